@@ -1,4 +1,4 @@
-"""`make bench`: every figure of the line, each beside its peer or limit in the same run."""
+"""`make bench`: every figure beside its peer or limit, measured in the same run."""
 
 import json
 import tempfile
@@ -34,7 +34,9 @@ console = Console(width=150)
 
 FILES: Final = 10**6
 ROWS: Final = 5_000_000
-"""What ratios of opening and reading were recorded at: those of less do not compare."""
+"""The number of rows at which the ratios of opening and reading were recorded. Ratios at fewer rows
+do not compare.
+"""
 
 COMMITTING: Final = {
     "slow": Slow,
@@ -45,13 +47,15 @@ COMMITTING: Final = {
     "flooded": Flooded,
     "stale": Stale,
 }
-"""The parts of the committer, which share a broker and its processes."""
+"""The figures of the committer, which share a broker and its processes."""
 
 
 def committing_figures(
     names: Sequence[str], folder: Path, rounds: int, seconds: float
 ) -> list[Figure]:
-    """Return the committer's figures: all its parts in every round, on one line."""
+    """Return the committer's figures: all its parts in every round, on the same broker and
+    committers.
+    """
     parts = [COMMITTING[name](seconds) for name in names]
     (folder / "tables").mkdir()
     console.print(f"[bold]{', '.join(names)}[/]: starting Kafka, a slow store and two committers")
@@ -79,7 +83,7 @@ def bench(
 ) -> None:
     """Measure, and print one table: measure, ours, peer or limit, ratio, what it was, goal.
 
-    Ends with status 1 where a figure is far worse than docs/performance.md says.
+    Exits with status 1 if a figure is far worse than docs/performance.md says.
     """
     parts: dict[str, Callable[[LocalStack, Path], Sequence[Figure]]] = {
         "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),

@@ -1,4 +1,4 @@
-"""Change events a second beside what the plain producer gets through with ready bytes."""
+"""Change events a second, beside what the plain producer sends of ready-made records."""
 
 import time
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What a proposal costs the committer's processor: decoded, judged with every check, encoded.
+"""CPU time of the committer for one proposal: decode, check everything, encode.
 
-No broker and no store are in it: a loop of what a lane and a desk do with each group, beside the
-one thing that cannot be left out, the parse of the records' JSON.
+It uses no broker and no store: it loops over what a partition worker and a table committer do with
+each group, beside the one cost that can't be avoided, the parse of the records' JSON.
 """
 
 import logging
@@ -30,7 +30,7 @@ from tidegate_runtime.gc_control import GarbageSweeper
 
 SWEEPER = GarbageSweeper(time.monotonic())
 GROUP = 64
-"""Proposals an entry holds, as with 64 writers who wait for each other."""
+"""Proposals in an entry, as with 64 writers that each wait for their outcome."""
 
 ENTRIES = 60
 REMOVES = 10
@@ -56,14 +56,14 @@ Make = Callable[[int, int], bytes]
 
 @dataclass(frozen=True)
 class Cost:
-    """What a proposal took, and the parse of its JSON alone. Units: microseconds of CPU time."""
+    """The cost of a proposal, and of its JSON parse alone. Units: microseconds of CPU time."""
 
     proposal_us: float
     parse_us: float
 
 
 def figures(rounds: int) -> list[Figure]:
-    """Return C11: a blind append, and a change that removes ten files and read by predicates."""
+    """Return C11: a blind append, and a change that removes ten files and reads by predicates."""
     logging.disable(logging.INFO)
     SWEEPER.begin()
     state = table()
@@ -100,7 +100,7 @@ def figures(rounds: int) -> list[Figure]:
                 f"CPU of {name}",
                 f"{us:.1f} us",
                 f"parse of its JSON {parse_us:.1f} us",
-                # Both change with the machine and the work beside it, so they compare.
+                # Both depend on the machine and its load, so the ratio compares.
                 us / parse_us,
                 f"C11: <= {goal:.0f} us",
                 note,
@@ -133,7 +133,7 @@ def table() -> TableState:
 
 
 def cost(state: TableState, make: Make, behind: int) -> Cost:
-    """Return what a proposal took that read so many versions before the head."""
+    """Return the cost of a proposal that read a version so far behind the head."""
     numbers = count()
     assert "" not in state.files, "asked here, so that what earlier runs changed is undone now"
     adds: dict[int, Sequence[Add]] = {}
@@ -162,9 +162,10 @@ def cost(state: TableState, make: Make, behind: int) -> Cost:
 def _settle(
     state: TableState, records: Sequence[bytes], adds: Mapping[int, Sequence[Add]]
 ) -> tuple[TableState, EncodedEntry]:
-    """Decide on a group, and return the state after its entry.
+    """Decide a group, and return the state after its entry.
 
-    `adds` are the files of late versions: a desk keeps what it wrote, once it was asked for.
+    `adds` are the files of late versions: a table committer keeps those that it wrote, once they
+    were needed.
     """
     batch = _candidates(records)
     planning = BatchPlanner(state, POLICY)
@@ -192,7 +193,7 @@ def append(number: int, read_version: int) -> bytes:
 
 
 def change(number: int, read_version: int) -> bytes:
-    """Return a change that takes ten files of a partition out and puts one in."""
+    """Return a change that removes ten files of a partition and adds one."""
     first = number * REMOVES
     places = list(islice(count(first), REMOVES))
     removed = [_gone(place) for place in places]
@@ -235,7 +236,7 @@ def _ids(start: int, end: int) -> list[dict[str, object]]:
 
 
 def _new(number: int) -> dict[str, object]:
-    """Return the add of a file that holds what ten others held."""
+    """Return the add of a file with the rows of ten others."""
     return {"add": _file(f"new-{number:012d}", number % 10, number * REMOVES, REMOVES)}
 
 

@@ -1,6 +1,6 @@
 """What the committer's figures are measured on: a broker, a committer process, a slow store.
 
-No checkpointer and no publisher of changes: they are other services, for other machines.
+No checkpointer and no CDC publisher run: they are other services, for other machines.
 """
 
 import os
@@ -24,7 +24,7 @@ NO_OVERRIDES: Final[Mapping[str, str]] = {}
 
 
 class Gate:
-    """A committer process of its own topics, and the tables that it serves."""
+    """A committer process with its own topics, and its tables."""
 
     def __init__(self, service: ServiceProcess, kafka: KafkaSettings, store: SlowStore) -> None:
         self.service = service
@@ -44,7 +44,7 @@ class Gate:
 
 
 class CommitterLine:
-    """The broker, the slow store, and two committers: one that groups, and one that does not."""
+    """The broker, the slow store, and two committers: one groups proposals, the other does not."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,6 +1,7 @@
-"""One thing a committer does with one table, in a fresh process: `program WAY FOLDER`.
+"""One task of a committer with one table, in a fresh process: `program WAY FOLDER`.
 
-The bus lies in memory, the store is the one of the services. What it cost goes out as JSON.
+The message bus is in memory, the store is the one that the services use. The cost is printed as
+JSON.
 """
 
 import gc
@@ -36,7 +37,7 @@ from tidegate_runtime.table_io.open_table import open_keys
 
 TABLE = UUID(int=1)
 TABLE_ID = str(UUID(int=7))
-"""As `generated_logs` calls its tables."""
+"""The table id in the logs of `generated_logs`."""
 
 SWEEPER = GarbageSweeper(time.monotonic())
 WINDOW = 1_000
@@ -45,7 +46,7 @@ WARM_UP = 20
 GROWTH = 0.1
 ADDS = 64
 DECAY_S = 2.0
-"""How long Arrow's allocator keeps what was given back."""
+"""How long Arrow's allocator keeps freed memory."""
 
 Work = Callable[[], Counted]
 
@@ -83,9 +84,10 @@ class Rig:
         self.loop = CommitterLoop(dependencies)
 
     def commit(self, number: int) -> float:
-        """Propose a blind append; return the seconds until it stands in the log and is told.
+        """Propose a blind append; return the seconds until it is in the log and its outcome is
+        queued.
 
-        What is told goes out with the next flush, which no proposal waits for here.
+        The outcome is sent with the next flush, for which no proposal waits here.
         """
         at = TopicPartition(self.topics.proposals, 0)
         self.bus.append(at, None, self.proposal(number))
@@ -128,7 +130,7 @@ def kept(folder: str) -> Work:
 
 
 def kept_as_text(folder: str) -> Work:
-    """Keep the same in a dict of Python's strings. Extra: bytes a file."""
+    """Keep the same files in a dict of Python strings. Extra: bytes a file."""
     before = _settled_mib()
     paths = canonical_paths(open_keys(open_store(folder)).files["path"])
     files: dict[str, str | None] = dict.fromkeys(paths.to_pylist())
@@ -138,7 +140,7 @@ def kept_as_text(folder: str) -> Work:
 
 
 def paused(folder: str) -> Work:
-    """Let a table grow by a tenth. Extra: the longest that one change of it took, in ms."""
+    """Let a table grow by a tenth. Extra: the longest time of one of these changes, in ms."""
     files = recovery.load(open_store(folder), TABLE, WINDOW).files
     return lambda: (len(files), 1e3 * max(_growth(files)[1]))
 
@@ -175,7 +177,7 @@ def _grown(before_mib: float, files: LiveFiles) -> Work:
 
 
 def _growth(files: LiveFiles) -> tuple[LiveFiles, list[float]]:
-    """Return the files with a tenth more, as entries bring them, and how long each change took."""
+    """Return the files and a tenth more, added as by entries, with the time of each change."""
     took, first = [], len(files)
     for start in range(first, int(first * (1 + GROWTH)), ADDS):
         new = range(start, start + ADDS)

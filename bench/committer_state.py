@@ -1,4 +1,4 @@
-"""What a committer keeps of a large table, and whether it is felt: memory, pauses, latency."""
+"""What a committer keeps of a large table, and its effect: memory, pauses, latency."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ ONE_WRITER = {"commits": (PROGRAM, "commits")}
 
 
 def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
-    """Return S6 and C10 for a table of so many files."""
+    """Return S6 and C10 for a table with this many files."""
     large, small, long = folder / "large", folder / "small", folder / "long"
     generate(large, Shape.V2, files)
     generate(small, Shape.V2, 10)

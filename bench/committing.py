@@ -1,7 +1,7 @@
 """The committer beside delta-rs: many writers and one, on a slow store and on the local disk.
 
-A part measures ours, its peer and its limit once a round; its figures are medians of the rounds.
-After every run the log itself is counted: each committed file stands in it once.
+A part measures ours, its peer and its limit once a round. Its figures are medians of the rounds.
+After every run the log is checked: each committed file is in it exactly once.
 """
 
 import re
@@ -25,7 +25,7 @@ MANY: Final = 64
 PEER_S: Final = 15.0
 LIMIT_COUNT: Final = 60
 BROKER_WARM_S: Final = 8.0
-"""How long the committer that groups is under load before anything counts; the other one half."""
+"""How long the committer that groups is under load before measuring; the other one half as long."""
 
 _ADDED: Final = re.compile(rb'^\{"add":\{.*?"path":"([^"]+)"', re.MULTILINE)
 _console = Console(width=170)
@@ -33,9 +33,12 @@ _console = Console(width=170)
 
 @dataclass(frozen=True)
 class Run:
-    """One run of ours. `requests` are those at the table from the first proposal to the last
-    outcome; `versions` how many the log got by it. Units: `cpu_us` CPU time of the committer for a
-    proposal, in us."""
+    """One run of ours.
+
+    `requests` are the requests at the table from the first proposal to the last outcome, `versions`
+    the number of versions that it wrote.
+    Units: `cpu_us` CPU time of the committer for a proposal, in us.
+    """
 
     load: Load
     versions: int
@@ -60,7 +63,7 @@ def slow_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds: 
 
 
 def warm_up(line: CommitterLine) -> None:
-    """Let the broker compile what it runs often, as one has that was not started a moment ago."""
+    """Let the broker compile its hot code, as in a broker that has run for a while."""
     local_run(line, line.gate, "warm-up", MANY, BROKER_WARM_S)
     local_run(line, line.ungrouped, "warm-up-single", MANY, BROKER_WARM_S / 2)
 
@@ -81,7 +84,7 @@ def loaded(
     seconds: float,
     begins: Callable[[], None] = lambda: None,
 ) -> tuple[Load, float]:
-    """Return what writers saw, and the committer's CPU time for a proposal in us."""
+    """Return what the writers measured, and the committer's CPU time for a proposal in us."""
     began_s: list[float] = []
 
     def starts() -> None:
@@ -98,7 +101,9 @@ def local_commits(table: Path) -> list[bytes]:
 
 
 def miscounted(commits: Iterable[bytes], expected: Iterable[str]) -> int:
-    """Return how many files that should stand in the log once do not, or should not and do."""
+    """Return how many files are missing from the log, repeated in it, or in it without being
+    expected.
+    """
     found = Counter(path.decode() for content in commits for path in _ADDED.findall(content))
     wanted = Counter(expected)
     return (found - wanted).total() + (wanted - found).total()
@@ -204,7 +209,7 @@ class Slow:
 
 @dataclass
 class Local:
-    """64 writers on the local disk: fsync of file and folder on our side, none on the peer's."""
+    """64 writers on the local disk. Ours syncs file and folder with fsync; the peer does not."""
 
     seconds: float
     ours: list[Run] = field(default_factory=list)
@@ -238,7 +243,7 @@ class Local:
 
 @dataclass
 class One:
-    """One writer: what the gate adds to a PUT."""
+    """One writer: what the committer adds to a PUT."""
 
     seconds: float
     slow: list[Run] = field(default_factory=list)
@@ -308,27 +313,27 @@ class One:
 
 
 def middle(runs: Sequence[Run], name: str) -> float:
-    """Return the median of a value of the loads of some runs."""
+    """Return the median of a value of some runs' loads."""
     return median([getattr(one.load, name) for one in runs])
 
 
 def told_of(runs: Sequence[Run]) -> int:
-    """Return how many proposals were told to be committed."""
+    """Return how many proposals were reported as committed."""
     return sum(len(one.load.committed) for one in runs)
 
 
 def cpu_us(runs: Sequence[Run]) -> str:
-    """Return what a proposal took of the committer, in words."""
+    """Return the committer's CPU time for a proposal, in words."""
     return f"{median([one.cpu_us for one in runs]):.0f} us of the committer's CPU time"
 
 
 def lost(runs: Sequence[Run]) -> int:
-    """Return how many proposals were given up, lost or doubled in some runs."""
+    """Return how many proposals were given up, lost or committed twice in some runs."""
     return sum(one.load.gave_up + one.wrong for one in runs)
 
 
 def slow_put_ms(line: CommitterLine, number: int) -> float:
-    """Return the median of a bare conditional PUT to the slow store."""
+    """Return the median time of a bare conditional PUT to the slow store."""
     return limits.slow_put_ms(line.store.port, f"{BUCKET}/limit-{number}", LIMIT_COUNT)
 
 

@@ -1,4 +1,4 @@
-"""The committer when entries hold one proposal each, and when others write the same table."""
+"""The committer when entries hold one proposal each, and when others write to the same table."""
 
 from dataclasses import dataclass, field
 
@@ -74,7 +74,7 @@ class Ungrouped:
 
 @dataclass
 class Beside:
-    """64 writers while delta-rs commits to the same table once a second, and without it."""
+    """64 writers, with and without delta-rs committing to the same table once a second."""
 
     seconds: float
     alone: list[Run] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What one writer does to others: a flood of another table, and a read version of long ago."""
+"""What one writer costs others: a flood of another table, and a very old read version."""
 
 import json
 import threading
@@ -32,7 +32,8 @@ FLOOD_BYTES: Final = 2_000
 QUIET: Final = 20
 WRITERS: Final = 64
 PAST: Final = {"local": 5_200, "slow": 1_300}
-"""Foreign versions before the writers come; of the slow store the gate reads 32 a second."""
+"""Foreign versions before the writers start. The committer reads 32 a second from the slow store.
+"""
 
 BEHIND: Final = {"local": 4_000, "slow": 1_000}
 PUTS_AT_ONCE: Final = 32
@@ -72,7 +73,7 @@ class Asking:
         self._producer.flush(PATIENCE_S)
 
     def outcomes(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """Yield outcomes as they come, for as long as patience lasts."""
+        """Yield outcomes as they arrive, until the time limit."""
         ends_s = time.perf_counter() + PATIENCE_S
         while time.perf_counter() < ends_s:
             for one in self._consumer.consume(500, 0.05):
@@ -85,16 +86,16 @@ class Asking:
         return next(told for found, told in self.outcomes() if found == key)
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._consumer.close()
 
 
 def append(
     table: TableRecord, read_version: int, size_bytes: int = 0, *, reads: bool = False
 ) -> tuple[bytes, UUID]:
-    """Return the bytes of an append of one file, as many as are wanted, and its id.
+    """Return an append of one file, padded to a size, and its id.
 
-    One that `reads` read the table's rows of a month that nobody writes.
+    With `reads`, its read set is the table's rows of a month that nobody writes.
     """
     own = new_id(_CLOCK)
     stats = {"numRecords": 1, "minValues": {"name": ""}, "nullCount": {"id": 0}}
@@ -120,7 +121,7 @@ def append(
 
 
 def memory_mib(gate: Gate) -> float:
-    """Return the most memory that a committer's process has taken."""
+    """Return the highest memory of a committer's process."""
     status = Path(f"/proc/{gate.service.child.pid}/status").read_text(encoding="ascii")
     [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
@@ -167,7 +168,7 @@ class Flooded:
         )
 
     def figures(self) -> list[Figure]:
-        """Return how long the other table's first answer took."""
+        """Return how long the other table's first outcome took."""
         first, drained = median(self.first_s), median(self.drained_s)
         return [
             Figure(
@@ -186,7 +187,7 @@ class Flooded:
 
 @dataclass
 class Stale:
-    """64 writers while one a second proposes what it read long ago, and without it."""
+    """64 writers, with and without a proposal a second that has a very old read version."""
 
     seconds: float
     alone: dict[str, list[load.Load]] = field(default_factory=dict)
@@ -213,7 +214,7 @@ class Stale:
         self._measure(line, "slow", line.gate.table(slow), put_slowly)
 
     def figures(self) -> list[Figure]:
-        """Return the p99 of the writers beside it, by that of the writers alone."""
+        """Return the p99 of the writers beside it, divided by that of the writers alone."""
         return [self._figure(kind) for kind in self.alone]
 
     def _measure(
@@ -224,7 +225,7 @@ class Stale:
         asking = Asking(line.gate.kafka, table)
         told = asking.wait_for(asking.send(table, "first", *append(table, 0)))
         assert told["status"] == "committed", told
-        # The first writers after so many foreign versions meet a table that is just catching up.
+        # The first writers after so many foreign versions find a table that is still catching up.
         self._load(line, table)
         self.alone.setdefault(kind, []).append(self._load(line, table))
         over, took_s = threading.Event(), list[float]()

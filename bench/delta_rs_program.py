@@ -1,4 +1,4 @@
-"""One reading of one table by delta-rs, in a fresh process: `program WAY FOLDER MORE`."""
+"""One read of one table by delta-rs, in a fresh process: `program WAY FOLDER MORE`."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ def opened(folder: str, more: str) -> Work:
 
 
 def refreshed(folder: str, more: str) -> Work:
-    """Follow some commits, the table open already."""
+    """Read some new commits of a table that is open already."""
     table = DeltaTable(folder)
     add_commits(more, folder)
 
@@ -29,7 +29,7 @@ def refreshed(folder: str, more: str) -> Work:
 
 
 def planned(folder: str, more: str) -> Work:
-    """Find the files of a partition value: by statistics there is no way to ask."""
+    """Find the files of a partition value: delta-rs has no way to ask by statistics."""
     table = DeltaTable(folder)
     return lambda: len(table.file_uris(partition_filters=[("part", "=", "3")]))
 

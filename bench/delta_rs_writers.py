@@ -1,6 +1,6 @@
 """The peer: delta-rs writers, each a process that appends to one table as fast as it can.
 
-A writer commits one ready-made add action a call, refreshing its handle before: no data is
+A writer commits one prepared add action a call, and refreshes its handle before. No data is
 written, so that only the commit path is measured. `gave_up` counts calls that failed after
 delta-rs's own retries; the writer then tries again at once, and its latency runs on.
 """
@@ -35,7 +35,7 @@ NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True)
 class Rate:
-    """What some writers came to. Units: `per_s` commits a second, latencies in ms."""
+    """The throughput of some writers. Units: `per_s` commits a second, latencies in ms."""
 
     per_s: float
     p50_ms: float
@@ -61,7 +61,7 @@ def add_of(path: str) -> AddAction:
 
 
 def run(root: str, writers: int, seconds: float, options: Mapping[str, str] = NO_OPTIONS) -> Rate:
-    """Create a table and let so many processes append to it for some seconds."""
+    """Create a table and let this many processes append to it for some seconds."""
     create_table_with_add_actions(
         root,
         Schema.from_json(SCHEMA_STRING),
@@ -70,7 +70,7 @@ def run(root: str, writers: int, seconds: float, options: Mapping[str, str] = NO
         partition_by=["month"],
         storage_options=dict(options) or None,
     )
-    # Forked from one process that has read the library, and no more: 64 starts of Python are slow.
+    # Forked from a process that has only imported the library: 64 starts of Python are slow.
     context = mp.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     barrier, results = context.Barrier(writers), context.Queue()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 LOST: Final = 2.0
-"""A figure is lost that is so many times worse than recorded: work beside it explains no more."""
+"""A figure is lost if it is this many times worse than recorded: other load can't explain that."""
 
 
 @dataclass(frozen=True)
@@ -21,26 +21,27 @@ class Recorded:
     is_higher_better: bool
 
     def times_worse(self, ratio: float) -> float:
-        """Return how many times worse a ratio is; 1 or less where it is as good or better."""
+        """Return how many times worse a ratio is; 1 or less if it is as good or better."""
         better, worse = (ratio, self.ratio) if self.is_higher_better else (self.ratio, ratio)
         return worse / better if better else inf if worse else 1.0
 
 
 def at_least(ratio: float) -> Recorded:
-    """Return what is recorded where more is better."""
+    """Return a recorded ratio for which more is better."""
     return Recorded(ratio, True)
 
 
 def at_most(ratio: float) -> Recorded:
-    """Return what is recorded where less is better."""
+    """Return a recorded ratio for which less is better."""
     return Recorded(ratio, False)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. `ratio` is ours by the peer's, or by the limit's, as the goal says.
+    """One line of the table. `ratio` is ours divided by the peer's, or by the limit's, as the goal
+    says.
 
-    `is_met` is None where there is no goal; `recorded` is None where no ratio compares.
+    `is_met` is None if there is no goal; `recorded` is None if no ratio compares.
     """
 
     measure: str
@@ -73,7 +74,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def show(figures: Sequence[Figure]) -> None:
-    """Print the figures as one table, and by name those that miss their goals or are lost."""
+    """Print the figures as one table, and the names of those that miss their goals or are lost."""
     console = Console(width=170)
     table = Table(title="Figures, each beside its peer or limit in the same run")
     for name in ("measure", "peer", "ours", "limit", "ratio", "recorded", "goal", "met?", "note"):

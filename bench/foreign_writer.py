@@ -1,4 +1,4 @@
-"""A foreign writer beside the gate: delta-rs, which commits to the same table once a second."""
+"""A foreign writer beside the committer: delta-rs commits to the same table once a second."""
 
 import multiprocessing as mp
 import time
@@ -17,7 +17,7 @@ READY_TIMEOUT_S: Final = 60.0
 
 @dataclass
 class Written:
-    """What it came to: the paths of its commits, and calls that failed after its own retries."""
+    """The result: the paths of its commits, and calls that failed after its own retries."""
 
     committed: list[str] = field(default_factory=list)
     gave_up: int = 0

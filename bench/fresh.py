@@ -1,4 +1,4 @@
-"""Fresh processes, one after the other: what each took, and the most memory it ever held."""
+"""Fresh processes, one after the other: the time that each took, and its highest memory."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _console = Console(width=150)
 
 @dataclass(frozen=True)
 class Run:
-    """One run. Units: seconds, CPU seconds, MiB; `extra` is in what its way says."""
+    """One run. Units: seconds, CPU seconds, MiB; `extra` in the unit that its way documents."""
 
     s: float
     cpu_s: float
@@ -49,7 +49,7 @@ def alternate(
     after_each: Callable[[], None] = lambda: None,
     environ: Mapping[str, str] | None = None,
 ) -> Runs:
-    """Return the runs of some ways, given as program and name: all of them in every round."""
+    """Return the runs of some ways, given as program and name; each round runs all of them."""
     runs: dict[str, list[Run]] = {way: [] for way in ways}
     for number in range(rounds):
         for way, (program, name) in ways.items():

@@ -1,7 +1,7 @@
 """Ours: writers that propose through a real broker to a real committer process, in closed loops.
 
 Every writer has one proposal outstanding. Writers stand for as many machines: the writers of one
-process share a connection, so that their own cost is not taken for the gate's.
+process share a connection, so that their own cost is not counted as the committer's.
 """
 
 import json
@@ -37,13 +37,13 @@ CLOCK = SystemClock()
 
 
 class Work(Protocol):
-    """What one writer proposes, again and again."""
+    """What one writer proposes repeatedly."""
 
     def proposal(self) -> Proposal:
         """Return the next proposal."""
 
     def committed(self, outcome: Mapping[str, Any]) -> None:
-        """Take note of what was committed."""
+        """Record what was committed."""
 
 
 Workshop = Callable[[TableRecord, int], Work]
@@ -79,12 +79,12 @@ class Appending:
         return proposal_drafts.append(target_of(self._table, self._version), stamp, [add])
 
     def committed(self, outcome: Mapping[str, Any]) -> None:
-        """Take note of the version."""
+        """Record the version."""
         self._version = outcome["version"]
 
 
 def target_of(table: TableRecord, version: int) -> proposal_drafts.Target:
-    """Return a table as somebody saw it who read a version."""
+    """Return a table as a writer saw it that read a version."""
     return proposal_drafts.Target(table.table, table.table_root, version, table.table_id)
 
 
@@ -94,7 +94,7 @@ def create(
     properties: Mapping[str, str] = NO_PROPERTIES,
     adds: Sequence[Add] | None = None,
 ) -> TableRecord:
-    """Create a local table through the gate, with its first files; return its registration."""
+    """Create a local table through the committer, with its first files; return its registration."""
     return create_at(settings, f"file://{folder}", properties, adds)
 
 
@@ -104,7 +104,7 @@ def create_at(
     properties: Mapping[str, str] = NO_PROPERTIES,
     adds: Sequence[Add] | None = None,
 ) -> TableRecord:
-    """Create a table through the gate, with its first files, and return its registration."""
+    """Create a table through the committer, with its first files, and return its registration."""
     with Client(KafkaBus(settings, "bench"), settings.topics) as client:
         target = proposal_drafts.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
         metadata = Metadata(
@@ -128,7 +128,7 @@ def run(
     seconds: float,
     workshop: Workshop = Appending,
 ) -> Rate:
-    """Let so many writers append to the table for some seconds, or do what a workshop gives."""
+    """Let this many writers append to the table for some seconds, or do the work of a workshop."""
     processes = min(writers, PROCESSES_MAX)
     context = mp.get_context("spawn")
     barrier, results = context.Barrier(processes), context.Queue()
@@ -155,7 +155,7 @@ def run(
 
 
 class _Connection:
-    """One connection for the writers of a process: sends, and hands each its outcome."""
+    """One connection for the writers of a process: sends proposals, and hands out the outcomes."""
 
     def __init__(self, settings: KafkaSettings, table: TableRecord) -> None:
         bus = KafkaBus(settings, "bench")
@@ -179,7 +179,7 @@ class _Connection:
         return box.get(timeout=PATIENCE_S)
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._closing.set()
         self._pump.join()
         self._producer.close()
@@ -239,7 +239,7 @@ def _process(
 
 
 def describe(rate: Rate) -> str:
-    """Return a rate in a line."""
+    """Return a rate as one line of text."""
     return json.dumps(
         {name: round(value, 2) for name, value in vars(rate).items()}, separators=(", ", ": ")
     )

@@ -1,4 +1,4 @@
-"""A table that records its changes: appends of many rows, then an update with files of changes."""
+"""A table with a change feed: appends of many rows, then an update with change files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ AT_MS: Final = 1_767_225_600_000
 
 
 def generate(folder: Path, rows: int) -> int:
-    """Write a table of so many rows, a hundredth of which is changed; return how many changes."""
+    """Write a table with this many rows, and change a hundredth; return how many changes."""
     (folder / LOG_FOLDER).mkdir(parents=True)
     (folder / "_change_data").mkdir()
     each = rows // APPENDS

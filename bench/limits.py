@@ -23,7 +23,7 @@ PUT_BYTES = b"x" * 1_500
 def broker_round_trip_ms(settings: KafkaSettings, count: int, pause_ms: float = 0.0) -> float:
     """Return the median time from producing a record to reading it back, in ms.
 
-    With a pause before each: threads that rest take a while to wake, on both sides.
+    With a pause before each record, because idle threads take a while to wake, on both sides.
     """
     topic = f"{settings.topic_prefix}bench-echo"
     create_topics(settings, [Topic(topic, "", 1, "delete", 3_600_000)])
@@ -69,7 +69,7 @@ def slow_put_ms(port: int, key: str, count: int) -> float:
 
 
 def produce_per_s(settings: KafkaSettings, values: Sequence[tuple[bytes, bytes]]) -> float:
-    """Return how many ready records a second the client gets through, tuned for throughput."""
+    """Return how many prepared records a second the client sends, tuned for throughput."""
     topic = f"{settings.topic_prefix}bench-ceiling"
     create_topics(settings, [Topic(topic, "", 1, "delete", 3_600_000)])
     producer = Producer(

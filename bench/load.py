@@ -1,8 +1,9 @@
-"""Load: writers in a closed loop that cost next to nothing, so that what is measured is the gate.
+"""Load: writers in a closed loop that cost almost nothing, so that the committer is what is
+measured.
 
-Many writers are one loop over one connection: each outcome that arrives sends its writer's next
-proposal, whose bytes are those of a template but for an id, a time and the version it read. What a
-writer costs on its own machine is not the gate's, and here it would take the gate's core.
+Many writers are one loop over one connection. Each outcome that arrives sends its writer's next
+proposal, whose bytes are those of a template except for an id, a time and the version read. In
+production a writer's cost is on its own machine; here it would take the committer's core.
 """
 
 import multiprocessing as mp
@@ -25,10 +26,10 @@ from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 WARM_S: Final = 1.0
-"""How long nothing counts: groups form, connections open."""
+"""Warm-up that is not measured: groups form, connections open."""
 
 PATIENCE_S: Final = 15.0
-"""How long an outcome is waited for after the end."""
+"""How long to wait for outcomes after the end."""
 
 START_S: Final = 60.0
 """How long a process may take to start."""
@@ -44,9 +45,9 @@ _SLICE_S: Final = 0.2
 
 @dataclass
 class Load:
-    """What writers saw. `committed` are all paths that were told to be in the table.
+    """What the writers measured. `committed` are all paths that were reported as in the table.
 
-    Units: `latencies_s` in seconds, of those that came to an end once it was warm; `seconds` is how
+    Units: `latencies_s` in seconds, of proposals that ended after the warm-up; `seconds` is how
     long that was.
     """
 
@@ -63,17 +64,17 @@ class Load:
 
     @property
     def p50_ms(self) -> float:
-        """Their latency, proposal to outcome."""
+        """The median latency, proposal to outcome."""
         return 1e3 * percentile(self.latencies_s, 50)
 
     @property
     def p99_ms(self) -> float:
-        """The same of the slowest in a hundred."""
+        """The 99th percentile of the latency."""
         return 1e3 * percentile(self.latencies_s, 99)
 
     @property
     def gave_up(self) -> int:
-        """Proposals that were not committed, or never answered."""
+        """Proposals that were not committed or got no outcome."""
         return self.not_committed + self.silent
 
 
@@ -89,7 +90,7 @@ def run(
     seconds: float,
     begins: Callable[[], None] = lambda: None,
 ) -> Load:
-    """Let so many writers append to a table for so many seconds once it is warm.
+    """Let this many writers append to a table for some seconds after the warm-up.
 
     `begins` is called right before the first proposal.
     """
@@ -119,7 +120,7 @@ def _process(
 
 
 class _Template:
-    """The bytes of an append, cut where the next differs from the last."""
+    """The bytes of an append, cut where the next append differs."""
 
     def __init__(self, table: TableRecord) -> None:
         add = Add(
@@ -178,7 +179,7 @@ class _Loop:
         self._run_id, self._sent = secrets.token_hex(5), 0
 
     def run(self, writers: int, seconds: float) -> Load:
-        """Return what the writers saw."""
+        """Return what the writers measured."""
         load = Load(seconds=seconds)
         starts_s = time.perf_counter() + WARM_S
         ends_s = starts_s + seconds
@@ -205,7 +206,7 @@ class _Loop:
         return load
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._producer.flush(PATIENCE_S)
         self._consumer.close()
 

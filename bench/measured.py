@@ -1,4 +1,4 @@
-"""What both sides of a comparison of fresh processes share; it imports neither."""
+"""What both sides of a comparison of fresh processes share. It imports neither."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Counted = int | tuple[int, float]
-"""How many there were, and perhaps one more figure of the way's own."""
+"""How many there were, and maybe one more figure that the way documents."""
 
 
 def measure(work: Callable[[], Counted]) -> None:
@@ -28,7 +28,7 @@ def add_commits(more: str, folder: str) -> None:
 
 
 def highest_mib() -> float:
-    """Return the most memory the process ever held: its own mark, not its parent's."""
+    """Return the highest memory of the process itself, not of its parent."""
     return _held_mib("VmHWM")
 
 

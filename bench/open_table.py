@@ -23,7 +23,7 @@ REFRESHES = {
 
 @dataclass(frozen=True)
 class Goal:
-    """Shares of delta-rs's time and memory that an opening may take, and what is recorded."""
+    """Shares of delta-rs's time and memory that opening may take, and the recorded ratios."""
 
     name: str
     time: float = inf
@@ -51,7 +51,7 @@ GOALS = {
 
 
 def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
-    """Return S1 to S4 for tables of so many files."""
+    """Return S1 to S4 for tables with this many files."""
     found: list[Figure] = []
     for shape in Shape:
         table, more = folder / shape, folder / f"{shape}-more"
@@ -67,7 +67,7 @@ def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
 
 
 def _taken_back(table: Path, more: Path) -> None:
-    """Remove the commits that a refresh followed."""
+    """Remove the commits that a refresh read."""
     for path in (more / LOG_FOLDER).iterdir():
         (table / LOG_FOLDER / path.name).unlink(missing_ok=True)
 

@@ -1,6 +1,6 @@
-"""One reading of one table by us, in a fresh process: `program WAY FOLDER MORE`.
+"""One read of one table by us, in a fresh process: `program WAY FOLDER MORE`.
 
-MORE is a folder of commits that follow, for a way that refreshes. What it cost goes out as JSON.
+MORE is a folder of new commits, for a way that refreshes. The cost is printed as JSON.
 """
 
 import gc
@@ -22,23 +22,23 @@ from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, refresh
 
 WINDOW = 100
-"""Versions that the committer remembers."""
+"""Versions in the committer's window."""
 
 Work = Callable[[], Counted]
 
 
 def keys(folder: str, more: str) -> Work:
-    """Open for commits: which files there are."""
+    """Open for commits: only which files are live."""
     return lambda: open_keys(open_store(folder)).files.num_rows
 
 
 def stats(folder: str, more: str) -> Work:
-    """Open with all that is said of the files."""
+    """Open with the statistics of the files."""
     return lambda: open_snapshot(open_store(folder)).files.num_rows
 
 
 def refreshed(folder: str, more: str) -> Work:
-    """Follow some commits, the table open already."""
+    """Read some new commits of a table that is open already."""
     store = open_store(folder)
     before = open_snapshot(store)
     add_commits(more, folder)
@@ -46,7 +46,7 @@ def refreshed(folder: str, more: str) -> Work:
 
 
 def committing(folder: str, more: str) -> Work:
-    """Follow some commits as the committer does, the table in its memory already."""
+    """Read some new commits as the committer does, with the table in its memory already."""
     store = open_store(folder)
     state = recovery.load(store, UUID(int=1), WINDOW)
     add_commits(more, folder)
@@ -54,12 +54,12 @@ def committing(folder: str, more: str) -> Work:
 
 
 def warm_keys(folder: str, more: str) -> Work:
-    """Keep which files are live, and ask for each. Extra: bytes a file."""
+    """Keep which files are live, and look up each. Extra: bytes a file."""
     return _warm(folder, lambda: open_keys(open_store(folder)).paths)
 
 
 def warm_set(folder: str, more: str) -> Work:
-    """Keep the same as a set of Python's strings, and ask for each. Extra: bytes a file."""
+    """Keep the same as a set of Python strings, and look up each. Extra: bytes a file."""
     return _warm(folder, lambda: set(open_keys(open_store(folder)).files["path"].to_pylist()))
 
 
@@ -69,7 +69,7 @@ def planned(folder: str, more: str) -> Work:
 
 
 def planned_by_statistics(folder: str, more: str) -> Work:
-    """Find a hundredth of the files by a span of ids, which statistics alone tell."""
+    """Find a hundredth of the files by a span of ids, which only statistics show."""
     return _planned(folder, lambda files: _ids(files // 2, files // 2 + files // 100))
 
 

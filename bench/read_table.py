@@ -1,4 +1,4 @@
-"""What is asked of a table that is open: is a file live, which files to scan, what changed."""
+"""Queries on an open table: is a file live, which files to scan, what changed."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ CHANGES = {"ours": (OURS, "changes"), "delta-rs": (THEIRS, "changes")}
 
 
 def figures(folder: Path, rounds: int, files: int, rows: int) -> list[Figure]:
-    """Return S6 and R2 for a table of so many files, and F1 for one of so many rows."""
+    """Return S6 and R2 for a table with this many files, and F1 for one with this many rows."""
     table, changing = folder / "table", folder / "changing"
     generated_logs.generate(table, Shape.V2, files)
     generated_changes.generate(changing, rows)

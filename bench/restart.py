@@ -1,4 +1,4 @@
-"""A committer that is started anew: how soon a large table takes its first commit again."""
+"""A restarted committer: how soon a large table takes its first commit."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ WAYS = {"ours": (OURS, "restarted"), "delta-rs": (THEIRS, "open")}
 
 
 def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
-    """Return S5 for a table of so many files: V2 checkpoint and a tail of commits."""
+    """Return S5 for a table with this many files: V2 checkpoint and a tail of commits."""
     table = folder / "table"
     generate(table, Shape.V2, files)
     environ = compiled(folder / "bytecode", OURS)

@@ -1,4 +1,4 @@
-"""Writers that delete rows of one file, each its own, beside as many that append."""
+"""Writers that each delete their own rows of one file, beside as many that append."""
 
 import json
 from collections.abc import Mapping
@@ -37,10 +37,10 @@ def shared_file() -> Add:
 
 
 class Deleting:
-    """Deletes of one row each, scattered over the file: a writer's rows are nobody else's.
+    """Deletes of one row each, scattered over the file. No two writers delete the same rows.
 
     Like every delete it has a predicate and the file in its read set, and the vector that the file
-    had at the version that was read.
+    had at the read version.
     """
 
     def __init__(self, table: TableRecord, writer: int) -> None:
@@ -63,7 +63,7 @@ class Deleting:
         )
 
     def committed(self, outcome: Mapping[str, Any]) -> None:
-        """Take note of the version, and of the file's vector in it."""
+        """Record the version, and the file's vector in it."""
         self._version = outcome["version"]
         vector = outcome["assigned"]["deletion_vectors"][PATH]
         self._file = self._file.with_(deletion_vector=DeletionVector.model_validate(vector))

@@ -1,8 +1,8 @@
-"""A store that speaks S3 and takes its time: a process of its own, its objects in memory.
+"""A slow S3 store: a process of its own with its objects in memory.
 
-It knows what a Delta log asks for: a PUT with `If-None-Match: *`, GET (also of ranges), HEAD,
-DELETE and listings. A request is answered after the latency of its kind and takes effect just then,
-so that a race that is lost costs as much as one that is won. Requests are counted by kind.
+It supports what a Delta log needs: PUT with `If-None-Match: *`, GET (also of ranges), HEAD, DELETE
+and listings. A request is answered after the latency of its kind and takes effect only then, so
+that a lost race costs as much as a won one. Requests are counted by kind.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class SlowStore:
         }
 
     def count(self, table: str) -> Counter[str]:
-        """Return the requests at a table so far, by kind; most are told with their answer."""
+        """Return the requests at a table so far, by kind and mostly with their status."""
         return Counter(json.loads(self._ask("GET", f"/__count/{BUCKET}/{table}")))
 
     def commits(self, table: str) -> list[bytes]:
@@ -107,7 +107,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Request:
-    """What is asked for."""
+    """One HTTP request."""
 
     method: str
     key: str
@@ -126,22 +126,22 @@ class _Request:
         return "/".join(whole.split("/")[:2])
 
     def told(self, name: str) -> str:
-        """Return a word of the query, or ""."""
+        """Return a query parameter, or ""."""
         return self.query.get(name, [""])[0]
 
 
 @dataclass
 class _Objects:
-    """All objects by bucket and key, and what was asked for."""
+    """All objects by bucket and key, and the counts of requests."""
 
     put_s: float
     kept: dict[str, _Stored] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     asked: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """By table, which is the first folder of a key."""
+    """Counts by table, which is the first folder of a key."""
 
     def latency_s(self, request: _Request) -> float:
-        """Return how long a request is kept waiting."""
+        """Return the latency of a request."""
         if request.key.startswith("__"):
             return 0.0
         if request.method in ("PUT", "DELETE"):
@@ -149,7 +149,7 @@ class _Objects:
         return (GET_MS if request.names_an_object else LIST_MS) / 1000
 
     def answer(self, request: _Request) -> bytes:
-        """Do what is asked for, now."""
+        """Execute a request now."""
         if request.key.startswith("__count/"):
             return _reply(200, json.dumps(self.asked[request.key[8:]]).encode())
         if request.key.startswith("__commits/"):
@@ -280,7 +280,7 @@ class _Connection(asyncio.Protocol):
         pairs = (line.partition(":") for line in rest)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
         if headers.pop("expect", None):
-            # Said once; what stays in the buffer no longer asks for it.
+            # Sent once: the header that asks for it is removed from the buffer.
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             kept = [line for line in rest if not line.lower().startswith("expect:")]
             self._got = "\r\n".join((first, *kept)).encode() + self._got[end:]

@@ -1,4 +1,6 @@
-"""Rows a second of a Spark append through the gate beside `df.write.parquet` of the same rows."""
+"""Rows a second of a Spark append through the committer, beside `df.write.parquet` of the same
+rows.
+"""
 
 import time
 from pathlib import Path

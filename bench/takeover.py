@@ -1,7 +1,7 @@
-"""How long a writer waits when the committer goes: after a clean stop, and after `kill -9`.
+"""How long a writer waits when the committer stops: after a clean stop, and after `kill -9`.
 
-A writer proposes without a pause, a standby is ready. The figure is the time from the signal to the
-end of the longest silence: to the first outcome that the heir tells.
+A writer proposes without a pause, and a standby is ready. The figure is the time from the signal to
+the end of the longest silence: the first outcome from the standby.
 """
 
 import json
@@ -24,10 +24,10 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 STEADY_S: Final = 1.5
-"""How long the writer is at work before each signal."""
+"""How long the writer works before each signal."""
 
 WATCHED_S: Final = 8.0
-"""How long it is watched after it."""
+"""How long the writer is watched after each signal."""
 
 TIMEOUT_S: Final = 60.0
 CLEAN_MAX_S: Final = 2.0
@@ -54,7 +54,7 @@ class Steady:
         self._thread.join(TIMEOUT_S)
 
     def silence_s(self, since_s: float) -> float:
-        """Return how long after a moment the longest silence since then ended."""
+        """Return when the longest silence since a moment ended, counted from that moment."""
         times = [told_s for told_s in self.told_s if told_s > since_s]
         _, ended_s = max(pairwise([since_s, *times]), key=lambda pair: pair[1] - pair[0])
         return ended_s - since_s
@@ -68,7 +68,7 @@ class Steady:
 
 
 def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
-    """Return how long a writer hears nothing when its committer stops, and when it is killed."""
+    """Return how long a writer gets no outcome when its committer stops, and when it is killed."""
     session_s = stack.kafka.session_timeout_ms / 1000
     clean: list[float] = []
     killed: list[float] = []

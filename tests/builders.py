@@ -1,6 +1,7 @@
-"""The small language that tests are written in: rows of the log, proposals, tables in memory.
+"""Builders for tests: log rows, proposals, tables in memory, and a whole committer.
 
-`Gate` is a whole committer over doors in memory: send a proposal, let it settle, read the answer.
+`Gate` is a committer with in-memory dependencies: send a proposal, let the committer settle, read
+the outcome.
 """
 
 import hashlib
@@ -63,7 +64,7 @@ def add(path: str, **changed: Any) -> Row:
 
 
 def remove(path: str, **changed: Any) -> Row:
-    """Return a removal of what `add` adds."""
+    """Return the remove that matches what `add` adds."""
     values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
     body = {
         "path": path,
@@ -76,7 +77,7 @@ def remove(path: str, **changed: Any) -> Row:
 
 
 def schema(**columns: str) -> str:
-    """Return a schemaString; columns are nullable."""
+    """Return a schemaString with nullable columns."""
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in columns.items()
@@ -85,9 +86,9 @@ def schema(**columns: str) -> str:
 
 
 def metadata(partition_columns: Sequence[str] = (), **properties: str) -> Row:
-    """Return the metaData of a table of `x`, `s` and the partition columns (integers).
+    """Return the metaData of a table with columns `x`, `s` and the partition columns (integers).
 
-    Properties are named without `delta.`.
+    Properties are given without the `delta.` prefix.
     """
     columns = {"x": "long", "s": "string", **dict.fromkeys(partition_columns, "integer")}
     return {
@@ -103,7 +104,7 @@ def metadata(partition_columns: Sequence[str] = (), **properties: str) -> Row:
 
 
 def protocol(reader: int = 1, writer: int = 2, **features: Sequence[str]) -> Row:
-    """Return a protocol action; features as `readerFeatures=…`, `writerFeatures=…`."""
+    """Return a protocol action; pass features as `readerFeatures=…`, `writerFeatures=…`."""
     body: Row = {"minReaderVersion": reader, "minWriterVersion": writer}
     return {"protocol": {**body, **{name: list(value) for name, value in features.items()}}}
 
@@ -135,7 +136,7 @@ def commit(version: int, *rows: Mapping[str, Any]) -> Commit:
 
 
 def table_in_memory(*commits: Sequence[Mapping[str, Any]], root: str = ROOT) -> MemoryStore:
-    """Return a store that holds a table's log, a list of rows a version."""
+    """Return a store that holds a table's log: one list of rows for each version."""
     store = MemoryStore(root)
     for version, rows in enumerate(commits):
         store.files[in_log(commit_name(version))] = to_bytes(rows)
@@ -143,7 +144,7 @@ def table_in_memory(*commits: Sequence[Mapping[str, Any]], root: str = ROOT) -> 
 
 
 def proposal(*rows: Row, read_version: int = 0, **fields: Any) -> Proposal:
-    """Return a proposal of some rows that read nothing, unless `reads` says otherwise."""
+    """Return a proposal of some rows with an empty read set, unless `reads` is given."""
     told: dict[str, Any] = {
         "proposal_id": an_id(),
         "table": TABLE,
@@ -164,20 +165,20 @@ def create(partition_columns: Sequence[str] = (), **fields: Any) -> Proposal:
 
 
 def delete(*paths: str, read_version: int = 0, **fields: Any) -> Proposal:
-    """Return a proposal that removes files, having read them and nothing else."""
+    """Return a proposal that removes files and whose read set is exactly these files."""
     reads = ReadSet(files=paths)
     told = {"reads": reads, "operation": Operation(name="DELETE"), **fields}
     return proposal(*map(remove, paths), read_version=read_version, **told)
 
 
 def rows_of(path: str, which: Iterable[int], **changed: Any) -> RowIntent:
-    """Return the intent to delete rows of a file that `add` adds, which has no vector yet."""
+    """Return the intent to delete rows of a file from `add`, which has no deletion vector yet."""
     vector = inline(of_rows(which)).model_dump(by_alias=True, exclude_none=True)
     return RowIntent.model_validate({"path": path, "rows": vector, "num_records": 10, **changed})
 
 
 def row_delete(*intents: RowIntent, read_version: int = 0, **fields: Any) -> Proposal:
-    """Return a proposal that deletes rows of files, having read these and minding no lost rows."""
+    """Return a proposal that deletes rows of files it read, and tolerates other lost rows there."""
     reads = ReadSet(files=tuple(one.path for one in intents), delete_insensitive=True)
     told = {"reads": reads, "operation": Operation(name="DELETE"), "dv_intents": intents, **fields}
     return proposal(read_version=read_version, **told)
@@ -190,9 +191,10 @@ def compact(
     vectors: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Proposal:
-    """Return a compaction that moves so many rows of each source into a file, and says where to.
+    """Return a compaction that moves the given number of rows of each source into one file.
 
-    `vectors` are those that the sources had when they were read.
+    The proposal states where the rows went. `vectors` are the deletion vectors that the sources had
+    when they were read.
     """
     offsets = itertools.accumulate(sources.values(), initial=0)
     places = [
@@ -213,19 +215,19 @@ def compact(
 
 
 def batch_of(app_id: str, version: int, *rows: Row, read_version: int = 0) -> Proposal:
-    """Return a micro-batch: an append that brings an application's version."""
+    """Return a micro-batch: an append with a version of a streaming application (txn)."""
     own = AppTxn(app_id=app_id, version=version)
     return proposal(*rows, read_version=read_version, app_txn=own)
 
 
 def value_of(one: Proposal) -> bytes:
-    """Return the record's value of a proposal."""
+    """Return a proposal as the value of a Kafka record."""
     return encode(one)
 
 
 @dataclass
 class StillClock:
-    """Time that moves when a test says so."""
+    """A clock that advances only when a test says so."""
 
     boot: float = 0.0
 
@@ -238,20 +240,20 @@ class StillClock:
         return self.boot
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.boot += seconds
 
 
 def _pass(store: LogStore) -> None:
-    """Let every store pass."""
+    """Accept every store as qualified."""
 
 
 @dataclass
 class Gate:
-    """A committer over doors in memory. `stores` are what lies in each root."""
+    """A committer with in-memory dependencies. `stores` maps each table root to its store."""
 
     settings: CommitterSection = field(
-        # Reads are counted in places: audits are for who asks for them.
+        # Audits are off by default, because some tests count reads.
         default_factory=lambda: CommitterSection(roots=("memory://tables",), audit_s=1e9)
     )
     stores: dict[str, LogStore] = field(default_factory=dict)
@@ -270,7 +272,7 @@ class Gate:
         self.loop = self.start()
 
     def start(self) -> CommitterLoop:
-        """Return another committer, with nothing in mind."""
+        """Return a new committer without any state."""
         dependencies = Dependencies(
             bus=self.bus,
             topics=self.topics,
@@ -288,32 +290,32 @@ class Gate:
         return CommitterLoop(dependencies)
 
     def restart(self) -> None:
-        """Kill the committer, without a word to the broker, and start another."""
+        """Kill the committer without telling the broker, and start another."""
         consumer = self.loop.consumer
         assert isinstance(consumer, MemoryConsumer), "the gate's doors lie in memory"
         self.bus.expire(consumer)
         self.loop = self.start()
 
     def table_committer(self, table: UUID = TABLE) -> TableCommitter:
-        """Return the desk of a table."""
+        """Return a table's committer."""
         [worker] = self.loop.workers.values()
         return worker.router.table_committers[table]
 
     def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
-        """Produce proposals, or what is none."""
+        """Produce proposals, or values that are not proposals."""
         at = TopicPartition(self.topics.proposals, 0)
         for one in proposals:
             value = one if isinstance(one, bytes) else encode(one)
             self.bus.append(at, None, value, headers)
 
     def settle(self, steps: int = 6) -> None:
-        """Let the committer work until it is done; what lingers has its time."""
+        """Let the committer work until it is done, and let enough time pass for its linger."""
         for _ in range(steps):
             self.loop.step()
             self.clock.boot += 0.3
 
     def ask(self, *proposals: Proposal | bytes) -> list[Outcome]:
-        """Send, settle, and return the new outcomes."""
+        """Send proposals, settle, and return the new outcomes."""
         before = len(self.outcomes())
         self.send(*proposals)
         self.settle()
@@ -324,7 +326,7 @@ class Gate:
         return [decode(Outcome, record.value) for record in self.records(self.topics.outcomes)]
 
     def commits(self) -> list[CommitRecord]:
-        """Return all that was told of versions."""
+        """Return all commit records that were published."""
         return [decode(CommitRecord, record.value) for record in self.records(self.topics.commits)]
 
     def tables(self) -> dict[UUID, TableRecord]:

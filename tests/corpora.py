@@ -1,7 +1,7 @@
-"""Where the conformance corpus lies: beside the clone, and what travels in it as one archive.
+"""Locate the conformance corpus: the whole one beside the clone, or the archive in the repository.
 
-The tables that delta-spark wrote for this project and its conflict vectors travel in the
-repository; the tables of other projects do not. `TIDEGATE_CORPUS` names another folder.
+The archive holds the tables that delta-spark wrote for this project and its conflict vectors; it
+does not hold the tables of other projects. `TIDEGATE_CORPUS` names another folder.
 """
 
 import hashlib
@@ -25,18 +25,18 @@ ABSENT: Final = (
 
 
 def whole_corpus() -> Path | None:
-    """Return the folder of the whole corpus, or None: a lone clone has none beside it."""
+    """Return the folder of the whole corpus, or None if the clone has none beside it."""
     return CORPUS if (CORPUS / "manifest.json").is_file() else None
 
 
 @cache
 def own_corpus() -> Path:
-    """Return a folder with this project's part of the corpus: unpacked where the whole is not."""
+    """Return a folder with this project's part of the corpus; unpack it if the whole is missing."""
     return whole_corpus() or unpacked(ARCHIVE, ROOT / ".cache" / "conformance")
 
 
 def unpacked(archive: Path, cache_folder: Path) -> Path:
-    """Return the folder with what an archive holds; each archive is unpacked once."""
+    """Return the folder with an archive's content; each archive is unpacked once."""
     folder = cache_folder / hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     if folder.is_dir():
         return folder
@@ -47,6 +47,6 @@ def unpacked(archive: Path, cache_folder: Path) -> Path:
     try:
         fresh.rename(folder)
     except OSError:
-        # Another process was faster: what it unpacked is the same.
+        # Another process unpacked the same content first.
         shutil.rmtree(fresh)
     return folder

@@ -1,4 +1,4 @@
-"""Small tables for tests of protocols and properties: metadata in a line, protocols in a word."""
+"""Build small protocols and metadata for tests of table definitions."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from tidegate_delta.log.actions import Metadata, Protocol
 
 
 def a_field(name: str, kind: Any = "long", **about: Any) -> dict[str, Any]:
-    """Return a field of a schema, as a schemaString spells it; `about` is its metadata."""
+    """Return a field as a schemaString writes it; `about` is its metadata."""
     return {"name": name, "type": kind, "nullable": True, "metadata": about}
 
 
@@ -22,12 +22,12 @@ def metadata(*fields: dict[str, Any], **text: str) -> Metadata:
 
 
 def versions(reader: int, writer: int) -> Protocol:
-    """Return a protocol without lists."""
+    """Return a protocol without feature lists."""
     return Protocol(min_reader_version=reader, min_writer_version=writer)
 
 
 def listing(*names: str, readers: tuple[str, ...] = ()) -> Protocol:
-    """Return a protocol that lists features for writers, and some of them for readers."""
+    """Return a protocol that lists writer features, and some of them as reader features too."""
     return Protocol(
         min_reader_version=3 if readers else 1,
         min_writer_version=7,

@@ -1,4 +1,4 @@
-"""Ready bytes, staged and proposed as exactly one version."""
+"""Stage a verbatim entry and propose it as exactly one version."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from tidegate_runtime.storage.log_store import LogStore
 
 
 def stage(store: LogStore, version: int, content: bytes) -> ClaimCheck:
-    """Write bytes where they are staged, under a name that nobody has."""
+    """Write bytes to the staging area under a unique name."""
     path = f"_delta_log/_staged_commits/{version:020d}.{builders.an_id()}.json"
     store.put(path, content)
     return ClaimCheck(path=path, size=len(content), sha256=sha256(content))
 
 
 def verbatim(gate: builders.Gate, version: int, *rows: builders.Row, **told: Any) -> Proposal:
-    """Return the proposal of some rows as exactly a version, staged in the gate's store."""
+    """Return a proposal of some rows as exactly one version, staged in the gate's store."""
     claim = stage(gate.stores[builders.ROOT], version, builders.to_bytes(rows))
     known = {"kind": "verbatim", "exact_version": version, "claim_check": claim}
     return builders.proposal(**{"read_version": version - 1, **known, **told})

@@ -1,4 +1,4 @@
-"""The contract of `LogStore` as laws, one a function: every store is held to all of them."""
+"""The contract of `LogStore`, one law per function; every store must satisfy all of them."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -184,7 +184,7 @@ LAWS: tuple[Callable[[LogStore], None], ...] = (
 
 
 def contest(stores: list[LogStore], versions: int) -> list[dict[int, Put]]:
-    """Let each store's thread put every version at the same time; return what each was told."""
+    """Let one thread per store put every version at the same time; return each thread's results."""
     together = Barrier(len(stores))
 
     def contend(number: int) -> dict[int, Put]:
@@ -201,7 +201,7 @@ def contest(stores: list[LogStore], versions: int) -> list[dict[int, Put]]:
 
 
 def assert_one_winner_each(told: list[dict[int, Put]], store: LogStore) -> None:
-    """Check that each version has one winner, whose bytes are there, and that the others lost."""
+    """Check that each version has one winner, whose bytes are stored, and that all others lost."""
     for version in told[0]:
         puts = [of_one[version] for of_one in told]
         assert sorted(put.value for put in puts) == ["lost"] * (len(told) - 1) + ["won"], version

@@ -1,6 +1,6 @@
-"""No test passes over an error that a service contained: it is raised again, as if it had not been.
+"""Raise errors again that a service contained, so that no test passes over them.
 
-Whoever lets something fail on purpose says so (`expected`).
+A test that makes something fail on purpose says so with `expected`.
 """
 
 import logging
@@ -12,12 +12,12 @@ from tidegate_runtime.observability.logs import _Event
 
 
 class Unswallowed(logging.Handler):
-    """Raises what a line in the log has a traceback of."""
+    """A log handler that raises the exception of a log line with a traceback."""
 
     expected: tuple[type[Exception], ...] = ()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise what was contained."""
+        """Raise the contained exception."""
         error = record.exc_info[1] if record.exc_info else None
         if error is None or not isinstance(record.msg, _Event):
             return
@@ -30,7 +30,7 @@ HANDLER = Unswallowed()
 
 @contextmanager
 def unswallowed() -> Iterator[None]:
-    """Raise again what is contained meanwhile."""
+    """Raise contained errors again within this context."""
     loggers = [logging.getLogger(package) for package in tree.PACKAGES]
     is_outermost = HANDLER not in loggers[0].handlers
     for logger in loggers:
@@ -44,7 +44,7 @@ def unswallowed() -> Iterator[None]:
 
 @contextmanager
 def expected(kind: type[Exception] = Exception) -> Iterator[None]:
-    """Let services contain what they are there to contain."""
+    """Let services contain errors of one class within this context."""
     former, HANDLER.expected = HANDLER.expected, (kind,)
     try:
         yield

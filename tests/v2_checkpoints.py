@@ -1,4 +1,4 @@
-"""V2 checkpoints in a store, in every form that the protocol allows, under names that are known."""
+"""Write V2 checkpoints to a store, in every form the protocol allows, under predictable names."""
 
 from itertools import count
 from uuid import UUID
@@ -19,7 +19,7 @@ __all__ = ["WITH_SIDECARS", "Form", "put_v2"]
 def put_v2(
     store: LogStore, snapshot: Snapshot, form: Form, now_ms: int, files_a_sidecar: int = 3
 ) -> str:
-    """Write the V2 checkpoint of a snapshot and return its name; sidecars are numbered from 0."""
+    """Write a snapshot's V2 checkpoint and return its name; sidecars are numbered from 0."""
     numbers = map(UUID, map("{:032x}".format, count()))
     write_v2(
         store, snapshot, CheckpointLayout(form, files_a_sidecar), now_ms, lambda: next(numbers)

@@ -1,1 +1,1 @@
-"""Rows that changed, in order, as a Kafka topic per table."""
+"""Change data capture: publishes row changes, in order, to one Kafka topic per table."""

@@ -1,4 +1,4 @@
-"""Wiring: settings -> doors -> service. `python -m tidegate_cdc_publisher --help`."""
+"""Build the service from its settings and run it. `python -m tidegate_cdc_publisher --help`."""
 
 from tidegate_cdc_publisher.service import CdcPublisher
 from tidegate_cdc_publisher.settings import CdcSettings
@@ -9,7 +9,7 @@ from tidegate_runtime.service.runner import Running
 
 
 def serve(settings: CdcSettings, running: Running) -> None:
-    """Publish the changes of every registered table, row by row, to a topic a table."""
+    """Publish the row changes of every registered table, to one topic per table."""
     publisher = CdcPublisher(settings, KafkaBus(settings.kafka, CdcPublisher.name), running)
     try:
         run_follower(publisher, settings, running)

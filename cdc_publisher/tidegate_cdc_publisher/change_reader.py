@@ -1,7 +1,7 @@
-"""From the log and the data files to changes in their order: a snapshot's rows, a version's.
+"""Reads the rows of a snapshot, or the changes of a version, in a fixed order.
 
-The order is fixed by the log alone, so that an index means the same row at every reading. Appends
-and plain deletes pass through batch by batch; a version that does both is compared in memory.
+The order depends on the log alone, so an index names the same row at every reading. Appends and
+plain deletes are streamed batch by batch; a version that does both is compared in memory.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ _TOLD_COLUMNS: Final = 3
 
 @dataclass(frozen=True)
 class VersionChange:
-    """A version to be told: its files, and the table's metadata before and after it."""
+    """A version to be published: its files, and the table's metadata before and after it."""
 
     plan: ChangePlan
     before: Metadata
@@ -39,7 +39,7 @@ class VersionChange:
 def snapshot_batches(
     store: LogStore, snapshot: Snapshot, keys: KeyColumns, start: int
 ) -> Iterator[Batch]:
-    """Yield the rows of a snapshot from the row `start` on, files in the order of their paths."""
+    """Yield the rows of a snapshot from row `start` on; files are ordered by path."""
     order = pc.sort_indices(snapshot.files["path"])
     files = rows_of(snapshot.files.select(_FILE_COLUMNS).take(order))
     rows = (batch for file in files for batch in read_file(store, file, snapshot.metadata))
@@ -55,9 +55,9 @@ def snapshot_batches(
 def version_batches(
     store: LogStore, change: VersionChange, keys: KeyColumns, start: int
 ) -> Iterator[Batch]:
-    """Yield the changes of a version from the change `start` on.
+    """Yield the changes of a version from change `start` on.
 
-    Raises: InvalidRequest (`KeyColumnsMissing`), where rows that leave lack a key column.
+    Raises: InvalidRequest (`KeyColumnsMissing`), if deleted rows lack a key column.
     """
     kinds = {file.change for file in change.plan.files}
     _check_keys(change, kinds, keys)
@@ -90,7 +90,7 @@ def _numbered(
 def _compared(
     store: LogStore, change: VersionChange, keys: KeyColumns, start: int
 ) -> Iterator[Batch]:
-    """Compare in memory what leaves with what joins: all rows of the version's files."""
+    """Compare deleted with inserted rows, holding all rows of the version's files in memory."""
     leaving: list[pa.RecordBatch] = []
     joining: list[pa.RecordBatch] = []
     for file in change.plan.files:
@@ -128,12 +128,12 @@ def _typed_rows(
 
 
 def _kinds(batch: pa.RecordBatch) -> pa.Array:
-    """Return what happened to each row. The table may have a column of that name: by place."""
+    """Return each row's change type, by position: the table may have a column of that name."""
     return batch.column(batch.num_columns - _TOLD_COLUMNS)
 
 
 def _data(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the table's own columns, without the three that say what happened."""
+    """Return the table's own columns, without the three change columns."""
     return batch.select(range(batch.num_columns - _TOLD_COLUMNS))
 
 

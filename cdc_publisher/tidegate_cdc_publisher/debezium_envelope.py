@@ -1,7 +1,7 @@
-"""Changes -> records in Debezium's envelope, a column at a time.
+"""Encodes changes as records in Debezium's envelope, a column at a time.
 
-The form is described for subscribers in docs/changes.md. Everything that all changes of a version
-share is one constant text; a record differs from its neighbour by its images and its index.
+docs/changes.md describes the form for subscribers. Everything that all changes of a version
+share is one constant text; records differ only in their images and index.
 """
 
 import json
@@ -28,7 +28,7 @@ _RELEASE: Final = version_of("tidegate")
 
 
 class ChangeRecord(NamedTuple):
-    """A record as it is sent. A `value` of None is a tombstone."""
+    """A Kafka record to be sent. A `value` of None is a tombstone."""
 
     key: bytes | None
     value: bytes | None
@@ -37,11 +37,11 @@ class ChangeRecord(NamedTuple):
 
 @dataclass
 class Records(Sequence[ChangeRecord]):
-    """Records in four columns; each is put together when its turn comes.
+    """Records held as four columns; each record is assembled when it is read.
 
-    A `shared` is the headers that all changes of a kind and version have; a tombstone has no event
-    id and no others. Bytes are nothing to the garbage collector, whereas tuples and lists that live
-    as long as a chunk have it walk over all of them again and again.
+    `shared` holds the headers that all changes of one kind and version have. A tombstone has these
+    headers and no event id. The garbage collector does not track bytes, whereas it would walk again
+    and again over tuples and lists that live as long as a chunk.
     """
 
     keys: list[bytes | None] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Records(Sequence[ChangeRecord]):
         columns = zip(self.keys, self.values, self.event_ids, self.shared, strict=True)
         for key, value, event_id, shared in columns:
             headers = shared if event_id is None else [*shared, ("event_id", event_id)]
-            # Past the constructor in Python, which costs as much as the rest of the loop.
+            # Skip the namedtuple constructor: it costs as much as the rest of the loop.
             yield tuple.__new__(ChangeRecord, (key, value, headers))
 
     @overload
@@ -66,7 +66,7 @@ class Records(Sequence[ChangeRecord]):
     @overload
     def __getitem__(self, at: slice) -> "Records": ...
     def __getitem__(self, at: int | slice) -> "ChangeRecord | Records":
-        """Return one record, or some of them."""
+        """Return one record or a slice of them."""
         if isinstance(at, slice):
             return Records(self.keys[at], self.values[at], self.event_ids[at], self.shared[at])
         (one,) = Records(
@@ -75,7 +75,7 @@ class Records(Sequence[ChangeRecord]):
         return one
 
     def __iadd__(self, others: "Records") -> Self:
-        """Put other records behind these."""
+        """Append other records."""
         self.keys += others.keys
         self.values += others.values
         self.event_ids += others.event_ids
@@ -87,7 +87,8 @@ class Records(Sequence[ChangeRecord]):
 class SourceBlock:
     """What all changes of one version share.
 
-    `logical_name` is the installation's (the topics' prefix), `more` goes into `source` as it is.
+    `logical_name` is the installation's name (the topic prefix). The fields of `more` are copied
+    into `source` unchanged.
     Units: `timestamp_ms` is the version's commit timestamp.
     """
 
@@ -103,8 +104,8 @@ class SourceBlock:
 class Batch:
     """Changes of one kind; `start` is the index of the first in its version.
 
-    `before` and `after` are given as the kind has them, and have the same rows. `ends` says that
-    the last row is the last of a snapshot.
+    `before` and `after` are set where the kind has them; if both are set, their rows correspond.
+    `ends` says that the last row is the last of a snapshot.
     """
 
     op: Op
@@ -134,7 +135,7 @@ class Batch:
         return images
 
     def slice(self, start: int, length: int) -> "Batch":
-        """Return some of the changes, with their indices."""
+        """Return `length` changes from `start` on; they keep their indices."""
         return Batch(
             self.op,
             self.start + start,
@@ -145,9 +146,9 @@ class Batch:
 
 
 def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombstones) -> Records:
-    """Return the records of some changes, in order; a delete may be followed by a tombstone.
+    """Return the records of some changes, in order; a tombstone may follow a delete.
 
-    Law: the same changes give the same records, but for the top-level `ts_ms`.
+    Law: the same changes give the same records, except for the top-level `ts_ms`.
     """
     numbers = pa.array(range(batch.start, batch.start + len(batch)), pa.int64())
     values: list[bytes | None] = [*in_utf8(_values(origin, batch, numbers, now_ms))]
@@ -161,7 +162,7 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
 def _twice(
     of_changes: list[bytes | None], of_tombstones: Sequence[bytes | None] = ()
 ) -> list[bytes | None]:
-    """Return a column of changes, each of which a tombstone follows."""
+    """Interleave a column of changes with the values of the tombstones that follow each change."""
     behind = of_tombstones or [None] * len(of_changes)
     return list(chain.from_iterable(zip(of_changes, behind, strict=True)))
 
@@ -216,7 +217,10 @@ def _image(images: Images | None) -> pa.Array | str:
 
 
 def _event_ids(origin: SourceBlock, batch: Batch, numbers: pa.Array) -> pa.Array:
-    """Name each change for ever; a snapshot's row and a change of the same version differ."""
+    """Return an id for each change that never changes.
+
+    A snapshot row and a change of the same version have different ids.
+    """
     mark = "r" if batch.op == "r" else ""
     return join([f"{origin.table}:{origin.version}:{mark}", pc.cast(numbers, TEXT)])
 

@@ -1,8 +1,8 @@
-"""Rows as JSON text, a column at a time: what subscribers read, and what rows are compared by.
+"""Rows as JSON text, built a column at a time: published to subscribers and used to compare rows.
 
 Decimals, binaries (base64), dates and timestamps are JSON strings; NaN and the infinities are the
 strings "NaN", "Infinity" and "-Infinity"; a map is an object; null is null. Bytes of a string that
-are no UTF-8, which JSON can't hold, become the replacement character.
+are not valid UTF-8, which JSON can't hold, become the replacement character.
 """
 
 from base64 import b64encode
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidegate_delta.errors import UnsupportedFeature
 
 TEXT: Final = pa.large_string()
-"""The type of every text: offsets of 64 bits, so that a chunk of large rows does not overflow."""
+"""The type of every text; its 64-bit offsets keep a chunk of large rows from overflowing."""
 
 _ROWS_AT_ONCE: Final = 32_768
 _NULL: Final = pa.scalar(None, TEXT)
@@ -28,19 +28,20 @@ _UNQUOTABLE: Final = r'["\\\x00-\x1f]'
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _FIRST_DAY: Final = date(1, 1, 1).toordinal() - _EPOCH
 _LAST_DAY: Final = date(9999, 12, 31).toordinal() - _EPOCH
-"""The days, since the Unix epoch, that Arrow spells as ISO 8601 does; past 32767 it errs."""
+"""The days, counted from the Unix epoch, that Arrow formats as ISO 8601. Past year 32767 it errs.
+"""
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
 _CYCLE_YEARS: Final = 400
 _CYCLE_DAYS: Final = 146_097
-"""The calendar repeats itself after so many days."""
+"""The number of days after which the Gregorian calendar repeats."""
 
 
 def row_texts(rows: pa.Table | pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.Array:
-    """Return each row as the text of a JSON object, with some columns or all of them.
+    """Return each row as a JSON object, with the given columns or all of them.
 
-    Law: two rows of one schema have the same text iff they are the same row; NaN is NaN, -0.0 is
-    not 0.0, and bytes that are no UTF-8 are like others.
-    Raises: UnsupportedFeature, for a column of a type that has no JSON form here.
+    Law: two rows of one schema have the same text iff they are equal. NaN equals NaN, -0.0 differs
+    from 0.0, and invalid UTF-8 is compared as its replacement characters.
+    Raises: UnsupportedFeature, for a column type without a JSON form.
     """
     names = list(rows.schema.names if columns is None else columns)
     chosen = (
@@ -54,15 +55,15 @@ def row_texts(rows: pa.Table | pa.RecordBatch, columns: Sequence[str] | None = N
 
 
 def join(parts: Iterable[pa.Array | str]) -> pa.Array:
-    """Return the texts put together from arrays and constants; nothing in them may be null."""
+    """Return arrays and constants concatenated row by row; no value may be null."""
     scalars = (pa.scalar(part, TEXT) if isinstance(part, str) else part for part in parts)
     return pc.binary_join_element_wise(*scalars, pa.scalar("", TEXT))
 
 
 def in_utf8(texts: pa.Array) -> list[bytes]:
-    """Return the bytes of each text; none may be null.
+    """Return each text as UTF-8 bytes; none may be null.
 
-    They are cut from one copy, which takes a fraction of what asking for them one by one does.
+    All are cut from one copy of the buffer, in a fraction of the time of converting one by one.
     """
     if not len(texts):
         return []
@@ -84,7 +85,7 @@ def _object(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa.
 
 
 def _texts(column: pa.Array, name: str) -> pa.Array:
-    """Return the JSON text of each value of a column; `null` where there is none."""
+    """Return the JSON text of each value of a column; null values become `null`."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _texts(column.cast(kind.value_type), name)
@@ -102,7 +103,7 @@ def _plain(column: pa.Array, _name: str) -> pa.Array:
 
 
 def _float(column: pa.Array, _name: str) -> pa.Array:
-    """Shortest text that reads back as the same number, and that shows that it is no integer."""
+    """Return the shortest text that reads back as the same number and is not an integer."""
     text = pc.cast(column, TEXT)
     text = pc.replace_substring_regex(text, r"^(-?\d+)$", r"\1.0")
     if not pc.any(pc.invert(pc.is_finite(column))).as_py():
@@ -127,7 +128,7 @@ def _timestamp(column: pa.Array, _name: str) -> pa.Array:
     if unit == "us" and _reaches_past(counts, pa.int64(), _DAY_US):
         far = pa.array([_moment_or_none(one) for one in counts.to_pylist()], TEXT)
         return join(['"', far, ending])
-    # Without a zone, for which Arrow takes eight times as long.
+    # Cast without a zone: with one, Arrow takes eight times as long.
     text = pc.cast(counts.cast(pa.timestamp(unit)), TEXT)
     return join(['"', pc.replace_substring(text, " ", "T", max_replacements=1), ending])
 
@@ -140,7 +141,7 @@ def _date(column: pa.Array, _name: str) -> pa.Array:
 
 
 def _reaches_past(column: pa.Array, counted: pa.DataType, of_a_day: int) -> bool:
-    """Return whether a column has a value in a year before 1 or past 9999."""
+    """Return whether a column has a value before year 1 or after year 9999."""
     ends = pc.min_max(column.cast(counted))
     first, last = ends["min"].as_py(), ends["max"].as_py()
     if first is None:
@@ -158,7 +159,7 @@ def _moment_or_none(count: int | None) -> str | None:
 
 
 def _day(count: int) -> str:
-    """Return a day of any year as ISO 8601 spells it: years past 9999 and before 0 with a sign."""
+    """Return a day of any year in ISO 8601; years above 9999 and below 0 have a sign."""
     cycles, rest = divmod(count - _FIRST_DAY, _CYCLE_DAYS)
     near = date.min + timedelta(days=rest)
     year = near.year + cycles * _CYCLE_YEARS
@@ -174,7 +175,7 @@ def _string(column: pa.Array, _name: str) -> pa.Array:
 
 
 def _in_utf8(text: pa.Array) -> pa.Array:
-    """Return texts that are UTF-8: no writer of Parquet is held to it, and Arrow doesn't look."""
+    """Replace invalid UTF-8, which Parquet writers may write and Arrow doesn't detect."""
     stored = text.cast(pa.large_binary())
     try:
         return stored.cast(TEXT)
@@ -204,13 +205,13 @@ def _map(column: pa.Array, name: str) -> pa.Array:
     keys, values = pc.list_flatten(entries).flatten()
     key_texts = _texts(keys, name)
     bare = pc.invert(pc.starts_with(key_texts, '"'))
-    # The text of a struct or an array has quotes of its own.
+    # The text of a struct or an array contains quotes, so it must be encoded as a string.
     quoted = pc.if_else(bare, _string(key_texts, name), key_texts)
     return join(["{", _joined(entries, join([quoted, ":", _texts(values, name)])), "}"])
 
 
 def _joined(lists: pa.Array, texts: pa.Array) -> pa.Array:
-    """Return the texts of each list's elements with commas between; null for a null list."""
+    """Return the texts of each list's elements joined with commas; null for a null list."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
     starts = pa.concat_arrays([pa.array([0], pa.int64()), ends])

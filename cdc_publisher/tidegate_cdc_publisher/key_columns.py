@@ -1,4 +1,4 @@
-"""Which columns are the key of a table's changes: the settings, else the table's own property."""
+"""The key columns of a table's changes, from the settings or else from a table property."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -10,18 +10,21 @@ from tidegate_delta.schema.types import parse_schema
 
 PROPERTY: Final = "tidegate.cdc.keyColumns"
 RULES: Final = 1
-"""Raised with any change to the order in which the changes of a version are published."""
+"""The number of the ordering rules.
+
+Raise it with any change to the order in which the changes of a version are published.
+"""
 
 KeyColumns = tuple[str, ...] | None
-"""The key columns; None for a stream that was declared to have no key."""
+"""The key columns; None for a stream declared to have no key."""
 
 
 def key_columns(
     metadata: Metadata, table: str, key: Literal["columns", "none"], declared: Sequence[str]
 ) -> KeyColumns:
-    """Return the key columns as the schema spells them.
+    """Return the key columns, spelled as in the schema.
 
-    Raises: InvalidRequest (`KeyColumnsMissing`), where none are declared or one is not there.
+    Raises: InvalidRequest (`KeyColumnsMissing`), if none are declared or one does not exist.
     """
     if key == "none":
         return None
@@ -46,12 +49,12 @@ def key_columns(
 
 
 def is_asked_for(metadata: Metadata, declared: Sequence[str]) -> bool:
-    """Return whether somebody has named key columns: without, nobody asked for the changes."""
+    """Return whether key columns are configured; without any, nobody has asked for the changes."""
     return bool(declared or metadata.configuration.get(PROPERTY))
 
 
 def order_of(keys: KeyColumns) -> str:
-    """Return the name of the order of a version's changes: pairs depend on the key."""
+    """Return the name of the ordering of a version's changes; it depends on the key columns."""
     return f"{RULES}:" + ("-" if keys is None else ",".join(keys))
 
 

@@ -1,14 +1,14 @@
-"""What is to be published next of one table. Pure: the service reads, encodes and sends.
+"""Decides what to publish next of one table. Pure: the service reads, encodes and sends.
 
-    (nothing told) --- initial ---> snapshot of V, row by row ---+
-          |                                                      v
-          +----------- no_data --------------------> V complete ---> V+1, change by change --+
-                                                        ^                                     |
-                                                        +------------- complete <-------------+
+    (nothing published) --- initial ---> snapshot of V, row by row ---+
+          |                                                           v
+          +----------- no_data -------------------------> V complete ---> V+1, change by change --+
+                                                             ^                                    |
+                                                             +-------------- complete <-----------+
 
-The state is the position that stands on Kafka, and nothing else: what a life did before it was
-killed is in the position or did not happen. The snapshot is of one version, and the stream begins
-with the version after it, so the hand-over has no seam.
+The only state is the position stored in Kafka: work done before a kill is either in the position
+or did not happen. The snapshot is of one version and the stream begins with the version after it,
+so no change is lost or repeated between them.
 """
 
 from dataclasses import dataclass, replace
@@ -22,10 +22,10 @@ SnapshotMode = Literal["initial", "no_data"]
 
 @dataclass(frozen=True)
 class StreamState:
-    """Where the stream of one table stands.
+    """The state of one table's stream.
 
-    `mode` says what to do with the rows that are there at first sight; `position` is what Kafka
-    holds, None before the first chunk.
+    `mode` says whether to publish the rows that exist when the stream begins. `position` is the one
+    in Kafka; it is None before the first chunk.
     """
 
     table: UUID
@@ -45,9 +45,9 @@ Command = Notice
 
 @dataclass(frozen=True)
 class SnapshotDue:
-    """The rows of the table at `version` are to be published, from the row `start` on.
+    """The rows of the table at `version` must be published, from row `start` on.
 
-    `order` names the rules under which `start` rows are told; it means nothing where that is 0.
+    `order` names the rules that ordered the first `start` rows; it is unused if `start` is 0.
     """
 
     version: int
@@ -57,9 +57,9 @@ class SnapshotDue:
 
 @dataclass(frozen=True)
 class VersionDue:
-    """The changes of `version` are to be published, from the change `start` on.
+    """The changes of `version` must be published, from change `start` on.
 
-    `order` names the rules under which `start` changes are told; as with a snapshot.
+    `order` names the rules that ordered the first `start` changes, as for a snapshot.
     """
 
     version: int
@@ -69,23 +69,26 @@ class VersionDue:
 
 @dataclass(frozen=True)
 class StreamDue:
-    """No rows of the past are wanted: the position is to be set behind `version`."""
+    """The stream begins without existing rows: the position must be set to the end of `version`."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class Stranded:
-    """The stream can't go on without telling something wrong; `reason` says why and what to do."""
+    """The stream can't continue without publishing something wrong.
+
+    `reason` says why and what to do.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Published:
-    """A Kafka transaction with this position is committed, or is soon to be, each in its turn.
+    """A Kafka transaction with this position is committed, or queued to be committed in order.
 
-    Between the two a stream may fail; it is then thrown away, and Kafka's position is read again.
+    If a queued one fails, the stream is discarded and the position is read from Kafka again.
     """
 
     position: Position
@@ -95,7 +98,7 @@ Event = SnapshotDue | VersionDue | StreamDue | Stranded | Published
 
 
 def decide(state: StreamState, command: Command) -> tuple[Event, ...]:
-    """Return what is to be done next, or nothing where the stream is at the head.
+    """Return what to do next, or nothing if the stream is at the head.
 
     Law: after every Published that completes a version, decide names the version after it.
     """
@@ -112,7 +115,7 @@ def decide(state: StreamState, command: Command) -> tuple[Event, ...]:
 
 
 def evolve(state: StreamState, event: Event) -> StreamState:
-    """Return the state after an event; only what is published changes it."""
+    """Return the state after an event; only Published changes it."""
     match event:
         case Published(position):
             assert position.table == state.table, "a position belongs to its table"
@@ -125,7 +128,7 @@ def evolve(state: StreamState, event: Event) -> StreamState:
 
 
 def reordered(due: SnapshotDue | VersionDue, order: str) -> Stranded | None:
-    """Return why a version told in part can't be gone on with in today's order, or None: it can."""
+    """Return why a partly published version can't be continued in this order, or None if it can."""
     if due.start == 0 or due.order == order:
         return None
     return Stranded(_REORDERED.format(version=due.version, order=due.order))

@@ -1,8 +1,8 @@
-"""What really changed in a version: deleted and inserted rows compared, then paired by key.
+"""The net changes of a version: compares deleted and inserted rows, then pairs them by key.
 
-A copy-on-write rewrite deletes and inserts the rows that it did not touch; such rows cancel out,
-one against one. Of what is left, a deleted and an inserted row with the same key are an update, if
-nothing else in the version has that key.
+A copy-on-write rewrite deletes and inserts the rows that it did not change; equal rows cancel
+out, one against one. Of the rest, a deleted and an inserted row with the same key are an update if
+no other row of the version has that key.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from tidegate_cdc_publisher.json_rows import TEXT, row_texts
 
 @dataclass(frozen=True)
 class Images:
-    """Rows as JSON text, and their keys; `keys` is None for a stream without keys."""
+    """Rows as JSON text, with their keys; `keys` is None for a stream without keys."""
 
     texts: pa.Array
     keys: pa.Array | None
@@ -27,17 +27,17 @@ class Images:
         return len(self.texts)
 
     def slice(self, start: int, length: int | None = None) -> "Images":
-        """Return some of the rows."""
+        """Return `length` rows from `start` on, or all from there."""
         keys = None if self.keys is None else self.keys.slice(start, length)
         return Images(self.texts.slice(start, length), keys)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a version in the order in which they are published, kind by kind.
+    """The changes of a version, by kind, in the order in which they are published.
 
-    `updated_before[i]` and `updated_after[i]` are the two images of one row. The order of each kind
-    follows the order of the rows in the version's files, so it is the same at every reading.
+    `updated_before[i]` and `updated_after[i]` are the two images of one row. Each kind follows the
+    order of the rows in the version's files, so the order is the same at every reading.
     """
 
     deleted: Images
@@ -51,16 +51,17 @@ class Changes:
 
 
 def images(rows: pa.Table | pa.RecordBatch, key_columns: Sequence[str] | None) -> Images:
-    """Return rows as text, with keys where the stream has key columns."""
+    """Return rows as text, with their keys if the stream has key columns."""
     keys = None if key_columns is None else row_texts(rows, key_columns)
     return Images(row_texts(rows), keys)
 
 
 def compare(deleted: pa.Table, inserted: pa.Table, key_columns: Sequence[str] | None) -> Changes:
-    """Return the changes between the rows that left and the rows that joined.
+    """Return the net changes between deleted and inserted rows.
 
     Law: rows before the version - deleted - updated_before + updated_after + inserted are, as a
-    multiset, rows before - `deleted` + `inserted`; no row is both in what left and what joined.
+    multiset, rows before - `deleted` + `inserted`. No row of deleted and updated_before is also in
+    updated_after and inserted.
     """
     old_texts, new_texts = row_texts(deleted), row_texts(inserted)
     old_kept, new_kept = _survivors(old_texts, new_texts)
@@ -76,7 +77,7 @@ def compare(deleted: pa.Table, inserted: pa.Table, key_columns: Sequence[str] | 
 
 
 def _survivors(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return which rows of each side do not cancel out, as two masks."""
+    """Return two masks of the rows on each side that do not cancel out."""
     old_codes, new_codes, old_count, new_count = _counted(old, new)
     return (
         _excess(old_codes, old_count, new_count),
@@ -85,7 +86,7 @@ def _survivors(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _excess(codes: pa.Array, own: pa.Array, other: pa.Array) -> pa.Array:
-    """Return the mask of rows that outnumber the other side's: of equal rows, the last ones."""
+    """Return the mask of rows that outnumber the other side's; of equal rows the last remain."""
     alone = pc.equal(other, 0)
     partly = pc.and_(pc.greater(other, 0), pc.greater(own, other))
     if not pc.any(partly).as_py():
@@ -101,7 +102,7 @@ def _excess(codes: pa.Array, own: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def _pairs(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the rows, as two aligned arrays of indices, whose key is once on either side."""
+    """Return two aligned arrays of row indices: the rows whose key occurs once on each side."""
     old_codes, new_codes, old_count, new_count = _counted(old, new)
     single = pc.and_(pc.equal(old_count, 1), pc.equal(new_count, 1))
     return _rows_of(single, old_codes), _rows_of(single, new_codes)
@@ -113,9 +114,9 @@ def _rows_of(wanted: pa.Array, codes: pa.Array) -> pa.Array:
 
 
 def _counted(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Return a number for each distinct text, row by row of both sides, and how often it occurs.
+    """Return codes of the texts, row by row for each side, and per code its count on each side.
 
-    Numbers follow the first occurrence, the old side first.
+    Codes follow the first occurrence, the old side first.
     """
     codes = pa.concat_arrays([old, new]).dictionary_encode().indices
     old_codes, new_codes = codes.slice(0, len(old)), codes.slice(len(old))

@@ -1,8 +1,9 @@
-"""A follower that tells rows: doorbell, position, decide, publish.
+"""A follower of `commits` that publishes row changes: notification, position, decide, publish.
 
-It knows nothing but the log and the positions on Kafka. Each table has a stream with a writer of
-its own; who opens one fences whoever had it, so two publishers cannot both tell a version. A table
-with which anything goes wrong stops alone (`runtime.following.quarantine`), and the others go on.
+All its state is the log and the positions on Kafka. Each table has a stream with a transactional
+producer of its own; opening a stream fences the previous owner, so two publishers can't both
+publish a version. An error of one table stops that table alone
+(`tidegate_runtime.followers.quarantine`); the others continue.
 """
 
 import logging
@@ -39,20 +40,22 @@ from tidegate_runtime.table_io.open_table import head_version, open_keys
 from tidegate_runtime.table_registry import read_registry
 
 SLICE_S: Final = 1.0
-"""How long a turn at a table lasts, and all those of a look: a look waits for turns to end, and all
-tables wait for a look. What a turn leaves has its next one at once, beside other tables.
+"""Time limit of one table's turn, and of all turns within a pass together.
+
+A pass waits for running turns to end, and all tables wait for a pass. A table with changes left
+after its turn gets the next one at once, in parallel with other tables.
 """
 
 _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _ABORTED_WITHIN_S: Final = 20.0
-"""How long brokers may take to abort a transaction after its time is up: they look every 10 s."""
+"""How long brokers may take to abort a transaction after its timeout: they check every 10 s."""
 _AS_SET: Final = TableChanges()
 _LAGS: Final = (metrics.CDC_LAG_VERSIONS, metrics.CDC_LAG)
 _log = logging.getLogger(__name__)
 
 
 class CdcPublisher:
-    """Answers doorbells. Called in threads, for one table never twice at once."""
+    """Handles notifications. Called from threads, never twice at once for one table."""
 
     name = "cdc-publisher"
 
@@ -73,18 +76,18 @@ class CdcPublisher:
 
     @property
     def look_s(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two passes."""
         return self._settings.cdc.look_s
 
     @property
     def unfinished(self) -> Collection[UUID]:
-        """The tables with changes left that their last turn did not publish."""
+        """The tables whose last turn left changes unpublished."""
         return self._behind.keys()
 
     def notice(self, record: CommitRecord) -> None:
-        """Publish for one turn what there is up to a version.
+        """Publish pending changes up to a version, for one turn.
 
-        A table that was set aside waits for a look, an unfinished one for its next turn.
+        A table that is set aside waits for a pass, an unfinished one for its next turn.
         """
         if record.table in self._aside or record.table in self._behind:
             return
@@ -108,7 +111,7 @@ class CdcPublisher:
         self._catch_up(table, head, self._turn_ends_s())
 
     def go_on(self, table: UUID) -> None:
-        """Publish for one more turn what there is of an unfinished table by now."""
+        """Publish an unfinished table for one more turn, up to its present head."""
         unfinished = self._behind.pop(table, None)
         if unfinished is not None:
             record, known = unfinished
@@ -118,12 +121,12 @@ class CdcPublisher:
             self._quarantine.tell()
 
     def look(self) -> None:
-        """Tell what is untold of the tables that are ours, and of those that nobody tells.
+        """Publish pending changes of our tables, and take over tables that nobody publishes.
 
-        At the first look all of them are; later a table is nobody's whose position stood still
-        since the look before, although there was something to tell, or that was ours until then,
-        when its store or the brokers were away. A look publishes for one turn in all: what that
-        leaves, and tables that were unfinished before, have their turns after it.
+        The first pass takes over every table with changes to publish. A later pass takes over those
+        whose position has not advanced since the pass before, and tables that we lost because their
+        store or the brokers were unavailable. A pass publishes for one turn in all: tables that it
+        leaves unfinished, or that were unfinished before, get their turns after it.
         """
         self._look_at_all()
         self._quarantine.tell()
@@ -172,10 +175,10 @@ class CdcPublisher:
         names = {one.name for one in self._tables.values() if one.table in ours}
         for one in aside.values():
             if one.name not in names:
-                _measure_no_more(one.name)  # another publisher has it, or it is no longer published
+                _measure_no_more(one.name)  # published by another publisher, or not at all
 
     def close(self) -> None:
-        """Let go of every table: a stop does not wait for whoever is still at one of them."""
+        """Close all streams, without waiting for turns that are still running."""
         for stream in list(self._streams.values()):
             stream.close()
         self._streams.clear()
@@ -196,9 +199,9 @@ class CdcPublisher:
         return False
 
     def _has_keys(self, table: TableRecord, head: int) -> bool:
-        """Return whether a table of which nothing is told can be, before Kafka is asked for it.
+        """Return whether an unpublished table has the key columns it needs, without asking Kafka.
 
-        There may be many that nobody wants told, and to open one takes a fifth of a second.
+        Many tables may not be meant for publication, and opening one takes a fifth of a second.
         """
         changes = self._changes(table)
         if changes.key == "none":
@@ -227,7 +230,7 @@ class CdcPublisher:
         return False
 
     def _open(self, tables: Sequence[TableRecord]) -> None:
-        """Take tables over: fence who had them first, then read how far they are told."""
+        """Take tables over: fence their previous owners first, then read their positions."""
         writers: dict[UUID, ChangeWriter] = {}
         for table in tables:
             with self._alone_in_trouble(table):
@@ -247,7 +250,7 @@ class CdcPublisher:
                 writers[table.table].close()
 
     def _prepare(self, table: TableRecord) -> None:
-        """Make the table's topic, and refuse to share it.
+        """Create the table's topic; refuse a topic that another table has.
 
         Raises: InvalidRequest (`TopicCollision`, `KeylessOrder`).
         """
@@ -294,7 +297,10 @@ class CdcPublisher:
 
     @contextmanager
     def _alone_in_trouble(self, table: TableRecord) -> Iterator[None]:
-        """Let a table's trouble be its own: its stream ends, what nothing can repair waits."""
+        """Contain an error to its table: close the table's stream and quarantine the table.
+
+        A fenced table is only released. A table of ours whose error may pass is taken over again.
+        """
 
         def treat(error: Exception) -> None:
             if isinstance(error, Fenced):
@@ -313,7 +319,7 @@ class CdcPublisher:
             yield
 
     def _let_go(self, table: UUID, name: str) -> None:
-        """Let go of a table, if it is ours; who takes it over begins at its position."""
+        """Close a table's stream, if we have one; its next owner begins at its position."""
         stream = self._streams.pop(table, None)
         if stream is not None:
             stream.close()
@@ -321,22 +327,22 @@ class CdcPublisher:
             metrics.CDC_ABORTS.labels(name).inc()
 
     def _registered(self) -> dict[UUID, TableRecord]:
-        """Return the registry; of two names that make one topic, the older table's has it."""
+        """Return the registry; if two names give one topic, the older table owns it."""
         tables = read_registry(self._bus, self._settings.kafka.topics)
         followed = {one.table for one in tables.values() if one.status in _FOLLOWED}
-        # A copy: a notice of another table may add to them meanwhile, in its thread.
+        # Iterate over a copy: the thread of another table's notification may add an owner.
         owners = list(self._owners.items())
         self._owners = {topic: table for topic, table in owners if table in followed}
         for one in sorted(tables.values(), key=lambda one: one.table):
             if one.status in _FOLLOWED:
-                # A name that makes no topic stops its table alone, when it is opened.
+                # A name that is no valid topic name stops only its own table, when that is opened.
                 with suppress(Misconfigured):
                     topic = self._settings.kafka.topics.changes(one.name)
                     self._owners.setdefault(topic, one.table)
         return tables
 
     def _head(self, table: TableRecord, at_least: int) -> int | None:
-        """Return the newest version; None for a table in trouble, such as one with a forged log."""
+        """Return the newest version, or None after an error of the table, such as a forged log."""
         with self._alone_in_trouble(table):
             store = open_store(table.table_root, self._settings.storage)
             check_promised(store, table)
@@ -348,7 +354,7 @@ class CdcPublisher:
         return self._running.clock.boot_s() + SLICE_S
 
     def _catch_up(self, table: TableRecord, head: int, until_s: float) -> None:
-        """Publish a table until its turn ends; what is left of it has the next."""
+        """Publish a table until its turn ends; schedule another turn if changes are left."""
         stream = self._streams.get(table.table)
         if stream is None or self._running.stopping.is_set():
             return
@@ -358,12 +364,12 @@ class CdcPublisher:
             self._quarantine.heal(table.table)
 
     def _leave(self, table: TableRecord, head: int) -> None:
-        """Leave a table of ours for its next turn."""
+        """Schedule the next turn of a table that we own."""
         if table.table in self._streams:
             self._behind[table.table] = table, head
 
     def _positions(self, until: Literal["end", "settled"]) -> Positions:
-        """Read the positions, as patiently as an abandoned transaction asks for."""
+        """Read the positions, waiting as long as the abort of an abandoned transaction may take."""
         patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
         return read_positions(self._settings.kafka, patience_s, until)
 
@@ -377,6 +383,6 @@ def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None
 
 
 def _measure_no_more(name: str) -> None:
-    """Take back what was measured of a table: who tells it now measures it anew."""
+    """Remove a table's metrics; its next owner sets them again."""
     for gauge in (*_LAGS, metrics.CDC_POSITION):
         gauge.remove(name)

@@ -1,4 +1,4 @@
-"""Where a version comes from, as the `source` block tells it."""
+"""The origin of a version, for Debezium's `source` block."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,11 +9,11 @@ from tidegate_delta.log.file_names import LOG_FOLDER
 from tidegate_runtime.storage.log_store import LogStore
 
 _OURS: Final = "tidegate/"
-"""How the app ids begin under which the committer remembers how far it has read."""
+"""Prefix of the app ids under which the committer records how far it has read."""
 
 
 def provenance(commit: Commit, metadata: Metadata) -> Mapping[str, str | int]:
-    """Return what is known of a version's writer; of several writers, nothing is said."""
+    """Return what is known of a version's writer; with several writers, neither is named."""
     found: dict[str, str | int | None] = {"table_id": metadata.id}
     if commit.info is not None:
         found["operation"] = commit.info.operation
@@ -25,9 +25,9 @@ def provenance(commit: Commit, metadata: Metadata) -> Mapping[str, str | int]:
 
 
 def commit_time_ms(store: LogStore, commit: Commit, now_ms: int) -> int:
-    """Return when a version was committed: its in-commit timestamp, else what commitInfo says.
+    """Return a version's in-commit timestamp, else the timestamp of its commitInfo.
 
-    A commit that says nothing is as old as its file; one whose file is gone has no age: `now_ms`.
+    Without either, return the commit file's modification time, or `now_ms` if the file is gone.
     """
     info = commit.info
     if info is not None and info.in_commit_timestamp is not None:

@@ -1,7 +1,7 @@
-"""How far a table's changes are told: a record in the same Kafka transaction as the rows.
+"""How far a table is published: a record in the same Kafka transaction as the rows.
 
-The topic is `cdc-positions`, the key the table. A position is believed because it cannot disagree
-with the rows: a reader of committed records sees both or neither.
+The topic is `cdc-positions`, the key is the table id. A position can't disagree with the rows: a
+reader of committed records sees both or neither.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ FORMAT = "cdc-position/1"
 
 
 class Position(Message):
-    """The last change of a table that is published.
+    """The last published change of a table.
 
-    `index` is the change's place in its version, from 0; null where the version had none.
-    `complete` says that the version has no more. `snapshot` says that the change is a row of the
-    initial snapshot at `version`, not of the version's own changes. `order` names the rules by
-    which a version's changes are put in order: an index means nothing under others.
+    `index` is the change's place in its version, from 0; null if the version had none. `complete`
+    says that the version has no more changes. `snapshot` says that the change is a row of the
+    initial snapshot at `version`, not one of the version's own changes. `order` names the rules
+    that order the changes of a version; an index has no meaning under other rules.
     """
 
     table: UUID
@@ -32,19 +32,19 @@ class Position(Message):
 
     @property
     def told(self) -> int:
-        """How many changes of the version are published."""
+        """The number of changes of the version that are published."""
         return 0 if self.index is None else self.index + 1
 
 
 Positions = Mapping[UUID, Position | MalformedRecord]
-"""The position of each table, or why it cannot be read."""
+"""The position of each table, or the error that reading it gave."""
 
 
 def positions_of(newest: Mapping[bytes | None, bytes | None]) -> Positions:
     """Return the position of each table, given the newest value of each key of the topic.
 
-    A tombstone lets a table begin anew; people write them, and what stands under a key that is no
-    table's does nothing.
+    After a tombstone a table begins with a new snapshot. People write tombstones by hand, so a key
+    that is no table id is ignored.
     """
     found: dict[UUID, Position | MalformedRecord] = {}
     for key, value in newest.items():
@@ -59,7 +59,7 @@ def positions_of(newest: Mapping[bytes | None, bytes | None]) -> Positions:
 
 
 def told_of(positions: Positions, table: UUID) -> Position | None:
-    """Return the position of a table, or None where nothing is told of it yet.
+    """Return the position of a table, or None if nothing of it is published yet.
 
     Raises: MalformedRecord.
     """
@@ -77,7 +77,7 @@ def _table(key: bytes | None) -> UUID | None:
 
 
 def decode(value: bytes, table: UUID) -> Position:
-    """Return the position that a record's value holds, under the key of a table.
+    """Return the position in a record's value; the record's key is the table id.
 
     Raises: MalformedRecord.
     """

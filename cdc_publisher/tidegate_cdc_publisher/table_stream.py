@@ -1,8 +1,9 @@
 """The stream of one table: decide what is next, read it, cut it into chunks, publish.
 
-A chunk is one Kafka transaction and may hold the changes of several small versions, or a part of a
-large one. While a full one is on its way the next is made; it leaves when the one before it is
-committed. What fails is thrown away: the next life reads the position and goes on there.
+A chunk is one Kafka transaction. It holds the changes of several small versions, or a part of a
+large one. While a full chunk is being sent, the next one is filled; it is sent once the earlier
+one is committed. After an error the stream is discarded, and the next one continues from the
+position in Kafka.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -54,45 +55,45 @@ from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
 
 
 class SendThread:
-    """Runs what it is handed in a thread.
+    """Runs one send at a time in a thread.
 
-    Law: nothing begins before what was handed over earlier has ended well.
+    Law: a send begins only after every earlier one has succeeded.
     """
 
     def __init__(self) -> None:
         self._on_its_way: Future[None] | None = None
 
     def hand_over(self, send: Callable[[], None]) -> None:
-        """Wait for what is on its way, then begin with this one. Raises: as `settle`."""
+        """Wait for the running send, then start this one. Raises: as `settle`."""
         self.settle()
         thread = ThreadPoolExecutor(1, "sending")
         self._on_its_way = thread.submit(send)
         thread.shutdown(wait=False)
 
     def settle(self) -> None:
-        """Wait until nothing is on its way. Raises: what sending raised, now or before."""
+        """Wait for the running send to end. Raises: the error of that send, if any."""
         if self._on_its_way is not None:
             self._on_its_way.result()
             self._on_its_way = None
 
 
 GAP: Final = "GAP"
-"""The error class of a stream that can't go on without leaving something out."""
+"""The error class of a stream that can't continue without omitting changes."""
 
 
 class Writer(Protocol):
-    """Where chunks go: all of one or nothing, its position included."""
+    """Publishes whole chunks, each with its position, or nothing of them."""
 
     def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
-        """Make a chunk visible. Raises: Unavailable, Fenced, InvalidRequest."""
+        """Publish a chunk. Raises: Unavailable, Fenced, InvalidRequest."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release the writer's resources."""
 
 
 @dataclass(frozen=True)
 class StreamSource:
-    """A table, and how its changes are told."""
+    """A table, and how its changes are published."""
 
     table: UUID
     name: str
@@ -104,16 +105,16 @@ class StreamSource:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What the table is at the last version told."""
+    """The table's protocol and metadata at the last published version."""
 
     protocol: actions.Protocol
     metadata: Metadata
 
 
 class TableStream:
-    """One table's stream, from the position that Kafka holds on.
+    """Publishes one table from the position in Kafka on.
 
-    After an error it is of no more use: close it, open another.
+    After an error it is unusable: close it and open another.
     """
 
     def __init__(
@@ -136,16 +137,17 @@ class TableStream:
         self._sending = SendThread()
 
     def close(self) -> None:
-        """Let go of the writer."""
+        """Close the writer."""
         self._writer.close()
 
     def catch_up(self, head: int, until_s: float = inf) -> bool:
-        """Publish all there is up to the head, or until a moment of `Clock.boot_s`; return whether
-        all is told. What is left goes on where it stopped, at the next call.
+        """Publish up to the head, or until `until_s`; return whether everything is published.
 
-        What comes before a version that can't be told is published all the same.
+        The next call continues where this one stopped. If a version can't be published, the
+        versions before it are published first.
+        Units: `until_s` is a time of `Clock.boot_s`.
         Raises: BrokenLog (`GAP`), InvalidRequest or UnsupportedFeature, for a stream that can't
-        go on; Fenced, when another has taken the table over; Unavailable.
+        continue; Fenced, when another publisher has taken the table over; Unavailable.
         """
         self._head = head
         self._steps = self._steps or self._tell_all()
@@ -171,7 +173,7 @@ class TableStream:
             metrics.CDC_LAG.labels(self._source.name).set(0)
 
     def _tell_all(self) -> Iterator[None]:
-        """Tell what is due, a step at a time, until nothing is or the service is to stop."""
+        """Publish step by step until nothing is due or the service stops."""
         while not self._stopping and (events := decide(self._state, Notice(self._head))):
             for due in events:
                 yield from self._tell_due(due)
@@ -238,7 +240,7 @@ class TableStream:
         due: SnapshotDue | VersionDue,
         keys: KeyColumns,
     ) -> Iterator[None]:
-        """Publish changes chunk by chunk; the last may wait for those of the next version."""
+        """Publish changes in chunks; the last may wait for those of the next version."""
         told = due.start
         for batch in batches:
             begin = 0
@@ -269,7 +271,7 @@ class TableStream:
         return chunk
 
     def _send_last(self) -> None:
-        # Of two troubles the one with the chunk on its way came first, and is the one to tell.
+        # If both sends fail, report the error of the earlier one.
         self._sending.settle()
         self._send(self._taken())
 
@@ -322,7 +324,7 @@ class TableStream:
         return _Shape(snapshot.protocol, snapshot.metadata), snapshot
 
     def _shape_before(self, commit: Commit) -> _Shape:
-        """Return what the table was before a version; where that is gone, what it is with it."""
+        """Return the shape before a version, or at the version if the one before is gone."""
         try:
             snapshot = open_snapshot(self._store, commit.version - 1)
         except InvalidRequest:

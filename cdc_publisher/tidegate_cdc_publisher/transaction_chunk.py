@@ -1,4 +1,4 @@
-"""What the next Kafka transaction will hold: changes, and how far they tell."""
+"""The content of the next Kafka transaction: change records, and the position after them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from tidegate_cdc_publisher.debezium_envelope import Batch, Op, Records
 from tidegate_cdc_publisher.stream_position import Position
 
 CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Text of images in one Kafka transaction; a chunk of large rows has fewer of them."""
+"""Maximum text of images in one Kafka transaction; a chunk of large rows has fewer rows."""
 
 
 @dataclass
 class Chunk:
     """Records, and the position after them; at most `rows_max` changes.
 
-    `whole` is how much of it tells versions to their end: so many records, the position after them,
-    how often each kind is among them.
+    `whole` describes the part that ends with the last complete version: its number of records, the
+    position after them, and the number of changes of each kind.
     """
 
     rows_max: int
@@ -28,11 +28,11 @@ class Chunk:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether the chunk takes no more changes."""
         return self.told.total() >= self.rows_max or self.size_bytes >= CHUNK_BYTES_MAX
 
     def fitting(self, batch: Batch, begin: int) -> Batch:
-        """Return what there is room for, by count and by the mean size of the rows."""
+        """Return the changes from `begin` on that fit, by count and by mean row size."""
         assert not self.is_full, "a full chunk is published before it takes more"
         mean_bytes = max(1, batch.size_bytes // len(batch))
         by_size = max(1, (CHUNK_BYTES_MAX - self.size_bytes) // mean_bytes)
@@ -40,19 +40,19 @@ class Chunk:
         return batch.slice(begin, min(by_size, by_count, len(batch) - begin))
 
     def add(self, batch: Batch, records: Records) -> None:
-        """Take some changes in, with the records that tell them."""
+        """Add changes with their records."""
         self.records += records
         self.told[batch.op] += len(batch)
         self.size_bytes += batch.size_bytes
 
     def move(self, position: Position) -> None:
-        """Say how far the records tell."""
+        """Set the position after the records."""
         self.position = position
         if position.complete:
             self.whole = len(self.records), position, self.told.copy()
 
     def of_whole_versions(self) -> "Chunk":
-        """Return the chunk without what tells a version in part."""
+        """Return the chunk without the changes of an incomplete version."""
         if self.whole is None:
             return Chunk(self.rows_max)
         count, position, told = self.whole

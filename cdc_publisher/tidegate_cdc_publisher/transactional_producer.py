@@ -1,7 +1,8 @@
-"""The transactional door to Kafka: a table's changes and its position, both or neither.
+"""Writes a table's changes and its position to Kafka in one transaction: both or neither.
 
-One producer a table. Its transactional id is made of the table, so a new owner of the table fences
-the old one, and what the old one left open is given up before the position is read.
+Each table has one producer. Its transactional id contains the table id, so a new owner of the
+table fences the old one, and the old owner's open transaction is aborted before the position is
+read.
 """
 
 import logging
@@ -35,7 +36,7 @@ from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The largest record of a change topic, as the publisher creates it."""
+"""The size limit of records on change topics that the publisher creates."""
 
 FAILPOINTS: Final = (
     "publisher.before_begin",
@@ -55,9 +56,9 @@ _LEVEL: Final = {
 
 
 class ChangeWriter:
-    """Writes the changes of one table, a chunk a Kafka transaction.
+    """Writes the changes of one table, one chunk per Kafka transaction.
 
-    After any error it is of no more use: close it, make another, read the position again.
+    After any error it is unusable: close it, make another, and read the position again.
     """
 
     def __init__(self, settings: KafkaSettings, table: UUID, timeout_ms: int) -> None:
@@ -67,7 +68,7 @@ class ChangeWriter:
         self._producer: Producer | None = None
 
     def take_over(self) -> None:
-        """Fence the table's former owner, and give up what it left open.
+        """Fence the table's previous owner and abort its open transaction.
 
         Raises: Unavailable; Misconfigured.
         """
@@ -79,11 +80,11 @@ class ChangeWriter:
                     "linger.ms": 5,
                     "batch.size": 1_000_000,
                     "compression.type": "lz4",
-                    # Java's partitioner, so that joins with topics of Java clients stay aligned.
+                    # Java's partitioner keeps joins with topics of Java clients co-partitioned.
                     "partitioner": "murmur2_random",
                     "message.max.bytes": RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": _QUEUE_RECORDS_MAX,
-                    # The commit tells whether all arrived; a report for each would tell it again.
+                    # The commit says whether all records arrived: no reports for each are needed.
                     "delivery.report.only.error": True,
                     **_in_time(_client(self._settings), self._timeout_ms),
                     "transactional.id": f"{prefix}cdc.{self._table}",
@@ -93,9 +94,9 @@ class ChangeWriter:
             self._producer.init_transactions(_WAIT_S)
 
     def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
-        """Make some changes and the position after them visible, all at once.
+        """Publish changes and the position after them in one transaction.
 
-        Raises: Unavailable, when it is not known whether they are; Fenced; Misconfigured;
+        Raises: Unavailable, when it is not known whether they are visible; Fenced; Misconfigured;
         InvalidRequest (`RecordTooLarge`).
         """
         producer = self._producer
@@ -115,7 +116,7 @@ class ChangeWriter:
         reach("publisher.after_commit")
 
     def close(self) -> None:
-        """Let go; an open Kafka transaction is given up by the next owner."""
+        """Drop the producer; the next owner aborts a Kafka transaction that is left open."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True)
             self._producer = None
@@ -126,10 +127,10 @@ def read_positions(
 ) -> Positions:
     """Return the last position of every table.
 
-    To the `end` is to what the brokers hold, settled or not: behind the open transaction of another
-    table there may be a position of ours, so that transaction is waited for. To what is `settled`
-    is a glimpse, which may be of the past.
-    Raises: Unavailable, when it is not reached in time; Misconfigured.
+    `end` reads to the high watermark: a position of ours may follow the open transaction of another
+    table, so it waits for that transaction. `settled` reads to the last stable offset only, so its
+    positions may be out of date.
+    Raises: Unavailable, when the offset is not reached in time; Misconfigured.
     """
     topic = settings.topics.cdc_positions
     shared = _client(settings)
@@ -157,15 +158,15 @@ def _client(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def _in_time(client: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
-    """Return the settings with no request longer than a transaction: the library refuses that."""
+    """Limit the request timeout to the transaction's; librdkafka refuses a longer one."""
     key = "socket.timeout.ms"
     return {**client, key: min(int(client[key]), timeout_ms)}
 
 
 def _note(error: KafkaError) -> None:
-    """Keep what the library says of the brokers out of stderr; it mends or raises by itself.
+    """Log what librdkafka reports of the brokers, so that it does not print it to stderr.
 
-    Each table has a client, and each client says so.
+    It recovers or raises by itself. Each table has a client, and each client reports.
     """
     LIBRARY.log(logging.WARNING, "%s: %s", error.name(), error.str())
 
@@ -208,20 +209,20 @@ def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> Positi
 
 
 def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:
-    """Queue a record; without a key it goes to the one topic partition that such a stream has."""
+    """Queue a record; a keyless record goes to partition 0, the only one of such a stream."""
     key, value, headers = record
     partition = 0 if key is None else _BY_KEY
     try:
         producer.produce(topic, value, key, partition, headers=headers)
     except BufferError:
-        # Room comes with acknowledgements: a queue that does not empty in this time is stuck.
+        # Acknowledgements free the queue; one that is still full after this time is stuck.
         producer.flush(_WAIT_S)
         producer.produce(topic, value, key, partition, headers=headers)
 
 
 @contextmanager
 def _translated(doing: str) -> Iterator[None]:
-    """Turn confluent-kafka's exceptions into ours: what to do next, not where it arose."""
+    """Turn confluent-kafka's exceptions into ours, which say what to do next."""
     try:
         yield
     except BufferError as error:

@@ -1,1 +1,1 @@
-"""Keeps the log short to read: checkpoints, log compactions, version checksums."""
+"""Keeps table logs short to read: checkpoints, log compactions, version checksums."""

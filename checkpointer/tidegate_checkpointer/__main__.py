@@ -1,4 +1,4 @@
-"""Wiring: settings -> doors -> service. `python -m tidegate_checkpointer --help`."""
+"""Build the service from its settings and run it. `python -m tidegate_checkpointer --help`."""
 
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings

@@ -1,7 +1,7 @@
-"""The sweep: what proposals left in a table's folder goes, once nobody can ask for it any more.
+"""Deletes files that proposals left in a table's folder and that nothing needs.
 
-A file of actions is of use as long as its proposal may be read from its topic. A staged version is
-of use until it is decided on and published; one that is not yet stays, however old.
+An action file is needed as long as its proposal can be read from the proposals topic. A staged
+version is needed until it is decided and published; an unpublished one is kept, however old.
 """
 
 from typing import Final
@@ -11,13 +11,14 @@ from tidegate_runtime.storage.log_store import FileStat, LogStore
 
 CLAIM_FOLDER: Final = "_tidegate/proposals"
 DAY_MS: Final = 24 * 60 * 60 * 1000
-"""What is kept beyond the retention of proposals: clocks differ."""
+"""Added to the retention of proposals, because clocks differ."""
 
 
 def sweep(store: LogStore, head: int, before_ms: int) -> int:
-    """Delete what is left of proposals and was written before a time; return how many files.
+    """Delete files of proposals that were last modified before a time; return how many.
 
-    `head` is a version that stands in the log.
+    `head` is a version that is in the log.
+    Units: `before_ms` is a Unix time.
     Raises: Unavailable.
     """
     expired = [

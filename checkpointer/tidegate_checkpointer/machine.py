@@ -1,27 +1,27 @@
-"""What of one table's log is due to be shortened. Pure: the service reads and writes.
+"""Decides which summaries of one table's log are due. Pure: the service reads and writes.
 
     head ---> every version         a version checksum      (of the last RECENT_MAX, after a pause)
          ---> every interval-th     a checkpoint            (after a pause: only the newest)
          ---> every n-th after it   a log compaction        (of whole ranges above the checkpoint)
 
-Everything here is a convenience for readers. What is missed is missed without harm, what is done
-twice is done to the same effect, and nothing goes back: each field of the state only grows.
+Summaries only speed readers up. Omitting one does no harm, writing one twice has the same
+effect, and each field of the state only grows.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 RECENT_MAX: Final = 100
-"""Versions, counted from the head, that still get a checksum when they were missed."""
+"""The newest versions that still get a checksum if it was missed."""
 
 
 @dataclass(frozen=True)
 class SummaryState:
-    """What stands in `_delta_log` for the readers' convenience.
+    """The summary files in `_delta_log`.
 
-    `checkpoint` is the version that the hint names, `compacted` the last version of the last log
-    compaction, `summed` the last version with a checksum; -1 where there is none.
-    `compaction_interval` is how many versions one log compaction holds.
+    `checkpoint` is the version in `_last_checkpoint`, `compacted` the last version of the last log
+    compaction, `summed` the last version with a checksum; each is -1 if there is none.
+    `compaction_interval` is the number of versions in one log compaction.
     """
 
     compaction_interval: int
@@ -32,7 +32,7 @@ class SummaryState:
 
 @dataclass(frozen=True)
 class Notice:
-    """The newest published version is `head`; the table wants a checkpoint every `interval`."""
+    """The newest published version is `head`; a checkpoint is due every `interval` versions."""
 
     head: int
     interval: int
@@ -43,14 +43,14 @@ Command = Notice
 
 @dataclass(frozen=True)
 class CheckpointDue:
-    """A checkpoint of `version` is to be written and the hint moved to it."""
+    """A checkpoint of `version` must be written and `_last_checkpoint` moved to it."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class CompactionDue:
-    """The commits `start` to `end`, both included, are to be written as one file."""
+    """The commits `start` to `end`, inclusive, must be compacted into one file."""
 
     start: int
     end: int
@@ -58,21 +58,21 @@ class CompactionDue:
 
 @dataclass(frozen=True)
 class ChecksumDue:
-    """The checksum of `version` is to be written."""
+    """The checksum of `version` must be written."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """The hint names `version`, or a later one."""
+    """`_last_checkpoint` names `version` or a later one."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """The log compaction of these versions stands, ours or another's."""
+    """The log compaction of these versions exists; we or another process wrote it."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ class Compacted:
 
 @dataclass(frozen=True)
 class Summed:
-    """The checksum of `version` stands, ours or another's."""
+    """The checksum of `version` exists; we or another process wrote it."""
 
     version: int
 
@@ -90,9 +90,9 @@ Done = Checkpointed | Compacted | Summed
 
 
 def decide(state: SummaryState, command: Command) -> tuple[Due, ...]:
-    """Return what is due, in the order of versions; at one version the checkpoint comes first.
+    """Return what is due, ordered by version; at one version the checkpoint comes first.
 
-    Law: nothing that is due lies beyond the head, and nothing is due twice.
+    Law: nothing due is beyond the head, and nothing is due twice.
     """
     checkpoint = _newest_due(command)
     checkpoints = [CheckpointDue(checkpoint)] if checkpoint > state.checkpoint else []
@@ -103,7 +103,7 @@ def decide(state: SummaryState, command: Command) -> tuple[Due, ...]:
 
 
 def evolve(state: SummaryState, event: Done) -> SummaryState:
-    """Return the state after something was done; it never goes back."""
+    """Return the state after an event; no field decreases."""
     match event:
         case Checkpointed(version):
             return replace(state, checkpoint=max(state.checkpoint, version))
@@ -117,9 +117,9 @@ def evolve(state: SummaryState, event: Done) -> SummaryState:
 
 
 def _newest_due(command: Notice) -> int:
-    """Return the newest version at or below the head that wants a checkpoint, or -1.
+    """Return the newest version up to the head that is due a checkpoint, or -1.
 
-    A first version alone is no longer to read than its checkpoint, so 0 wants none.
+    Version 0 is due none: its commit alone is no longer to read than its checkpoint.
     """
     assert command.interval > 0, "an interval is a positive number of versions"
     newest = command.head - command.head % command.interval
@@ -127,9 +127,9 @@ def _newest_due(command: Notice) -> int:
 
 
 def _compactions(state: SummaryState, checkpoint: int, head: int) -> list[CompactionDue]:
-    """Return the whole ranges between the checkpoint and the head that are not compacted.
+    """Return the uncompacted whole ranges between the checkpoint and the head.
 
-    A range starts behind the checkpoint: one that straddled it would serve no reader.
+    A range starts after the checkpoint: one that includes its version would serve no reader.
     """
     size = state.compaction_interval
     first = max(checkpoint, state.compacted) + 1

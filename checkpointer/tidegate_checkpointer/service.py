@@ -1,8 +1,8 @@
-"""A follower that keeps the log short to read: doorbell, decide, write, evolve.
+"""A follower of `commits` that keeps logs short to read: notification, decide, write, evolve.
 
-The log is all it knows. A file that already stands is as good as one of its own, so it may be
-killed anywhere and run beside another. A table that it may not summarise, or with which anything
-goes wrong, is left alone (`runtime.following.quarantine`).
+All its state is the log. An existing file is as good as one that it writes, so it may be killed at
+any point and run beside another. A table that it may not summarise, or that fails in another way,
+is left alone (`tidegate_runtime.followers.quarantine`).
 """
 
 import logging
@@ -67,7 +67,7 @@ FAILPOINTS: Final = (
 
 PUT_DEADLINE_S: Final = 30.0
 SWEEP_S: Final = 24 * 60 * 60.0
-"""How often what proposals left behind is swept."""
+"""Seconds between two cleanups of files that proposals left behind."""
 
 _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class _Table:
 
 
 class Checkpointer:
-    """Answers doorbells. Called in threads, for one table never twice at once."""
+    """Handles notifications. Called from threads, never twice at once for one table."""
 
     name = "checkpointer"
 
@@ -96,19 +96,19 @@ class Checkpointer:
 
     @property
     def look_s(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two passes."""
         return self._settings.checkpointer.look_s
 
     @property
     def unfinished(self) -> Collection[UUID]:
-        """No table: all that is due of one is done in one turn."""
+        """Always empty: one turn does everything that is due of a table."""
         return ()
 
     def go_on(self, table: UUID) -> None:
-        """Do nothing, as nothing is ever left."""
+        """Do nothing, as a turn leaves nothing unfinished."""
 
     def notice(self, record: CommitRecord) -> None:
-        """Do what the version makes due; a table that was set aside waits for the next look."""
+        """Do what is due at a version; a quarantined table waits for the next pass."""
         view = self._views.get(record.table)
         told = view is not None and record.version <= view.head
         if told or self._quarantine.holds(record.table):
@@ -119,7 +119,7 @@ class Checkpointer:
         self._quarantine.tell()
 
     def look(self) -> None:
-        """Do what is due on every registered table, whether or not its doorbell rang."""
+        """Do what is due for every registered table, notified or not."""
         registry = read_registry(self._bus, self._settings.kafka.topics).values()
         followed = [one for one in registry if _is_followed(one)]
         for name in {one.name for one in registry} - {one.name for one in followed}:
@@ -137,7 +137,7 @@ class Checkpointer:
         self._quarantine.tell()
 
     def _sweep(self, table: _Table) -> None:
-        """Delete what expired proposals left of a table, once a day."""
+        """Delete files of expired proposals of a table, once a day."""
         now_s, view = self._running.clock.boot_s(), self._views.get(table.id)
         if view is None or now_s - self._swept_s.get(table.id, -inf) < SWEEP_S:
             return
@@ -148,7 +148,7 @@ class Checkpointer:
 
     @property
     def _kept_ms(self) -> int:
-        """How long what belongs to a proposal is kept: as long as this may be read, and a day."""
+        """How long files of a proposal are kept: the retention of the proposals topic and a day."""
         topics = self._settings.kafka.topics
         [proposals] = [one for one in topics.declared() if one.name == topics.proposals]
         return proposals.retention_ms + DAY_MS
@@ -163,7 +163,7 @@ class Checkpointer:
         if head is None:
             return
         if head < view.head:
-            # Another table lies in its place, or an older state: nothing that is known holds.
+            # The table was replaced or restored to an older state: read its log from scratch.
             self._views[table.id] = view = first_sight(view.store, view.state.compaction_interval)
         view.head = head
         while due := decide(view.state, Notice(view.head, _interval(view))):
@@ -186,7 +186,7 @@ class Checkpointer:
                 assert_never(due)
 
     def _checkpoint(self, table: _Table, view: TableView, version: int) -> Checkpointed:
-        # To write over the file of another would tear it under those who are reading it.
+        # Overwriting a checkpoint that another process wrote could break its readers.
         if (hinted := hinted_version(view.store)) >= version:
             return Checkpointed(hinted)
         began_s = self._running.clock.boot_s()
@@ -216,13 +216,13 @@ class Checkpointer:
         return Checkpointed(version)
 
     def _let_go(self, table: UUID, name: str) -> None:
-        """Forget what is known of a table: its log is read anew."""
+        """Forget a table's view, so that its log is read again."""
         self._views.pop(table, None)
         metrics.CHECKPOINT_AGE.labels(name).set(inf)
 
 
 def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
-    """Write the checkpoint of a snapshot, of the kind that its table asks for."""
+    """Write the checkpoint of a snapshot, classic or V2 as the table asks for."""
     now_ms = clock.now_ms()
     if wants_v2(snapshot.metadata):
         return write_v2(
@@ -243,18 +243,18 @@ def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
     content = log_compaction.compact([read_version(view.store, version) for version in versions])
     reach("checkpointer.before_compaction")
     if content:
-        # Commits that only say who wrote them leave nothing, and an empty file reads as a torn one.
+        # Commits of commitInfo alone compact to nothing, and an empty file reads as a torn one.
         _put(view.store, compacted_name(due.start, due.end), content)
         log_event(_log, "compacted", table=table.name, start=due.start, end=due.end)
     return Compacted(due.start, due.end)
 
 
 def _put(store: LogStore, name: str, content: bytes) -> None:
-    """Write a file of the log unless one stands there, ours or another's: either serves.
+    """Write a file of the log unless it exists; any writer's file will do.
 
-    Where the store takes no condition, and a partition decides on versions, it is looked at first:
-    what is derived from the log may be written twice.
-    Raises: OutcomeUnknown, when it is not known whether one does; Unavailable.
+    On a store without conditional PUT, where a topic partition decides versions, check first
+    whether it exists: files derived from the log may safely be written twice.
+    Raises: OutcomeUnknown, when it is not known whether the file exists; Unavailable.
     """
     path = in_log(name)
     try:
@@ -273,7 +273,7 @@ def _put(store: LogStore, name: str, content: bytes) -> None:
 
 
 def _interval(view: TableView) -> int:
-    """Return how often the table wants a checkpoint, as far as its versions are known here."""
+    """Return the table's checkpoint interval, as of the newest totals that are known."""
     totals = view.totals or view.learn(view.head)
     return checkpoint_interval(totals.metadata)
 
@@ -286,15 +286,15 @@ def _measure(table: _Table, view: TableView) -> None:
 
 
 def _measure_no_more(name: str) -> None:
-    """Take back what was measured of a table that is left alone: nobody need get up for it."""
+    """Remove the metrics of a table that is left alone, so that they raise no alert."""
     metrics.CHECKPOINT_AGE.remove(name)
     metrics.LOG_TAIL.remove(name)
 
 
 def _is_followed(record: TableRecord) -> bool:
-    """Whether a table is there, with the log that was committed: damage stays as it is.
+    """Whether a table is to be summarised.
 
-    So does a table that its operator is at work on.
+    A table whose log was overwritten, or that an operator has halted, is left as it is.
     """
     is_left_alone = record.overwritten is not None or record.halted_by_hand is not None
     return record.status in _FOLLOWED and not is_left_alone

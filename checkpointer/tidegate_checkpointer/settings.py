@@ -1,4 +1,4 @@
-"""The settings of the checkpointer: its own section beside what every service is told."""
+"""The checkpointer's settings: its own section beside those of every service."""
 
 from pydantic import Field
 
@@ -6,15 +6,15 @@ from tidegate_runtime.service.settings import Section, ServiceSettings
 
 
 class CheckpointerSection(Section):
-    """How often. How often a table is checkpointed is the table's own property."""
+    """Intervals. The checkpoint interval is a property of each table instead."""
 
     compaction_interval: int = Field(default=5, ge=2, le=1000)
     """Versions in one log compaction."""
     look_s: float = Field(default=30.0, gt=0)
-    """Seconds between two looks at the registry and the logs, besides the doorbells."""
+    """Seconds between two passes over the registry and the logs, in addition to notifications."""
 
 
 class CheckpointerSettings(ServiceSettings):
-    """All that the checkpointer is told."""
+    """All settings of the checkpointer."""
 
     checkpointer: CheckpointerSection = CheckpointerSection()

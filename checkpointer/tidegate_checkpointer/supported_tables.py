@@ -1,4 +1,4 @@
-"""Which tables we checkpoint: those whose features leave a checkpoint as we know it."""
+"""Which tables we checkpoint: those whose features do not change what a checkpoint holds."""
 
 from typing import Final
 
@@ -25,16 +25,16 @@ WITHOUT_EFFECT: Final = frozenset(
         "clustering",
     }
 )
-"""Features that bind who writes rows, and that a checkpoint keeps by keeping every field.
+"""Features that constrain only writers of rows; a checkpoint keeps them by keeping every field.
 
-Some of them we can't write commits for; a checkpoint only repeats what the commits say.
+We can't write commits for some of them, but a checkpoint only repeats what commits say.
 """
 
 
 def check_shortenable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table whose log we can't summarise.
 
-    Raises: UnsupportedFeature, which names the first feature in the way.
+    Raises: UnsupportedFeature, which names the first unsupported feature.
     """
     check_readable(protocol, metadata, table)
     for name in sorted(writer_features(protocol)):
@@ -46,7 +46,7 @@ def check_shortenable(protocol: Protocol, metadata: Metadata, table: str) -> Non
 
 
 def wants_v2(metadata: Metadata) -> bool:
-    """Return whether a table asks for checkpoints of the second kind."""
+    """Return whether a table asks for V2 checkpoints."""
     return bool(checkpoint_policy(metadata) == "v2")
 
 

@@ -1,7 +1,7 @@
-"""What the service knows of one table: what stands in its log, and the totals of one version.
+"""The service's view of one table: the summary files in its log, and the totals of one version.
 
-No file set is kept between two checkpoints: the totals of the next version follow from those of
-this one and the commit, and a checkpoint opens the table anew.
+No file set is kept between checkpoints: the totals of the next version follow from those of this
+one and the commit. For a checkpoint the table is opened again.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class TableView:
     totals: VersionChecksum | None = None
 
     def learn(self, version: int) -> VersionChecksum:
-        """Return the totals of a version, from the least reading that gives them.
+        """Return the totals of a version, reading as little as possible.
 
         Raises: UnsupportedFeature, for a table that we can't summarise at this version; BrokenLog.
         """
@@ -57,18 +57,18 @@ class TableView:
         if after is not None:
             return after
         txn_id = commit.info.txn_id if commit.info else None
-        # It may be large, and is read again on the way to the snapshot: once at a time is enough.
+        # Opening the snapshot reads the commit again, which may be large: hold it only once.
         del commit
         return version_checksum.of(open_snapshot(self.store, version), txn_id)
 
 
 def first_sight(store: LogStore, compaction_interval: int) -> TableView:
-    """Return the view of a table as its log stands: from the hint on, or all of it without one."""
+    """Return a table's view from its log, listed from `_last_checkpoint` on, or all without it."""
     last = last_checkpoint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
     files = [file for file, _ in list_log(store, f"{last.version if last else 0:020d}")]
     checkpoints = complete_checkpoints(files)
     hinted = last.version if last is not None and last.version in checkpoints else -1
-    # What lies below the oldest version that can be read is gone: nothing of it is due.
+    # Versions below the oldest readable one are gone, so nothing of them is due.
     oldest = min((file.version for file in files if file.kind is LogFileKind.COMMIT), default=0)
     below = max(oldest, min(checkpoints, default=0) if oldest > 0 else 0) - 1
     state = SummaryState(
@@ -81,7 +81,7 @@ def first_sight(store: LogStore, compaction_interval: int) -> TableView:
 
 
 def read_version(store: LogStore, version: int) -> Commit:
-    """Return a commit that is known to be published.
+    """Return the commit of a version that is known to be published.
 
     Raises: BrokenLog (`LogGap`, `CorruptCommit`).
     """

@@ -1,4 +1,4 @@
-"""Wiring: settings -> doors -> service. `python -m tidegate_committer --help`."""
+"""Build the committer from its settings and run it: `python -m tidegate_committer --help`."""
 
 import sys
 from typing import Final
@@ -18,24 +18,26 @@ from tidegate_runtime.storage.ratified_store import RatifyLog, ratifying
 from tidegate_runtime.storage.store_qualification import StoreQualification
 
 SWITCH_S: Final = 0.0002
-"""How long the loop keeps the interpreter from a thread that wants it back.
+"""How long the loop may hold the interpreter (the GIL) while another thread waits for it.
 
-A PUT lets go of it a dozen times, at each call of the system; of the default, 5 ms, a busy loop
-would make sixty.
+A PUT releases the GIL a dozen times, once at each system call. With Python's default of 5 ms
+a busy loop would delay it by sixty milliseconds.
 """
 
 AUDITORS: Final = 8
-"""Threads that ask a store for what nobody waits for."""
+"""Threads per store for audits and probes, on which no decision waits."""
 
 READERS: Final = 4
-"""Threads that ask a store for what decisions wait for. Some of it takes much memory."""
+"""Threads per store for reads on which decisions wait. Few, because some take much memory."""
 
 _PROCESS: Final = new_id(SystemClock()).hex
-"""Our own name, over every run of the loop: a run that fails is no death."""
+"""The id of this operating system process. It stays the same when the loop fails and restarts, so
+that such a restart does not count as a death of the process.
+"""
 
 
 def main(settings: CommitterSettings, running: Running) -> None:
-    """Take proposals in order, decide on them, write the tables' logs, and tell what became."""
+    """Read proposals in order, decide them, write the tables' logs and publish the outcomes."""
     clock = running.clock
     sweeper = GarbageSweeper(clock.boot_s())
     sweeper.begin()

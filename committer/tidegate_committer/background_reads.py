@@ -1,7 +1,7 @@
-"""Reading stores in threads beside the loop, which looks for the answers later.
+"""Runs store reads in threads beside the loop, which polls for their results.
 
-Each store has threads of its own, so one that is slow or hangs delays its own tables and no others.
-A thread whose answer nobody waits for any more is replaced: in one store a single file may hang.
+Each store has threads of its own, so a store that is slow or hangs delays only its own tables.
+A thread whose result is given up is replaced, because a single file in a store may hang.
 The loop itself never waits for a store.
 """
 
@@ -21,45 +21,45 @@ T = TypeVar("T")
 LOOK_SHARE: Final = 0.1
 LOOK_MIN_S: Final = 0.001
 LOOK_MAX_S: Final = 0.05
-"""The pause until the next look for an answer: a share of the wait so far, within bounds."""
+"""The pause until the next check for a result: a share of the wait so far, within bounds."""
 
 STORES_KEPT: Final = 32
-"""Stores of which idle threads are kept."""
+"""The number of stores whose idle threads are kept."""
 
 
 LOST_MAX: Final = 64
-"""Threads of a store that were given up, and may never come back, that are replaced."""
+"""How many given-up threads of one store are replaced; they may never end."""
 
 
 class ReadExecutor(Protocol):
-    """Runs questions to stores; those of one store do not wait for another's."""
+    """Runs reads of stores; the reads of one store do not wait for those of another."""
 
     def is_free(self, root: str) -> bool:
-        """Whether no question runs or waits at the store of the table at `root`."""
+        """Whether no read runs or waits at the store of the table at `root`."""
 
     def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Start a question to the store of the table at `root`; return the future answer."""
+        """Start a read of the store of the table at `root`; return its future result."""
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Expect no answer any more: another thread takes the place of the one that is at it."""
+        """Give up a read: another thread takes the place of the one that runs it."""
 
     def close(self) -> None:
-        """Start no more; answers under way are dropped."""
+        """Start no more reads; drop the results of those in progress."""
 
 
 class ReadsInline:
-    """Answers each question before `begin` returns: no thread, so that a seed replays."""
+    """Finishes each read before `begin` returns: no thread, so that a seed replays every step."""
 
     def is_free(self, root: str) -> bool:
-        """Return that nothing is under way."""
+        """Return True: nothing is in progress."""
         return True
 
     def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Ask, and wait for it."""
+        """Run the read and wait for it."""
         return at_once(question)
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Do nothing: it was answered."""
+        """Do nothing: the read has ended."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -68,8 +68,8 @@ class ReadsInline:
 class ReadsInThreads:
     """Up to `most` threads for each store, started as needed. Safe to call from several threads.
 
-    There may be a thousand stores with little to do: of idle ones, the threads of those used last
-    are kept (`STORES_KEPT`).
+    There may be a thousand stores with little to do, so idle threads are kept only for the
+    `STORES_KEPT` stores used last.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -81,7 +81,7 @@ class ReadsInThreads:
         self._turn = Lock()
 
     def begin(self, root: str, work: Callable[[], T], /) -> Future[T]:
-        """Work in a thread of the store in which a table lies; past the most it waits for one."""
+        """Run `work` in a thread of the table's store; if all are busy, it waits for a free one."""
         store = store_of(root)
         with self._turn:
             threads = self._threads.pop(store, None)
@@ -96,8 +96,8 @@ class ReadsInThreads:
         return answer
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Expect no answer any more. The store's threads are replaced, up to LOST_MAX of them: the
-        one that is at it may never come back, and what waits behind it goes to the new ones.
+        """Give up a read. The store's threads are replaced, up to LOST_MAX of them: the thread that
+        runs this read may never end, and the reads queued behind it move to the new threads.
         """
         store = store_of(root)
         with self._turn:
@@ -116,12 +116,12 @@ class ReadsInThreads:
             asked.add_done_callback(question.pass_on)
 
     def is_free(self, root: str) -> bool:
-        """Return whether what was begun last for a store has ended."""
+        """Return whether the read that was started last for a store has ended."""
         newest = self._newest.get(store_of(root))
         return newest is None or newest.done()
 
     def close(self) -> None:
-        """Start nothing more, and drop what waits: a stop must not wait for it."""
+        """Start no more reads, and drop those that wait, so that a stop need not wait for them."""
         with self._turn:
             for threads in self._threads.values():
                 threads.shutdown(wait=False, cancel_futures=True)
@@ -151,17 +151,17 @@ class ReadsInThreads:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question, and the answer that somebody waits for."""
+    """A read, and the future that its caller waits for."""
 
     work: Callable[[], Any]
     answer: Future[Any]
 
     def ask(self) -> Any:
-        """Ask, in a thread; not where nobody waits for the answer any more."""
+        """Run the read in this thread, unless its caller has cancelled it."""
         return self.work() if self.answer.set_running_or_notify_cancel() else None
 
     def pass_on(self, asked: Future[Any]) -> None:
-        """Pass on the result or the exception to the caller that waits."""
+        """Pass the result or the exception on to the caller's future."""
         if asked.cancelled() or self.answer.cancelled():
             return
         error = asked.exception()
@@ -173,7 +173,7 @@ class _Question:
 
 @dataclass
 class PendingRead(Generic[T]):
-    """The one question about a table that may be under way, since `since_s` by `Clock.boot_s`."""
+    """The one read of its kind that a table may have in progress. `since_s`: by `Clock.boot_s`."""
 
     background: ReadExecutor
     clock: Clock
@@ -182,7 +182,7 @@ class PendingRead(Generic[T]):
     answer: Future[T] | None = None
 
     def end(self, question: Callable[[], T]) -> T | None:
-        """Return the answer, or None while there is none; the first call starts the question.
+        """Return the result, or None while there is none; the first call starts the read.
 
         Raises: as `question`.
         """
@@ -195,13 +195,13 @@ class PendingRead(Generic[T]):
         return answer.result()
 
     def forget(self) -> None:
-        """Drop the question: its answer is ignored."""
+        """Drop the read: its result is ignored."""
         if self.answer is not None:
             self.answer.cancel()
         self.answer = None
 
     def give_up(self) -> None:
-        """Drop the question, which may never be answered."""
+        """Drop the read, and replace its thread, which may never end."""
         answer = self.answer
         self.forget()
         if answer is not None:
@@ -209,14 +209,14 @@ class PendingRead(Generic[T]):
 
     @property
     def looked_after_s(self) -> float:
-        """When to look for the answer again. By `Clock.boot_s`."""
+        """When to check for the result again. By `Clock.boot_s`."""
         now_s = self.clock.boot_s()
         pause_s = LOOK_SHARE * (now_s - self.since_s)
         return now_s + min(LOOK_MAX_S, max(LOOK_MIN_S, pause_s))
 
 
 def at_once(question: Callable[[], T], /) -> Future[T]:
-    """Answer a question in this thread, so that a seed replays every step."""
+    """Run a read in this thread, so that a seed replays every step."""
     answer: Future[T] = Future()
     try:
         answer.set_result(question())
@@ -226,6 +226,6 @@ def at_once(question: Callable[[], T], /) -> Future[T]:
 
 
 def store_of(root: str) -> str:
-    """Return which store a table is in: its bucket, or its parent folder."""
+    """Return the store of a table: its bucket, or its parent folder."""
     parts = urlsplit(root)
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else root.rpartition("/")[0]

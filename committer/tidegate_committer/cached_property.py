@@ -1,7 +1,8 @@
-"""A property that is worked out once: as `functools.cached_property`, without its lock.
+"""A property that is computed once: like `functools.cached_property`, but without its lock.
 
-Up to Python 3.11 that one takes a lock for every value, which costs more than most values do. What
-is asked here is a function of a frozen value: worked out twice, it is the same.
+Up to Python 3.11, `functools.cached_property` takes a lock for every value, which costs more than
+computing most of these values. They are functions of frozen objects, so computing one twice is
+harmless.
 """
 
 from collections.abc import Callable

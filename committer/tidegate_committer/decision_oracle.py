@@ -1,6 +1,7 @@
-"""The face for outside judges: one concurrent case in, what this committer decides out.
+"""Runs one case of the conflict vectors and returns what this committer decides.
 
-It runs the rules, the admission and the encoding that the service runs, over a log given as lists.
+For external test harnesses. It runs the same rules, admission checks and encoding as the service,
+over a log given as lists.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,9 +44,9 @@ _POLICY: Final = Policy(weakest_isolation="SnapshotIsolation")
 
 
 def judge(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdict on a case of the conflict vectors, in their words.
+    """Return the verdict on a case of the conflict vectors, in the vectors' own terms.
 
-    Raises: UnsupportedFeature, naming a capability that the case's table needs.
+    Raises: UnsupportedFeature, naming a feature that the case's table needs.
     """
     case = _by_utc(case)
     state = _table(case)
@@ -72,9 +73,10 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case whose moments say by which zone they are told: delta-spark's session had UTC.
+    """Return a case with `Z` added to timestamp partition values that name no time zone.
 
-    The service is not told the sessions' zones, and counts such a moment by all of them.
+    delta-spark's session ran in UTC. The service does not know the session's time zone and takes
+    such a value as a moment in every zone.
     """
     definitions = [row["metaData"] for row in case["table"]["base"][0] if row.get("metaData")]
     moments = {name for one in definitions for name in _moments(one)}
@@ -98,7 +100,7 @@ def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _moments(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the partition columns of a definition that are timestamps, as files name them."""
+    """Yield the timestamp partition columns of a definition, by logical and by physical name."""
     names = {name.lower() for name in definition.get("partitionColumns") or ()}
     for field in orjson.loads(definition["schemaString"]).get("fields", ()):
         if field["type"] == "timestamp" and field["name"].lower() in names:
@@ -108,7 +110,7 @@ def _moments(definition: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_their_words(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an action as delta-spark spells it, who leaves out of a removal what is null."""
+    """Return an action as delta-spark writes it: without null partition values in a `remove`."""
     values = row.get("remove", {}).get("partitionValues")
     if not values:
         return row
@@ -169,10 +171,10 @@ def _candidate(case: Mapping[str, Any], table_definition: TableDefinition) -> Ca
 def _vouched_for(
     proposal: Proposal, candidate: Candidate, table_definition: TableDefinition
 ) -> Proposal:
-    """Return a proposal that says what a transaction of delta-spark need not say.
+    """Return a proposal with the attestations that a transaction of delta-spark does not carry.
 
-    Its writer holds new rows to what the table asks, where it writes no change files the others
-    tell which rows changed, and the values of identity columns are those that it was given.
+    They say that the writer enforced the table's constraints, that the row changes follow from its
+    adds and removes if it writes no change files, and that identity values come from its lease.
     """
     content = candidate.content
     after = _left_by(candidate, table_definition)
@@ -182,20 +184,20 @@ def _vouched_for(
             vouched["cdc_mode"] = "implicit"
         vouched["identity_usage"] = tuple(_used(candidate, after.numbered.values()))
     except (TidegateError, ValueError):
-        # Admission has a word for a schema that can't be read.
+        # Admission refuses a schema that cannot be parsed.
         return proposal
     return proposal.model_copy(update=vouched)
 
 
 def _left_by(candidate: Candidate, table_definition: TableDefinition) -> TableDefinition:
-    """Return the table that a proposal leaves, with the features that its metadata asks for."""
+    """Return the table definition after a proposal, with the features that its metadata needs."""
     found = settled(candidate, table_definition)
     content = found.content if isinstance(found, Candidate) else candidate.content
     return table_definition.after(content.metadata, content.protocol)
 
 
 def _used(candidate: Candidate, columns: Iterable[IdentityColumn]) -> Iterator[IdentityUsage]:
-    """Yield what new files hold of identity columns: as far as statistics tell, or one value."""
+    """Yield each identity column's range in new files, by statistics, else its start value."""
     files = [orjson.loads(add.stats or "{}") for add in new_files(candidate)]
     for column in columns:
         values = [value for one in files for value in ends(one, column.physical)]
@@ -205,7 +207,7 @@ def _used(candidate: Candidate, columns: Iterable[IdentityColumn]) -> Iterator[I
 
 
 def _leases(candidate: Candidate) -> Mapping[UUID, LeasedBlocks]:
-    """Return the lease that the values of identity columns are from, where any are told of."""
+    """Return the lease that the proposal's identity values are from, if it has any."""
     used = candidate.proposal.identity_usage if candidate.proposal else ()
     blocks = [
         IdentityBlock(column=one.column, first=one.low, step=1, count=one.high - one.low + 1)

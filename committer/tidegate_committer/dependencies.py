@@ -1,4 +1,4 @@
-"""What the committer's loop is given: Kafka, stores, clock, threads, settings; its failpoints."""
+"""The committer loop's dependencies: Kafka, stores, clock, threads, settings; its failpoints."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,16 +49,16 @@ def _nothing(at_leisure: bool, is_idle: bool) -> None:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The interfaces to the world outside, so that tests can replace each of them.
+    """The interfaces to the outside world, so that tests can replace each of them.
 
-    `new_id` returns random UUIDs; `engine` is our release, as commitInfo names it. `process`
-    identifies the operating system's process; without one each loop counts as a process.
-    Stores are read in `background` (audits, probes: nobody waits), `loads` (whole tables) and
-    `reads` (what decisions need); PUTs go through `puts`. Without threads of a service's own, each
-    is done at once.
-    `tidy` is called after each step, with whether there is a moment to spare, and whether nothing
-    is under way at all. `vet` checks a store before the first table on it is accepted. Raises:
-    Misconfigured; Unavailable.
+    `new_id` returns random UUIDs. `engine` is our release, as written into commitInfo. `process`
+    identifies the operating system process; if it is empty, each loop counts as a process.
+    Stores are read in `background` (audits and probes, on which nothing waits), `loads` (whole
+    tables) and `reads` (what decisions need). PUTs go through `puts`. The default executors use
+    no threads: they finish each call before they return.
+    `tidy` is called after each step, with two flags: whether there is time to spare, and whether
+    nothing is in progress at all. `vet` checks a store before the first table on it is accepted.
+    Raises: Misconfigured; Unavailable.
     """
 
     bus: Bus
@@ -78,17 +78,17 @@ class Dependencies:
     process: str = ""
 
     def close(self) -> None:
-        """Start no more reads and PUTs; what is in flight goes on by itself."""
+        """Start no more reads and PUTs; those in flight may still finish."""
         for one in (self.puts, self.background, self.loads, self.reads):
             one.close()
 
     @cached_property
     def policy(self) -> Policy:
-        """The operator's limits, as the pure code takes them."""
+        """The operator's limits, in the form that the pure code takes."""
         return self.settings.policy
 
 
 def reach(point: str, about: object = "") -> None:
-    """Pass one of FAILPOINTS, with the id of what it is about."""
+    """Pass one of FAILPOINTS, with the id of the object that it concerns."""
     assert point in FAILPOINTS, "a point has a name that tests can know"
     failpoints.reach(point, about)

@@ -1,4 +1,4 @@
-"""An immutable map, of which a changed copy costs as much as its changes, not its size.
+"""An immutable map. Making a changed copy costs as much as its changes, not as the map's size.
 
 All copies share one ordinary dict. The newest owns it; an older copy keeps the changes to undo, and
 a pointer to the next newer one. Reading an older copy makes it the owner, so every copy stays
@@ -14,7 +14,7 @@ D = TypeVar("D")
 
 
 class _Absent:
-    """Stands for "there was no such key"."""
+    """Marks a key that the map did not have."""
 
 
 _ABSENT: Final = _Absent()
@@ -51,7 +51,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
 
     @property
     def now(self) -> dict[K, V]:
-        """The dict behind this copy, for fast reads; never keep it: it soon serves another copy."""
+        """The dict behind this copy, for fast reads. Never keep it: it soon holds another copy."""
         return self._own if self._own is not None else self._rooted()
 
     def __getitem__(self, key: K) -> V:
@@ -64,7 +64,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
     def get(self, key: K, default: V | D, /) -> V | D: ...
 
     def get(self, key: K, default: V | D | None = None, /) -> V | D | None:
-        """Return the value of a key, or something else where there is none."""
+        """Return the value of a key, or `default` if the map lacks it."""
         return (self._own if self._own is not None else self._rooted()).get(key, default)
 
     def __contains__(self, key: object) -> bool:
@@ -80,7 +80,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         return f"PersistentMap({dict(self._rooted())!r})"
 
     def _rooted(self) -> dict[K, V]:
-        """Make this copy the owner of the dict, and the copies on the way to it its followers."""
+        """Make this copy the owner of the dict; copies up to the old owner then point to it."""
         chain = [self]
         while (following := chain[-1]._next) is not None:
             chain.append(following)

@@ -1,4 +1,4 @@
-"""The operator's limits and permissions, as the pure code takes them."""
+"""The operator's limits and permissions, in the form that the pure code takes."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -6,13 +6,13 @@ from typing import Final, Literal
 Level = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 
 UnsafeWriters = Literal["warn", "halt"]
-"""What happens to a table when an engine without put-if-absent writes to it past the gate."""
+"""What to do with a table that an engine without put-if-absent writes to directly."""
 
 STRICTNESS: Final[tuple[Level, ...]] = ("SnapshotIsolation", "WriteSerializable", "Serializable")
 """The isolation levels, weakest first."""
 
 LEVELS: Final = {level.lower(): level for level in STRICTNESS}
-"""The levels by their lower-case names, for tables may spell them in any case."""
+"""The levels by their lower-case names: table properties may use any case."""
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
@@ -21,10 +21,10 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True)
 class Policy:
-    """Limits on one proposal, and on what shares an entry.
+    """Limits of one proposal, and of the proposals that share an entry.
 
-    `weakest_isolation` is the weakest level a proposal may ask for; `window` is how many versions'
-    entries are kept in memory; `verbatim` whether ready bytes may be proposed.
+    `weakest_isolation` is the weakest level that a proposal may ask for. `window` is the number of
+    versions whose entries are kept in memory. `verbatim` allows verbatim entries.
     Units: `_bytes` in bytes, `_chars` in code points, `_ms` in ms.
     """
 

@@ -1,7 +1,7 @@
-"""PUTs in flight, at most one for each table, in threads beside the loop; and how long they take.
+"""Runs PUTs in threads beside the loop, at most one in flight per table, and measures them.
 
-A flight is one entry's put-if-absent until its result is certain. In tests and simulations
-(`AtOnce`) it has landed when `start` returns.
+A PUT is one entry's put-if-absent until its result is certain. In tests and simulations
+(`PutsInline`) it has finished when `start` returns.
 """
 
 import threading
@@ -17,24 +17,25 @@ from tidegate_committer.background_reads import at_once
 from tidegate_runtime.storage.log_store import Put
 
 REMEMBERED: Final = 16
-"""The number of last PUTs whose median is taken for the duration of the next."""
+"""How many recent PUTs are kept: their median is the expected duration of the next one."""
 
 QUIET_SHARE: Final = 0.2
 """How long a group stays open after the last arrival, as a share of a PUT, while half of the
 expected members are there."""
 
 FORBEARING: Final = 2.0
-"""By how much the wait may grow where few have come and many are expected."""
+"""The most by which the wait may grow when few members have come and many are expected."""
 
 STREAM_SHARE: Final = 0.03
 """How recent an arrival must be, as a share of a PUT, to count as part of a stream of arrivals."""
 
 GIVES_WAY_SHARE: Final = 0.25
-"""How long the loop leaves the interpreter to a prepared PUT whose turn has come, as a share of
-the time that it would have waited at most."""
+"""How long the loop leaves the interpreter to a prepared PUT that may be sent now, as a share of
+its wait's timeout.
+"""
 
 TOGETHER_MAX: Final = 64
-"""PUTs in flight or prepared at once, over all tables in one store."""
+"""PUTs in flight or prepared at once in one store, over all tables."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,17 @@ class PendingPut(Protocol):
     """A PUT in flight."""
 
     def done(self) -> bool:
-        """Return whether it has ended."""
+        """Return whether the PUT has ended."""
 
     def result(self, timeout: float | None = None, /) -> PutResult:
-        """Return how it ended, within so many seconds where they are given.
+        """Return how the PUT ended; wait for at most `timeout` seconds if it is given.
 
         Raises: OutcomeUnknown past its deadline; Unavailable; TimeoutError.
         """
 
 
 class PutExecutor(Protocol):
-    """Where PUTs are sent from."""
+    """Sends PUTs."""
 
     def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> PendingPut:
         """Send a PUT to a table's store; with `behind`, prepare it to be sent after that one."""
@@ -71,7 +72,7 @@ class PutExecutor(Protocol):
         """Wait until a PUT ends, or for `timeout_s`."""
 
     def close(self) -> None:
-        """Start no more; what is in flight goes on by itself."""
+        """Start no more PUTs; those in flight may still finish."""
 
 
 @dataclass
@@ -79,18 +80,18 @@ class PutsInline:
     """PUTs that end before `start` returns: no thread, so that a seed replays every step."""
 
     def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> PendingPut:
-        """Send one and wait for its end."""
+        """Send a PUT and wait for its end."""
         return at_once(work)
 
     def wait(self, timeout_s: float) -> None:
-        """Return: nothing flies."""
+        """Return at once: no PUT is in flight."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class PutsInThreads:
-    """PUTs in threads of their own; the interpreter is free while they wait for their stores."""
+    """PUTs in threads of their own, so that the loop goes on while they wait for their stores."""
 
     def __init__(self) -> None:
         self._threads = background_reads.ReadsInThreads(TOGETHER_MAX, "put")
@@ -99,7 +100,7 @@ class PutsInThreads:
         self._followed: set[PendingPut] = set()
 
     def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> PendingPut:
-        """Send one; past TOGETHER_MAX in a store it waits for a thread."""
+        """Send a PUT; beyond TOGETHER_MAX in a store it waits for a free thread."""
         if behind is not None:
             self._followed.add(behind)
             if behind.done():
@@ -111,8 +112,8 @@ class PutsInThreads:
     def wait(self, timeout_s: float) -> None:
         """Wait until a PUT has ended since the last call, or for `timeout_s`.
 
-        If a prepared one was waiting for that end, the loop sleeps a moment more, so that its
-        request gets the interpreter first: else the loop's steps would delay it by milliseconds.
+        If a prepared PUT was waiting for that end, the loop sleeps a little longer, so that the
+        prepared one gets the interpreter first. Otherwise the loop would delay it by milliseconds.
         """
         has_landed = self._landed.wait(timeout_s)
         self._landed.clear()
@@ -127,16 +128,16 @@ class PutsInThreads:
         self._landed.set()
 
     def close(self) -> None:
-        """Start no more. What was sent may still land: the next owner finds it in the log."""
+        """Start no more PUTs. One in flight may still land: the next owner finds it in the log."""
         self._threads.close()
 
 
 @dataclass
 class AdaptiveLinger:
-    """The adaptive linger: how long a group is kept open, by how long PUTs take and who may come.
+    """The adaptive linger: how long a group stays open, from PUT durations and expected members.
 
-    `crowd` is the number of members of the last entry and of those who waited when it landed: so
-    many writers may come together again. `told_s` is when these members had their outcomes.
+    `crowd` is the number of expected members: those of the last entry plus the proposals that
+    waited when it landed. `told_s` is when the outcomes of that entry were published.
     Units: seconds, moments by `Clock.boot_s`.
     """
 
@@ -145,23 +146,23 @@ class AdaptiveLinger:
     told_s: float = 0.0
 
     def landed(self, took_s: float, members: int, waiting: int) -> None:
-        """Note an entry that landed, its members, and how many more were waiting."""
+        """Record an entry that landed, its member count, and how many proposals were waiting."""
         self.took_s.append(took_s)
         self.crowd = members + waiting
 
     @property
     def put_s(self) -> float:
-        """How long a PUT takes lately: the median of the last ones; 0 where there was none."""
+        """The expected duration of a PUT: the median of the recent ones; 0 before the first."""
         return median(self.took_s) if self.took_s else 0.0
 
     def lingers_until_s(self, waiting: int, newest_s: float, share: float) -> float:
-        """Return until when the group stays open, given how many wait and when the last came.
+        """Return until when the group stays open, from the number waiting and the last arrival.
 
-        A writer that just got its outcome may propose again at once. A group that leaves without it
-        makes both wait for two PUTs, their own and the other's. So the group waits for as many as
-        the `crowd`, up to `share` of a PUT after `told_s`, and gives up earlier where nobody came
-        for a while. Both times are longer, within FORBEARING, the more are missing for each that
-        waits. A lone writer never waits.
+        A writer that just got its outcome may propose again at once. If the group closes without
+        it, both wait for two PUTs: their own and the other's. So the group waits for `crowd`
+        members, until `share` of a PUT after `told_s`, and closes earlier if no proposal came for
+        a while. Both times grow, within FORBEARING, with the number of missing members per waiting
+        one. A lone writer never waits.
         """
         if waiting >= self.crowd:
             return 0.0
@@ -171,6 +172,7 @@ class AdaptiveLinger:
             self.told_s + min(FORBEARING, out) * usual_s,
             last_s + QUIET_SHARE * self.put_s * out,
         )
-        # While arrivals stream in, wait on: a wave of writers that is cut in two stays in two.
+        # Wait on while proposals stream in: otherwise writers that propose together are split over
+        # two groups, and stay split.
         longer_s = min(FORBEARING * usual_s, usual_s + QUIET_SHARE * self.put_s)
         return max(patient_s, min(self.told_s + longer_s, last_s + STREAM_SHARE * self.put_s))

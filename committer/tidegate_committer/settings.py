@@ -11,16 +11,18 @@ from tidegate_runtime.storage.root_paths import root_prefix
 
 
 class CommitterSection(Section):
-    """Where tables may lie, limits of proposals and entries, and timing.
+    """Where tables may be, limits of proposals and entries, and timing.
 
-    `roots` are the URI prefixes under which tables may be created and registered: without any, no
-    table can be.
+    `roots` are the URI prefixes below which tables may be created and registered; the default
+    allows none.
     Units: `_s` in seconds, `_ms` in ms, `_bytes` in bytes.
     """
 
     roots: tuple[str, ...] = ()
     ratified_roots: tuple[str, ...] = ()
-    """URI prefixes on stores without put-if-absent: there the topic `ratify` decides first."""
+    """URI prefixes on stores without put-if-absent. There the topic `ratify` decides which writer
+    gets a version, before the file is written.
+    """
     group_members_max: PositiveInt = Policy.group_members_max
     group_actions_max: PositiveInt = Policy.group_actions_max
     group_bytes_max: PositiveInt = Policy.group_bytes_max
@@ -35,18 +37,19 @@ class CommitterSection(Section):
     """How long a refusal waits for other proposals before it is written as a version of its own."""
     refusals_per_s: PositiveFloat = 5.0
     refusals_burst: PositiveInt = 100
-    """Past this rate and burst, refusals of a table are `denied` and not written into its log."""
+    """Above this rate and burst, refusals of a table are `denied` and not written into its log."""
     put_deadline_s: PositiveFloat = 60.0
     view_age_max_s: PositiveFloat = 600.0
     external_probe_s: PositiveFloat = 5.0
     """How often the log of an idle table is checked for versions by other writers."""
     unsafe_writers: UnsafeWriters = "warn"
-    """Whether to warn of a table to which delta-spark writes past the gate without put-if-absent,
-    or to halt it; the table property `tidegate.unsafeWriters` overrides it."""
+    """Whether to warn about a table that delta-spark writes directly and without put-if-absent, or
+    to halt it. The table property `tidegate.unsafeWriters` overrides this.
+    """
     audit_s: PositiveFloat = 30.0
     """How often some recent versions of a table are read again, to find overwritten ones."""
     audit_versions: PositiveInt = 8
-    """How many of them: the newest first, then older ones in turn."""
+    """How many versions an audit reads again: the newest first, then older ones in turn."""
     store_contests: Annotated[int, Field(ge=0, le=10_000)] = 200
     """Put-if-absent contests that an unknown kind of store must pass before its first table; 0
     skips them."""
@@ -54,13 +57,15 @@ class CommitterSection(Section):
     """Versions whose entries are kept in memory; older ones are read from the log when needed."""
     inline_vector_bytes_max: NonNegativeInt = 0
     """Size up to which a merged deletion vector is written inline into the log, which saves a PUT.
-    delta-spark's VACUUM fails on tables with inline vectors: by default none is written."""
+    By default none is, because delta-spark's VACUUM fails on tables with inline vectors.
+    """
     verbatim: bool = Policy.verbatim
-    """Whether writers may propose ready bytes as a version (kind `verbatim`)."""
+    """Whether writers may propose a version as verbatim entry bytes (kind `verbatim`)."""
     external_grace_ms: Annotated[int, Field(ge=0, le=60_000)] = 1_000
-    """How long native groups pause for a writer whose ready bytes came too late; 0: not at all.
+    """How long native groups pause for a writer whose verbatim entry lost its version; 0: never.
 
-    It must be longer than such a writer takes to try again, or it has no effect."""
+    A value shorter than such a writer needs to try again has no effect.
+    """
 
     @field_validator("roots", "ratified_roots")
     @classmethod

@@ -1,8 +1,8 @@
-"""A Spark job as a user would write one: make a table of readings if there is none, and append.
+"""A Spark job as a user would write one: creates a table of readings if needed, and appends.
 
     append.py URI [ROWS]
 
-Kafka and the store come from the same environment variables that the services read.
+The settings of Kafka and the store come from the environment variables that the services read.
 """
 
 import os

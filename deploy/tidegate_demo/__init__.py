@@ -1,1 +1,1 @@
-"""The main job on real input: a year of flights through the gate, killed, raced and proved."""
+"""A demo on real data: writes a year of flights with kills and races, and checks the result."""

@@ -1,4 +1,4 @@
-"""`tidegate demo`: the main job on real input, with an embedded Kafka and the local file system."""
+"""`tidegate demo`: runs the demo with an embedded Kafka and the local file system."""
 
 import os
 import shutil
@@ -34,7 +34,10 @@ def demo(
         bool, typer.Option("--up", help="Leave everything running; `tidegate down` ends it.")
     ] = False,
 ) -> None:
-    """Write a year of flights through the gate, kill it midway, and check that no row is lost."""
+    """Write a year of flights and check that no row is lost.
+
+    The stream and the committer are killed midway.
+    """
     console = Console(width=None if sys.stdout.isatty() else 140)
     sys.exit(_run(folder.absolute(), console, detached=up))
 
@@ -87,7 +90,7 @@ def _say_where(stack: LocalStack, folder: Path, screen: Screen, *, kept: bool) -
 
 
 def _make_way(folder: Path, screen: Screen) -> None:
-    """Empty the demo's folder, ending what an earlier demo left running there.
+    """Stop what an earlier demo left running in the folder, and empty the folder.
 
     Raises: Misconfigured, for a folder that holds something else.
     """
@@ -105,7 +108,7 @@ def _make_way(folder: Path, screen: Screen) -> None:
 
 @contextmanager
 def _quiet(log: Path) -> Iterator[None]:
-    """Send what Spark's JVM writes to stderr to a file: the screen is for people."""
+    """Send the stderr of Spark's JVM to a file, to keep it off the screen."""
     kept = os.dup(2)
     with log.open("ab") as out:
         os.dup2(out.fileno(), 2)

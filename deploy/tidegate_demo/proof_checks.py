@@ -1,4 +1,4 @@
-"""What the demo proves of itself: each check compares what two independent ways came to."""
+"""The demo's checks: each compares the results of two independent methods."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ SUMS: Final = ("distance", "dep_delay", "air_time", "flight")
 
 @dataclass(frozen=True)
 class ProofCheck:
-    """A statement, whether it holds, and what was seen."""
+    """A statement, whether it holds, and what was observed."""
 
     statement: str
     holds: bool
@@ -57,10 +57,10 @@ def same_rows(
 
 
 def replayed(events: Iterable[Mapping[str, Any]], key: Sequence[str]) -> dict[tuple[Any, ...], Any]:
-    """Fold change events, in order, into rows by key.
+    """Apply change events, in order, to rows by key, and return the rows.
 
-    Raises: ValueError for an event that contradicts those before it: a row created twice, or one
-    changed or deleted that is not there as the event's `before` says.
+    Raises: ValueError, for an event that contradicts those before it: a row created twice, or a
+    changed or deleted row that is not as the event's `before` says.
     """
     rows: dict[tuple[Any, ...], Any] = {}
     for event in events:
@@ -101,8 +101,10 @@ def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
 
 
 def as_table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return rows as their JSON tells them as a table: numbers and strings as they are, timestamps
-    from their ISO text."""
+    """Return rows of JSON values as a table.
+
+    Numbers and strings are kept, and timestamps are read from their ISO text.
+    """
     texts = [
         pa.field(one.name, pa.string()) if pa.types.is_timestamp(one.type) else one
         for one in schema

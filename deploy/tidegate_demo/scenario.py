@@ -1,4 +1,4 @@
-"""The demo's story: start, write from all sides, kill, race, show, prove."""
+"""The demo's steps: start, write from several sides, kill, race, show, check."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ _STREAMING: Final = "STREAMING UPDATE"
 
 @dataclass
 class Scenario:
-    """One run of the demo on a stack that is up."""
+    """One run of the demo, on a running stack."""
 
     stack: LocalStack
     places: DemoPaths
@@ -50,7 +50,7 @@ class Scenario:
         self._source = read_flights()
 
     def tell(self) -> bool:
-        """Run the story and return whether everything that is to be proved holds."""
+        """Run the demo, and return whether all checks hold."""
         screen = self.screen
         with screen.step("Reading the flights of 2013, and starting Spark"):
             prepare_input(self._source, read_airlines(), self.places)
@@ -66,7 +66,7 @@ class Scenario:
             with screen.step("A stream, a second writer, a delete, and a kill -9 of the stream"):
                 writers = [year.append_piece_by_piece, year.delete_cancelled]
                 together([*writers, lambda: self._kill_the_stream(stream)])
-            # From here, for a child ends with the thread that started it.
+            # Start it in this thread: a child is killed when the thread that started it ends.
             stream.start()
             self._kill_the_committer(stream)
             with screen.step("The stream goes on to the last file"):
@@ -126,7 +126,7 @@ class Scenario:
         return all(at >= head for at, head in self._lags().values())
 
     def _lags(self) -> Mapping[str, tuple[int, int]]:
-        """Return where each follower of each table stands, and the table's head."""
+        """Return the version that each follower of each table has reached, and the table's head."""
         with Client(self._bus, self.stack.kafka.topics) as client:
             tables = client.tables()
         published = topic_records.positions(self._bus, self.stack.kafka.topics)
@@ -189,7 +189,7 @@ class Scenario:
 
 @contextmanager
 def _ended(stream: Child) -> Iterator[None]:
-    """End the stream, its JVM included, however the block ends."""
+    """Kill the stream and its JVM when the block ends, also by an exception."""
     try:
         yield
     finally:
@@ -197,7 +197,7 @@ def _ended(stream: Child) -> Iterator[None]:
 
 
 def _kill_all(child: Child) -> None:
-    """Kill a process and all that it started: Spark's JVM is a child of the stream's Python."""
+    """Kill a process and its children: Spark's JVM is a child of the stream's Python process."""
     if child.is_alive():
         os.killpg(child.pid, signal.SIGKILL)
         child.wait(10.0)

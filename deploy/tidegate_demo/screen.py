@@ -1,4 +1,4 @@
-"""What a person sees of the run: tables, and a line for every step."""
+"""The demo's output: tables, and a line for every step."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class Screen:
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Show a step while it runs, and how long it took when it is done."""
+        """Show a step while it runs, and its duration when it is done."""
         began_s = self._clock.boot_s()
         with self.console.status(f"{title} ..."):
             if not self.console.is_terminal:
@@ -47,7 +47,7 @@ class Screen:
 
 
 def proposals_table(found: Sequence[AnsweredProposal]) -> Table:
-    """Return a table of the proposals by operation and outcome, with latencies in ms."""
+    """Return a table of the proposals, by operation and outcome, with latencies in ms."""
     groups: dict[tuple[str, str], list[AnsweredProposal]] = defaultdict(list)
     for one in found:
         groups[one.proposal.operation.name, _status(one.outcomes)].append(one)
@@ -61,7 +61,7 @@ def proposals_table(found: Sequence[AnsweredProposal]) -> Table:
 
 
 def versions_table(name: str, history: Iterable[Commit], rows_max: int = 40) -> Table:
-    """Return a table of the versions: operation, writer, and how many proposals each holds."""
+    """Return a table of the versions: operation, writer, and the number of proposals in each."""
     table = _table(
         f"Versions of {name}", "version", "operation", "writer", "proposals", "refused", "+", "-"
     )
@@ -86,7 +86,7 @@ def versions_table(name: str, history: Iterable[Commit], rows_max: int = 40) -> 
 
 
 def log_files_table(names: Iterable[str]) -> Table:
-    """Return a table of what the checkpointer wrote, by kind."""
+    """Return a table of the files that the checkpointer wrote, by kind."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for name in names:
         parsed = parse(name)
@@ -101,7 +101,7 @@ def log_files_table(names: Iterable[str]) -> Table:
 
 
 def changes_table(events: Sequence[Mapping[str, Any]], key: Sequence[str]) -> Table:
-    """Return a table of one change event of each kind, and how many of the kind there are."""
+    """Return a table with one change event of each kind, and the number of each kind."""
     counts = Counter(event["op"] for event in events)
     table = _table("Change events", "op", "count", "one of them: key", "version", "before -> after")
     for op in counts:
@@ -114,7 +114,7 @@ def changes_table(events: Sequence[Mapping[str, Any]], key: Sequence[str]) -> Ta
 
 
 def lag_table(lags: Mapping[str, tuple[int, int]]) -> Table:
-    """Return a table of the followers: where each stands, where the table is, and the lag."""
+    """Return a table of the followers: the version each has reached, the head, and the lag."""
     table = _table("Followers", "follower of table", "stands at", "head", "lag in versions")
     for name, (at, head) in lags.items():
         table.add_row(name, str(at), str(head), str(head - at))
@@ -122,7 +122,7 @@ def lag_table(lags: Mapping[str, tuple[int, int]]) -> Table:
 
 
 def checks_table(checks: Iterable[ProofCheck]) -> Table:
-    """Return a table of what was proved."""
+    """Return a table of the checks."""
     table = _table("Proof", "", "statement", "seen")
     for check in checks:
         table.add_row("[green]holds[/]" if check.holds else "[red]FAILS[/]", *_words(check))

@@ -1,4 +1,4 @@
-"""A small local Spark, as the demo's processes use it."""
+"""A small local Spark session for the demo's processes."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ _CONFIG: Final = {
 
 def open_session(name: str) -> SparkSession:
     """Return a Spark session on two local cores, in UTC and without log noise."""
-    # Spark's own choice is the first python3 on PATH, which need not have this package.
+    # By default Spark takes the first python3 on PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master("local[2]")
     for key, value in _CONFIG.items():

@@ -1,7 +1,7 @@
-"""The demo's stream, a process of its own: files of flights -> the table, exactly once.
+"""The demo's stream, run in its own process: appends files of flights to a table, exactly once.
 
-It is killed and started again from its checkpoint; a batch that was proposed before is proposed
-again under its own (application, version) and is committed once.
+It is killed and restarted from its checkpoint. A batch that was proposed before is proposed again
+under the same (application, version), and is committed once.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What lies on the topics and in the log when the demo's work is done."""
+"""Reads the records on the topics and the commits in the log, once the demo's writes are done."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,14 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import read_commit
 
 QUIET_S: Final = 2.0
-"""A topic that gives nothing for so long is read to its end: markers of Kafka's transactions
-take offsets too, so that the last offset alone does not show it."""
+"""Silence after which a topic is read to its end. Transaction markers of Kafka take offsets too,
+so the last offset alone does not show the end.
+"""
 
 
 @dataclass(frozen=True)
 class AnsweredProposal:
-    """A proposal, the outcomes that were told of it, and how long the first one took.
+    """A proposal, the outcomes published for it, and the latency of the first one.
 
     Units: `latency_ms` between the broker's timestamps of the two records.
     """
@@ -35,7 +36,7 @@ class AnsweredProposal:
 
 
 def answered(bus: Bus, topics: Topics) -> list[AnsweredProposal]:
-    """Return every proposal on the topic, once, with its outcomes."""
+    """Return every proposal on the topic once, with its outcomes."""
     told: dict[UUID, list[tuple[int, Outcome]]] = defaultdict(list)
     for record in _all_partitions(bus, topics.outcomes):
         outcome = decode(Outcome, record.value)
@@ -55,14 +56,14 @@ def answered(bus: Bus, topics: Topics) -> list[AnsweredProposal]:
 
 
 def changes(bus: Bus, topic: str) -> Iterator[dict[str, Any]]:
-    """Yield the change events of a topic, in order, tombstones left out."""
+    """Yield the change events of a topic, in order, without tombstones."""
     for record in _all_partitions(bus, topic):
         if record.value is not None:
             yield orjson.loads(record.value)
 
 
 def positions(bus: Bus, topics: Topics) -> Mapping[str, dict[str, Any]]:
-    """Return the change publisher's last position of each table, by the table's id."""
+    """Return the change publisher's last position of each table, by table id."""
     found: dict[str, dict[str, Any]] = {}
     for record in _all_partitions(bus, topics.cdc_positions):
         if record.key is not None and record.value is not None:

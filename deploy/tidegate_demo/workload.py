@@ -1,4 +1,4 @@
-"""The year's work: who writes which months, who deletes what, and what must come out of it."""
+"""The demo's writes: which writer appends which months, what is deleted, and the expected rows."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,14 @@ RACERS: Final = (
     f"month = {RACE_MONTH} AND dep_time IS NULL",
     f"month = {RACE_MONTH} AND carrier = 'HA'",
 )
-"""Two deletes that touch the same files: one of them has to give way."""
+"""Two deletes that touch the same files: one of them must be rejected."""
 
 _PROPERTIES: Final = {"delta.checkpointInterval": "10"}
 
 
 @dataclass(frozen=True)
 class DemoPaths:
-    """Where the tables, the stream's input and its checkpoint lie."""
+    """Paths of the tables, the stream's input and its checkpoint."""
 
     folder: Path
 
@@ -73,7 +73,7 @@ class DemoPaths:
 
 
 def expected(flights: pa.Table) -> pa.Table:
-    """Return the flights that the table must hold when all is done."""
+    """Return the flights that the table must hold in the end."""
     cancelled = pc.is_null(flights["dep_time"])
     of_month = flights["month"]
     gone = pc.or_(
@@ -84,7 +84,7 @@ def expected(flights: pa.Table) -> pa.Table:
 
 
 def prepare_input(flights: pa.Table, airlines: pa.Table, places: DemoPaths) -> None:
-    """Write the files that Spark reads: a folder a batch, and one for the stream."""
+    """Write the files that Spark reads: a folder for each batch, and one for the stream."""
     folders = {
         "first": (of_months(flights, BATCH_MONTHS[:1]), 1),
         "more": (of_months(flights, BATCH_MONTHS[1:]), 2),
@@ -98,7 +98,7 @@ def prepare_input(flights: pa.Table, airlines: pa.Table, places: DemoPaths) -> N
 
 
 class Workload:
-    """The jobs of one Spark session."""
+    """The writes of one Spark session."""
 
     def __init__(self, spark: SparkSession, places: DemoPaths, options: Mapping[str, str]) -> None:
         self._spark = spark
@@ -114,7 +114,7 @@ class Workload:
         self._append(self._places.flights, self._places.batch_input("more"), "batch")
 
     def append_piece_by_piece(self) -> None:
-        """Append the second writer's month, a file a commit."""
+        """Append the second writer's month, one commit per file."""
         use_session(self._spark)
         for piece in sorted(self._places.batch_input("second").glob("*.parquet")):
             self._append(self._places.flights, piece, "second writer")
@@ -126,10 +126,10 @@ class Workload:
         return table.delete(f"month = {CANCELLED_OF} AND dep_time IS NULL")
 
     def race(self) -> tuple[Outcome, Rejected]:
-        """Let two deletes read one version and propose together; run the loser again.
+        """Run two deletes that read one version and propose at the same time; rerun the loser.
 
-        Returns the outcome that the loser's second run came to, and its first rejection.
-        Raises: RuntimeError, when not exactly one of them is rejected.
+        Return the outcome of the loser's second run, and its first rejection.
+        Raises: RuntimeError, unless exactly one of them is rejected.
         """
         line = threading.Barrier(len(RACERS), timeout=120)
         results = together([partial(self._delete, condition, line) for condition in RACERS])
@@ -147,7 +147,7 @@ class Workload:
         return again, rejected
 
     def rows(self) -> pa.Table:
-        """Return the table's rows as Spark reads them through the gate's own format."""
+        """Return the table's rows as Spark reads them through `format("tidegate")`."""
         frame = self._spark.read.format("tidegate").options(**self._options)
         return frame.load(self._places.flights).toArrow()
 
@@ -183,7 +183,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class _Together:
-    """Rewrites files, then waits until the other racer has read and rewritten them too."""
+    """Rewrites files, then waits until the other racer has rewritten them too."""
 
     runner: SparkRunner
     line: threading.Barrier | None
@@ -191,7 +191,7 @@ class _Together:
     def __call__(
         self, rewriting: Rewriting, files: Sequence[Mapping[str, Any]]
     ) -> Sequence[Rewritten]:
-        """Return what became of each file, when both are ready to propose."""
+        """Return the result of each file when both racers are ready to propose."""
         done = self.runner(rewriting, files)
         if self.line is not None:
             self.line.wait()
@@ -199,9 +199,9 @@ class _Together:
 
 
 def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run jobs at once, a thread each, and return their results.
+    """Run jobs concurrently, one thread each, and return their results.
 
-    The first failure in time is raised, when all have ended: others may only follow from it.
+    When all have ended, raise the error that came first: the others may only follow from it.
     """
     with ThreadPoolExecutor(len(jobs)) as threads:
         running = [threads.submit(job) for job in jobs]

@@ -1,4 +1,4 @@
-"""Child processes, tethered to this one or detached, with their output in a file."""
+"""Child processes, tethered to this one or detached, with their output in log files."""
 
 import contextlib
 import os
@@ -30,10 +30,10 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 @dataclass(frozen=True)
 class Command:
-    """What to start: a name for messages, the command line, additions to the environment.
+    """What to start: a name for messages, the command line, and additions to the environment.
 
     A tethered child is killed when the thread that started it ends, so start it from a thread that
-    lives as long as the process. A detached one outlives this process.
+    lives as long as the process. A detached child outlives this process.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id of the last start."""
+        """The process id of the latest start."""
         assert self._process is not None, "started"
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process, perhaps again; its output is appended to the log file."""
+        """Start or restart the process; its output is appended to the log file."""
         assert not self.is_alive(), "one process at a time"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         argv = list(self._command.argv)
@@ -83,7 +83,7 @@ class Child:
         return None if self._process is None else self._process.poll()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return the exit status, or None when it still runs after the timeout."""
+        """Return the exit status, or None if it still runs after the timeout."""
         assert self._process is not None, "started"
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
@@ -95,13 +95,13 @@ class Child:
             self._process.send_signal(sign)
 
     def kill(self) -> None:
-        """Kill it by SIGKILL, as a crash of the machine would end it."""
+        """Kill it with SIGKILL, as a crash of the machine would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self, timeout_s: float = 10.0) -> int | None:
-        """Send SIGTERM, after the timeout SIGKILL, and return the exit status."""
+        """Send SIGTERM, then SIGKILL after the timeout, and return the exit status."""
         if self.is_alive() and self._process is not None:
             self._process.terminate()
             if self.wait(timeout_s) is None:
@@ -119,26 +119,26 @@ class Child:
 
 
 class ServiceProcess:
-    """A service as a process of its own: log file, port file, probes."""
+    """A service as a child process, with log file, port file and probes."""
 
     def __init__(self, child: Child, port_file: Path) -> None:
         self.child = child
         self.port_file = port_file
 
     def start(self) -> None:
-        """Start, or start again."""
+        """Start or restart the service."""
         self.port_file.unlink(missing_ok=True)
         self.child.start()
 
     def address(self) -> str | None:
-        """Return where its probes answer, once it listens."""
+        """Return the address of its probes, or None before it listens."""
         text = self.port_file.read_text(encoding="utf-8") if self.port_file.exists() else ""
         return f"http://127.0.0.1:{int(text)}" if text.strip() else None
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until `/readyz` answers 200.
 
-        Raises: Unavailable, with the end of its log, when it ends or the timeout passes.
+        Raises: Unavailable, with the end of its log, if it ends or the timeout passes.
         """
         until_s = time.monotonic() + timeout_s
         said = "it does not listen"
@@ -159,7 +159,7 @@ class ServiceProcess:
 
 
 def service_process(command: Command, folder: Path) -> ServiceProcess:
-    """Return a service that logs to `<folder>/<name>.log`; it is not started."""
+    """Return a service, not started, that logs to `<folder>/<name>.log`."""
     port_file = folder / f"{command.name}.port"
     environ = {**command.environ, PORT_FILE: str(port_file)}
     named = Command(command.name, command.argv, environ, command.tethered)
@@ -169,7 +169,7 @@ def service_process(command: Command, folder: Path) -> ServiceProcess:
 def service_argv(
     module: str, config: Path | None = None, overrides: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the command line of a service: `python -m tidegate.<module>` and its settings."""
+    """Return the command line that runs a service's module with its settings."""
     argv = [sys.executable, "-m", f"tidegate_{module}"]
     if config is not None:
         argv += ["--config", str(config)]
@@ -179,7 +179,7 @@ def service_argv(
 
 
 def probe(url: str, timeout_s: float = 5.0) -> tuple[int, str]:
-    """Return the status and the body of a probe; status 0 when nobody answers."""
+    """Return the status and the body of a probe; status 0 if nothing answers."""
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as answer:
             return answer.status, answer.read().decode(errors="replace")
@@ -190,7 +190,10 @@ def probe(url: str, timeout_s: float = 5.0) -> tuple[int, str]:
 
 
 def birth_of(pid: int) -> str | None:
-    """Return a process's start time, by which a later one with its id is told; None if it ended."""
+    """Return a process's start time, or None if it ended.
+
+    It tells the process from a later one with the same id.
+    """
     if not is_running(pid):
         return None
     stat = Path(f"/proc/{pid}/stat")
@@ -201,7 +204,7 @@ def birth_of(pid: int) -> str | None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process with this id is there."""
+    """Return whether a process with this id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -212,7 +215,7 @@ def is_running(pid: int) -> bool:
 
 
 def end_process(pid: int, birth: str, timeout_s: float) -> bool:
-    """End a process that a former run started, and return whether there was one to end."""
+    """End a process that an earlier run started, and return whether it was running."""
     if birth_of(pid) != birth:
         return False
     os.kill(pid, signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""The embedded broker: one node of Apache Kafka as a child process, its data in a given folder.
+"""The embedded broker: one node of Apache Kafka as a child process, with its data in a folder.
 
-It is a real broker for laptops and tests: it listens on loopback only, has no replicas, and small
-buffers.
+It is a real broker for laptops and tests: it listens on loopback only, and has no replicas and
+small buffers.
 """
 
 import base64
@@ -58,9 +58,10 @@ def make_folder(folder: Path) -> None:
 
 
 class EmbeddedKafka:
-    """A broker whose data lies in a folder, and stays when it stops; port 0 takes a free one.
+    """A broker whose data stays in its folder when it stops; port 0 takes a free port.
 
-    A detached broker outlives the process that started it; another ends with the thread that did.
+    A detached broker outlives the process that started it; a tethered one ends with the thread that
+    started it.
     """
 
     def __init__(self, folder: Path, port: int = 0, *, detached: bool = False) -> None:
@@ -91,8 +92,8 @@ class EmbeddedKafka:
     def start(self, tell: Tell = lambda _: None) -> None:
         """Start the broker, and wait until it answers.
 
-        Raises: Misconfigured, for no Java, no space, a taken port; Unavailable, when it does not
-            answer in time, with the end of its log.
+        Raises: Misconfigured, for no Java, no disk space or a taken port; Unavailable, with the end
+            of its log, if it does not answer in time.
         """
         make_folder(self._folder)
         java, jars = java_command(), ensure_jars(tell)
@@ -111,7 +112,7 @@ class EmbeddedKafka:
                 try:
                     self._wait(START_TIMEOUT_S)
                 except Unavailable:
-                    # A free port may be taken between the choice and the start.
+                    # Another process may take the free port between the choice and the start.
                     if attempt == STARTS_MAX or "Address already in use" not in self.child.tail(
                         200
                     ):
@@ -126,7 +127,7 @@ class EmbeddedKafka:
             self._child.stop(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """Kill the broker by SIGKILL, as a crash of the machine would end it."""
+        """Kill the broker with SIGKILL, as a crash of the machine would."""
         if self._child is not None:
             self._child.kill()
 
@@ -162,7 +163,7 @@ class EmbeddedKafka:
             )
 
     def _logging(self, jars: Path) -> tuple[str, list[str]]:
-        """Return class path and logging options; PySpark has the log binding that Kafka lacks."""
+        """Return class path and logging options; Kafka lacks a log binding, and PySpark has one."""
         spark = pyspark_jars()
         binding = sorted(spark.glob("log4j-slf4j2-impl-*.jar")) if spark else []
         if spark is None or not binding:
@@ -200,7 +201,7 @@ class EmbeddedKafka:
             "share.coordinator.state.topic.min.isr": 1,
             "share.coordinator.state.topic.num.partitions": 1,
             "group.initial.rebalance.delay.ms": 0,
-            # The default refuses sessions under six seconds.
+            # The default refuses session timeouts under six seconds.
             "group.min.session.timeout.ms": 1000,
         }
 
@@ -235,7 +236,7 @@ def _answers(bootstrap: str) -> bool:
 
 
 def _new_id() -> str:
-    """Return a new cluster id; one that began with `-` would be taken for an option."""
+    """Return a new cluster id; one that starts with `-` would be parsed as an option."""
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22])[0] == "-":
         continue
     return text

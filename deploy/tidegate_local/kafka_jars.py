@@ -1,4 +1,4 @@
-"""Apache Kafka's jars: fetched once by PySpark's Ivy, each checked against its pinned sha256."""
+"""Apache Kafka's jars: downloaded once by PySpark's Ivy, each checked against its pinned sha256."""
 
 import fcntl
 import hashlib
@@ -42,18 +42,18 @@ def pinned_jars() -> dict[str, str]:
 
 
 def cache_folder() -> Path:
-    """Return the folder for fetched files: TIDEGATE_CACHE, else the user's cache folder."""
+    """Return the folder for downloads: TIDEGATE_CACHE, else the user's cache folder."""
     given = os.environ.get(CACHE)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) if given else Path(base) / "tidegate"
 
 
 def ensure_jars(tell: Tell) -> Path:
-    """Return the folder with the broker's jars, fetching them if they are not there.
+    """Return the folder with the broker's jars, downloading them if it does not exist.
 
-    Law: what is in the folder was checked before it got its name.
+    Law: the folder's content was checked before it got this name.
     Raises: Misconfigured, for no Java, no PySpark, no disk space or a jar that is not the pinned
-        one; Unavailable, when the registry does not answer.
+        one; Unavailable, if the registry does not answer.
     """
     folder = cache_folder() / "kafka" / KAFKA_VERSION
     if _is_complete(folder):
@@ -68,7 +68,7 @@ def ensure_jars(tell: Tell) -> Path:
 def java_command() -> str:
     """Return the path of a Java that can run the broker.
 
-    Raises: Misconfigured, when there is none or it is too old.
+    Raises: Misconfigured, if there is none or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
@@ -86,7 +86,7 @@ def java_command() -> str:
 
 
 def pyspark_jars() -> Path | None:
-    """Return the folder of PySpark's jars, without importing it; None where it is not installed."""
+    """Return the folder of PySpark's jars without importing it, or None if it is not installed."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
@@ -109,7 +109,7 @@ def _check_space(folder: Path) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Let one process at a time fetch; the lock ends with the process that holds it."""
+    """Let one process at a time download; the lock ends with the process that holds it."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = file.open("w", encoding="utf-8")
@@ -148,12 +148,12 @@ def _fetch(folder: Path, tell: Tell) -> None:
 
 
 def _resolve(ivy: list[str], part: Path, tell: Tell) -> None:
-    """Let Ivy fetch the broker and its dependencies."""
+    """Download the broker and its dependencies with Ivy."""
     argv = [
         *ivy,
         *(("-settings", str(settings)) if (settings := _ivy_settings(part)) else ()),
         *("-dependency", "org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
-        # Five of the jars are published as bundles; without them the broker dies at once.
+        # Five of the jars are published as bundles; without them the broker exits at once.
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-cache", str(part / "ivy")),
         *("-retrieve", str(part / "jars" / "[artifact]-[revision].[ext]")),
@@ -201,7 +201,7 @@ def _take(jar: Path, digest: str, checked: Path) -> None:
 
 
 def _ivy_settings(part: Path) -> Path | None:
-    """Return the user's Ivy settings, or ones made from their Maven mirror, or None."""
+    """Return the user's Ivy settings, else settings made from their Maven mirror, else None."""
     given = os.environ.get(IVY_SETTINGS)
     file = Path(given) if given else Path.home() / ".ivy2" / "ivysettings.xml"
     if given and not file.is_file():
@@ -218,7 +218,7 @@ def _ivy_settings(part: Path) -> Path | None:
 
 
 def _proxies() -> list[str]:
-    """Return Java's options for the environment's proxies, which Java does not read by itself."""
+    """Return Java options for the environment's proxies, which Java does not read itself."""
     options: list[str] = []
     for scheme in ("http", "https"):
         url = os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY")
@@ -230,7 +230,7 @@ def _proxies() -> list[str]:
 
 
 def main() -> int:
-    """Fetch the jars if they are not there, and return the exit status: `make env` calls this."""
+    """Download the jars if needed, and return the exit status. `make env` calls this."""
     try:
         ensure_jars(lambda line: _say(sys.stdout, line))
     except TidegateError as error:

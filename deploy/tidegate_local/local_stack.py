@@ -1,7 +1,7 @@
-"""The whole line on one machine: Kafka, its topics and every service as a process, in one folder.
+"""Runs Kafka, its topics and every service on one machine, as processes with one data folder.
 
-Tethered to the process that starts it (the demo), or detached (`tidegate up`): then a file says
-what runs, for `tidegate down` and for people.
+They are tethered to the process that starts them (the demo), or detached (`tidegate up`). If
+detached, a file records what runs, for `tidegate down` and for people.
 """
 
 import json
@@ -35,10 +35,10 @@ _STATE: Final = "state.json"
 
 @dataclass(frozen=True)
 class StackSettings:
-    """What to start. `overrides` go to every service; each takes what is its own.
+    """What to start. `overrides` are given to every service; each uses those of its own sections.
 
-    `kafka` names a cluster that runs; without it a broker is started, on `port` or, for 0, on a
-    free one.
+    `kafka` names a running cluster; without it a broker is started on `port`, or on a free port if
+    that is 0.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class StackSettings:
 
 @dataclass(frozen=True)
 class Started:
-    """A process that outlives the one that started it. `address` is where its probes answer."""
+    """A process that outlives the one that started it. `address` is that of its probes."""
 
     name: str
     pid: int
@@ -63,7 +63,7 @@ class Started:
 
 @dataclass(frozen=True)
 class StackState:
-    """What a detached stack is made of, in the order in which it was started."""
+    """The processes of a detached stack, in the order in which they were started."""
 
     bootstrap_servers: str
     topic_prefix: str
@@ -76,7 +76,7 @@ class StackState:
 
 
 class LocalStack:
-    """The line, started and stopped as one."""
+    """Kafka and all services, started and stopped together."""
 
     def __init__(self, settings: StackSettings, tell: Tell = lambda _: None) -> None:
         self._settings = settings
@@ -86,7 +86,7 @@ class LocalStack:
 
     @property
     def kafka(self) -> KafkaSettings:
-        """How the topics are reached."""
+        """The settings by which clients reach the topics."""
         if self._settings.kafka is not None:
             return self._settings.kafka
         assert self._broker is not None, "started"
@@ -102,7 +102,7 @@ class LocalStack:
         self.stop()
 
     def start(self) -> None:
-        """Start all, and wait until each is ready; what was started is stopped on a failure.
+        """Start everything and wait until it is ready; on a failure stop what was started.
 
         Raises: Misconfigured, Unavailable.
         """
@@ -113,7 +113,7 @@ class LocalStack:
             on_failure.pop_all()
 
     def kill_and_start(self, module: str) -> None:
-        """Kill a service as the machine would, and start it again; `down` finds the new process.
+        """Kill a service with SIGKILL and restart it; `down` finds the new process.
 
         Raises: Unavailable.
         """
@@ -125,7 +125,7 @@ class LocalStack:
         self._remember()
 
     def stop(self) -> None:
-        """End the services, then the broker; data, logs and tables stay."""
+        """Stop the services, then the broker; data, logs and tables stay."""
         for service in reversed(self.services.values()):
             if service.child.is_alive():
                 self._tell(f"stopping {service.child.name}")
@@ -173,7 +173,7 @@ class LocalStack:
         return service_process(command, self._settings.folder / "services")
 
     def _remember(self) -> None:
-        """Write what runs, so that `down` finds it even when we are killed here."""
+        """Record the running processes for `down`, even if this process is killed later."""
         if not self._settings.detached:
             return
         children = [(self._broker.child, None)] if self._broker else []
@@ -196,15 +196,15 @@ class LocalStack:
 
 
 def state_folder() -> Path:
-    """Return where `up` keeps its data where no folder is given."""
+    """Return the default folder for the data of `up`."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "tidegate"
 
 
 def read_state(folder: Path) -> StackState | None:
-    """Return what a detached stack in this folder is made of; None: there is none.
+    """Return the state of the detached stack in this folder, or None if there is none.
 
-    Raises: Misconfigured, for a file that cannot be read.
+    Raises: Misconfigured, for a file that can't be read.
     """
     file = folder / _STATE
     if not file.exists():
@@ -218,7 +218,7 @@ def read_state(folder: Path) -> StackState | None:
 
 
 def take_down(folder: Path, tell: Tell) -> list[str]:
-    """End what a detached stack started, newest first, and return the names of what ran."""
+    """End a detached stack's processes, newest first; return the names of those that ran."""
     state = read_state(folder)
     if state is None:
         return []

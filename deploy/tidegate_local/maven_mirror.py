@@ -1,4 +1,4 @@
-"""The Maven mirror that a user's `settings.xml` names, with its account, as settings for Ivy."""
+"""Converts the Maven mirror in a user's `settings.xml`, with its account, to settings for Ivy."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 
 @dataclass(frozen=True)
 class Mirror:
-    """A mirror of the central repository, with the account for it where one is needed."""
+    """A mirror of the central repository, with an account if it needs one."""
 
     url: str
     username: str = ""
@@ -19,7 +19,7 @@ class Mirror:
 
 
 def maven_mirror(settings: Path) -> Mirror | None:
-    """Return the first mirror that stands for the central repository; None: there is none."""
+    """Return the first mirror of the central repository, or None if there is none."""
     if not settings.is_file():
         return None
     try:
@@ -39,7 +39,7 @@ def maven_mirror(settings: Path) -> Mirror | None:
 def as_ivy_settings(mirror: Mirror) -> str:
     """Return an ivysettings.xml whose only resolver is the mirror."""
     host = urlsplit(mirror.url).hostname or ""
-    # Ivy wants the realm that the server names and takes an empty one for any.
+    # Ivy needs the realm that the server names; an empty realm matches any.
     account = (
         f"<credentials host={quoteattr(host)} realm='' username={quoteattr(mirror.username)} "
         f"passwd={quoteattr(mirror.password)}/>"
@@ -61,6 +61,6 @@ def _account(root: ET.Element, server_id: str) -> tuple[str, str]:
 
 
 def _text(element: ET.Element, name: str) -> str:
-    """Return the text below, with `${env.NAME}` replaced as Maven does."""
+    """Return the text of a child element, with `${env.NAME}` replaced as in Maven."""
     text = (element.findtext(name) or "").strip()
     return re.sub(r"\$\{env\.(\w+)\}", lambda found: os.environ.get(found[1], ""), text)

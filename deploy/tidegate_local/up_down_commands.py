@@ -1,4 +1,4 @@
-"""`tidegate up` and `tidegate down`: Kafka and every service on this machine, to try it out."""
+"""`tidegate up` and `tidegate down`: Kafka and every service on this machine, to try Tidegate."""
 
 import json
 from dataclasses import asdict
@@ -53,9 +53,9 @@ def up(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Start Kafka, its topics and every service, and leave them running (`tidegate down` ends it).
+    """Start Kafka, its topics and every service in the background; `tidegate down` stops them.
 
-    With KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` no Kafka is started.
+    If KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` is set, no Kafka is started.
     """
     where = folder or state_folder()
     with errors_told():
@@ -66,7 +66,7 @@ def up(
         given = loaded(ServiceSettings, config, [p for p in set_ or () if _is_shared(p)])
         elsewhere = given.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
         roots = [_spelled(one) for one in root or [ANY_LOCAL_ROOT]]
-        for service in SERVICES:  # before Kafka is started for them
+        for service in SERVICES:  # check the settings before starting Kafka
             pairs = [f"committer.roots={json.dumps(roots)}", *(set_ or ())]
             loaded(kind_of(service.replace("_", "-")), config, pairs)
         settings = StackSettings(
@@ -126,12 +126,12 @@ def _show(state: StackState, where: Path, *, as_json: bool) -> None:
 
 
 def _spelled(root: str) -> str:
-    """Return a root as an absolute path or URI: services have another working folder."""
+    """Return a root as an absolute path or URI: services run in another working folder."""
     return root if "://" in root else str(Path(root).absolute())
 
 
 def _is_shared(pair: str) -> bool:
-    """Return whether a setting is one that all services share."""
+    """Return whether a setting applies to all services."""
     return pair.partition(".")[0] in ServiceSettings.model_fields
 
 

@@ -1,4 +1,4 @@
-"""The hook by which Spark finds `format("tidegate")`: it looks into modules named `pyspark_*`."""
+"""Registers `format("tidegate")`: Spark looks for data sources in modules named `pyspark_*`."""
 
 from tidegate_producers.datasource import TidegateSource as DefaultSource
 

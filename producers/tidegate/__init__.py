@@ -1,4 +1,4 @@
-"""What a user of Tidegate imports: `from tidegate import Client, Table`.
+"""The public API of Tidegate: `from tidegate import Client, Table`.
 
 `Table`, `TidegateSource` and `use_session` need PySpark, which is imported when one of them is
 first used; everything else works without it. Types for editors are in `__init__.pyi`.
@@ -53,10 +53,10 @@ _NEEDS_PYSPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs PySpark.
+    """Return a public name that needs PySpark, importing it first.
 
-    Raises: AttributeError, for a name that is not public here; ModuleNotFoundError, where PySpark
-    is not installed (`pip install tidegate[producers]`).
+    Raises: AttributeError, for a name that is not public; ModuleNotFoundError, if PySpark is not
+    installed (`pip install tidegate[producers]`).
     """
     if name in _NEEDS_PYSPARK:
         return getattr(import_module(_NEEDS_PYSPARK[name]), name)

@@ -1,1 +1,1 @@
-"""What a Spark job imports: a Delta writer, through the gate."""
+"""Writes Delta tables from Spark and Python, by proposals to the committer."""

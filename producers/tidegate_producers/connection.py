@@ -1,7 +1,7 @@
-"""From options to clients and stores: one client for each thread and broker, never closed.
+"""Makes clients and stores from options: one client per thread and broker, never closed.
 
-A structured stream commits all its batches in one long-lived process: a kept client saves it a new
-connection for each batch.
+A structured stream commits all its batches in one long-lived process: keeping the client saves a
+new connection for each batch.
 """
 
 import threading
@@ -29,7 +29,7 @@ _kept: Final = _Kept()
 
 
 def client_for(settings: KafkaSettings) -> Client:
-    """Return this thread's client for some brokers; it connects when it is first used."""
+    """Return this thread's client for a Kafka cluster; it connects when it is first used."""
     for known, client in _kept.clients:
         if known == settings:
             return client

@@ -1,7 +1,8 @@
 """The options of `format("tidegate")`: Delta's names, `kafka.*` and `storage.*`.
 
-Spark lower-cases option names, so they are matched without regard to case. An unknown option is
-refused with the nearest known name; one of Delta's that this release lacks, with an alternative.
+Spark lower-cases option names, so they are matched without regard to case. The error for an
+unknown option suggests the nearest known name; the error for an option of Delta's that this
+release lacks suggests an alternative.
 """
 
 import difflib
@@ -78,7 +79,7 @@ LATER: Final[Mapping[str, tuple[str, str]]] = {
     }.items()
     for name in names
 }
-"""Delta's options that this release refuses: lower-case name -> Delta's name, and a remedy."""
+"""Delta's options that this release refuses: lower-case name -> Delta's name and a remedy."""
 
 _SECURITY: Final = {
     "security.protocol": "protocol",
@@ -92,7 +93,7 @@ _SECURITY: Final = {
     "ssl.key.password": "key_password",
 }
 _WHOLE_MAX: Final = 2**63 - 1
-"""The largest version that the log can hold: Delta's versions have 64 bits."""
+"""The largest version that the log can hold: Delta's versions are 64-bit."""
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|)$")
 _HASH: Final = re.compile(r"^[0-9a-f]{64}$")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
@@ -108,10 +109,10 @@ class TableLocation:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options of a write, checked.
+    """The checked options of a write.
 
     `is_static` says that `partitionOverwriteMode=static` was given: an overwrite is meant to
-    replace every row. `read_version` is the version of the table that the rows were made from.
+    replace every row. `read_version` is the table version from which the rows were computed.
     """
 
     place: TableLocation
@@ -132,7 +133,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of a read, checked. Units: `timestamp_ms` in ms since the Unix epoch."""
+    """The checked options of a read. Units: `timestamp_ms` in ms since the Unix epoch."""
 
     place: TableLocation
     version: int | None = None
@@ -166,7 +167,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
 
 
 def for_reading(options: Mapping[str, str]) -> ReadOptions:
-    """Return the options of a read; a writer's are ignored, as both may share one set of options.
+    """Return the options of a read; a writer's options are ignored, so that both may share a set.
 
     Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
     """
@@ -196,7 +197,7 @@ def app_txn_of(options: WriteOptions) -> AppTxn | None:
 
 
 def kafka_settings(options: Mapping[str, str]) -> KafkaSettings:
-    """Return the environment's Kafka settings, with the options `kafka.*` and `topicPrefix` on top.
+    """Return the environment's Kafka settings; `kafka.*` and `topicPrefix` override them.
 
     Raises: Misconfigured.
     """
@@ -314,7 +315,7 @@ def _seconds(given: Mapping[str, str]) -> float:
 
 
 def time_ms(text: str, option: str) -> int:
-    """Return a point in time as an option spells it, in ms since the Unix epoch.
+    """Return the time that an option gives, in ms since the Unix epoch.
 
     Raises: InvalidRequest, naming the option.
     """

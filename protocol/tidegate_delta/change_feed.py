@@ -1,4 +1,4 @@
-"""Which files hold the changes of a version: change files, or else what was added and removed."""
+"""The files that hold a version's row changes: its cdc files, or else its adds and removes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ _MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTa
 class ChangeFile:
     """A file whose rows are changes.
 
-    `change` says what each row is; in a `cdc` file the rows say it themselves. `rows` says which of
-    them changed. `size` in bytes, None where a remove does not state it.
+    `change` is the change type of each row; the rows of a `cdc` file carry their own. `rows`
+    selects the changed rows. `size` is in bytes, None where a remove does not state it.
     Spec: "Change Data Files"
     """
 
@@ -38,7 +38,7 @@ class ChangeFile:
 class ChangePlan:
     """The files that hold the changes of one version, deletions first.
 
-    Units: `timestamp_ms` since the Unix epoch, as the reader of changes is told it.
+    Units: `timestamp_ms` since the Unix epoch, as it is returned to readers of the change feed.
     Spec: "Reader Requirements for AddCDCFile"
     """
 
@@ -48,11 +48,12 @@ class ChangePlan:
 
 
 def plan(commit: Commit, timestamp_ms: int, *, is_partitioned: bool = True) -> ChangePlan:
-    """Return where the changes of a commit are to be read; what is removed was partitioned or not.
+    """Return the files to read for the changes of a commit.
 
-    Change files hide all that was added and removed. Without them, actions that change no data
-    hold no changes, nor do those of a MERGE that says it changed no row. Of a file that stays with
-    another deletion vector, the rows of the one and not of the other changed.
+    If the commit has cdc files, its adds and removes are ignored. Otherwise actions without
+    `dataChange` hold no changes, and neither do those of a MERGE that reports no changed row. For a
+    file that stays with another deletion vector, the rows in only one of the vectors changed.
+    `is_partitioned` says whether the removed files had partition columns.
     Spec: "Reader Requirements for AddCDCFile"
     """
     changes = commit.of(Cdc)
@@ -94,7 +95,7 @@ def _from_data(commit: Commit, is_partitioned: bool) -> Iterator[ChangeFile]:
 def _between(
     add: Add, change: ChangeKind, left_out: DeletionVector | None, taken: DeletionVector | None
 ) -> Iterator[ChangeFile]:
-    """Yield the change of a file that stays: rows of one vector that the other does not hold."""
+    """Yield the change of a file that stays: the rows in one vector that are not in the other."""
     if taken is not None and taken != left_out:
         rows = RowChoice(without=left_out, only=taken)
         yield ChangeFile(change, add.path, add.partition_values, rows, add.size)
@@ -113,10 +114,10 @@ def _deleted(version: int, remove: Remove, is_partitioned: bool) -> ChangeFile:
 
 
 def tells_as(written: Metadata, wanted: Metadata) -> bool:
-    """Return whether the changes of one version can be told in the columns of a later one.
+    """Return whether the changes of one version can be returned in the columns of a later one.
 
-    Where columns are mapped, none may have been renamed or dropped, nor the mapping turned off or
-    the partitioning changed in between.
+    Under column mapping no column may have been renamed or dropped in between, the mapping may not
+    have been turned off, and the partitioning may not have changed.
     Spec: "Reader Requirements for AddCDCFile"
     """
     before, after = parse_schema(written.schema_string), parse_schema(wanted.schema_string)
@@ -139,9 +140,9 @@ def _is_mapped_as(
 
 
 def reads_as(written: StructType, wanted: StructType) -> bool:
-    """Return whether every row of one schema is a row of the other, new columns being null.
+    """Return whether every row of one schema is valid in the other, with new columns null.
 
-    No column may be gone, have another type, or be declared non-null where it could be null.
+    No column may be missing, have another type, or be non-null where it was nullable.
     Spec: "Reader Requirements for AddCDCFile"
     """
     fields = {one.name.lower(): one for one in written.fields}

@@ -1,8 +1,8 @@
-"""The error tree: classes by what the reader of the error should do next.
+"""The exception hierarchy, grouped by how the caller should react.
 
-A class says which step of the ladder in `runtime/service.py` follows; `error_class` says which rule
-was broken, in the words that Delta's users know (`LogGap`, `VersionNotFound`, ...). Conflicts and
-refused proposals are values of `tidegate_messages.outcome`, not errors.
+A class decides what the caller does next (its `advice`). `error_class` names the broken rule in
+words that Delta users know (`LogGap`, `VersionNotFound`, ...). Conflicts and refused proposals are
+values of `tidegate_messages`, not exceptions.
 """
 
 from copy import copy
@@ -18,7 +18,7 @@ def _message(fault: str, remedy: str) -> str:
 class TidegateError(Exception):
     """The root: a message with what happened, to which table and version, and what to do.
 
-    `remedy` is what to do for whoever has such a table, where it is told apart from `fault`.
+    `remedy` is what the table's owner should do, where it is stated apart from `fault`.
     """
 
     advice: ClassVar[ErrorAdvice] = "stop"
@@ -30,7 +30,7 @@ class TidegateError(Exception):
         self.remedy = remedy
 
     def told_as(self, fault: str) -> Self:
-        """Return the same error in other words, with the same remedy."""
+        """Return the same error with another `fault` and the same remedy."""
         told = copy(self)
         told.fault = fault
         told.args = (_message(fault, self.remedy),)
@@ -38,19 +38,19 @@ class TidegateError(Exception):
 
 
 class Unavailable(TidegateError):
-    """The store or the bus does not answer; nothing is known to be wrong."""
+    """The store or Kafka does not respond; nothing is known to be wrong."""
 
     advice: ClassVar[ErrorAdvice] = "retry"
 
 
 class OutcomeUnknown(Unavailable):
-    """A PUT or a proposal was sent and not answered; read the log before anything else."""
+    """A PUT or a proposal was sent without a response; read the log before anything else."""
 
 
 class MalformedRecord(TidegateError):
-    """A record that can't be read: set it aside in the dead letters and go on.
+    """A record that can't be read: write it to the dead-letter topic and continue.
 
-    `what` is said of the field `field`.
+    `what` describes the fault of the field `field`.
     """
 
     advice: ClassVar[ErrorAdvice] = "set_aside"
@@ -80,7 +80,7 @@ class BrokenLog(TidegateError):
 
 
 class UnsupportedFeature(TidegateError):
-    """The table asks for a feature that we refuse to guess at.
+    """The table requires a feature that this release does not support.
 
     `error_class` is `UnsupportedFeature`, or `UnsupportedProtocol` for a version out of range.
     """
@@ -98,27 +98,28 @@ class UnsupportedFeature(TidegateError):
 
 
 class Contended(TidegateError):
-    """Somebody else keeps winning versions."""
+    """Other writers keep committing the version first."""
 
 
 class InvalidRequest(TidegateError):
-    """The caller asked for something that is not there or not allowed.
+    """The caller asked for something that does not exist or is not allowed.
 
-    `error_class` is the word of the corpus or of delta-spark: `NotADeltaTable`, `VersionNotFound`,
-    `TimestampBeforeEarliest`, `TimestampAfterLatest`, `CdfNotEnabled`, `InvalidVersionRange`, ...
+    `error_class` is the name that delta-spark or its tests use: `NotADeltaTable`,
+    `VersionNotFound`, `TimestampBeforeEarliest`, `TimestampAfterLatest`, `CdfNotEnabled`,
+    `InvalidVersionRange`, ...
     """
 
     advice: ClassVar[ErrorAdvice] = "fix"
 
 
 class Misconfigured(TidegateError):
-    """Settings are wrong; the message lists everything that is wrong at once."""
+    """Settings are wrong; the message lists every fault at once."""
 
     advice: ClassVar[ErrorAdvice] = "fix"
 
 
 def said_by(error: Exception) -> str:
-    """Return in words what an error of the language says of data that is not as expected."""
+    """Return a message for a Python exception that was raised by malformed data."""
     match error:
         case KeyError():
             return f"{error} is missing"

@@ -1,37 +1,37 @@
-"""How far a value may go: the one place that states it, for all who write, admit or read values.
+"""Limits of values, stated once for all code that writes, checks or reads them.
 
-What is proposed is refused past a limit, with the field's name. What stands in a log already is
-passed over where the protocol lets a reader ignore it, and breaks the log where it does not.
+A proposal with a value past its limit is refused, naming the field. Such a value that is already
+in the log is ignored where the protocol lets a reader ignore it, and breaks the log elsewhere.
 """
 
 from typing import Any, Final
 
 LONG_MAX: Final = 2**63 - 1
-"""The greatest number of the log: counts, sizes, versions and row ids are 64 bits, with a sign.
+"""The greatest number in the log: counts, sizes, versions and row ids are signed 64-bit.
 
 Spec: "Add File and Remove File"
 """
 
 MOMENT_MAX: Final = 2**53
-"""The latest time of a version, in ms since the Unix epoch: in microseconds it is a long, too, and
-every reader of JSON knows it exactly. None that we write lies past it.
+"""The latest time of a version, in ms since the Unix epoch. In microseconds it still fits a long,
+and every JSON reader represents it exactly. No entry that we write has a later time.
 
 Spec: "In-Commit Timestamps"
 """
 
 AHEAD_MAX_MS: Final = 24 * 60 * 60 * 1000
-"""How far past our clock a version may be dated that somebody proposes as it is: clocks differ by
-less, and a version that is dated far ahead moves all that come after it.
+"""How far past our clock a version of a verbatim entry may be dated: clocks differ by less, and a
+version dated far ahead pushes the times of all later versions.
 
 Spec: "In-Commit Timestamps"
 """
 
 DEPTH_MAX: Final = 64
-"""Levels of nesting past which nothing that is proposed is read."""
+"""The greatest nesting depth that is read in a proposal."""
 
 KEPT_DEPTH_MAX: Final = 2 * DEPTH_MAX
-"""Levels of nesting past which a value of the log that nothing depends on is not kept: more than an
-entry of ours has, which repeats what was proposed, and fewer than encoders take.
+"""The greatest nesting depth that is kept in a log value that nothing depends on. It exceeds the
+depth of our own entries, which wrap what was proposed, and is below what JSON encoders accept.
 
 Spec: "Protocol Evolution"
 """
@@ -40,7 +40,7 @@ _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{[")
 
 
 def is_deeper(value: Any, depth_max: int) -> bool:
-    """Return whether a value of JSON is nested deeper than so many levels.
+    """Return whether a JSON value is nested deeper than `depth_max` levels.
 
     Spec: "Protocol Evolution"
     """
@@ -58,24 +58,25 @@ def is_deeper(value: Any, depth_max: int) -> bool:
 
 
 def may_be_deep(text: bytes) -> bool:
-    """Return whether the value that a JSON text spells may be nested deeper than DEPTH_MAX.
+    """Return whether a JSON text may be nested deeper than DEPTH_MAX.
 
-    Counting brackets is quick, and where there are so few nothing can be.
+    Counts brackets only, which is fast: a text with few brackets cannot be deep.
     Spec: "Protocol Evolution"
     """
     return len(text.translate(None, _NO_BRACKETS)) > DEPTH_MAX
 
 
 def is_long(value: Any) -> bool:
-    """Return whether a number of JSON is a long; one of very many digits is read as a float.
+    """Return whether a JSON number is a 64-bit integer.
 
+    One of very many digits is parsed as a float.
     Spec: "Add File and Remove File"
     """
     return not isinstance(value, int | float) or -LONG_MAX - 1 <= value <= LONG_MAX
 
 
 def is_text(value: str) -> bool:
-    """Return whether a string is text: half of a surrogate pair can't be written as UTF-8.
+    """Return whether a string can be written as UTF-8: it has no unpaired surrogate.
 
     Spec: "Per-file Statistics"
     """
@@ -89,7 +90,7 @@ def is_text(value: str) -> bool:
 
 
 def is_moment(value: Any) -> bool:
-    """Return whether a number of JSON is a time that a version may have, in ms since 1970.
+    """Return whether a JSON number is a time that a version may have, in ms since 1970.
 
     Spec: "In-Commit Timestamps"
     """

@@ -1,1 +1,1 @@
-"""Our messages and topics; they would be the same on any bus."""
+"""The messages and topics of Tidegate. They do not depend on which bus carries them."""

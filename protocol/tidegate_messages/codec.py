@@ -1,4 +1,6 @@
-"""Messages <-> bytes and headers. JSON; the header `format` says which message and major version.
+"""Encode messages as JSON values with headers, and decode them.
+
+The header `format` names the message and its major version.
 
 Law: decode(kind, *encode(m)) == m, unknown newer fields included.
 """
@@ -21,12 +23,12 @@ M = TypeVar("M", bound=Message)
 Headers = tuple[tuple[str, bytes], ...]
 
 FORMAT: Final = "format"
-"""The header that says which message a record is, and of which major version."""
+"""The header that names a record's message and its major version."""
 
 FORMAT_BYTES_MAX: Final = 64
 
 PRODUCER: Final = "producer"
-"""The header in which a writer names itself: it need not wait behind another one's flood."""
+"""The header that names the writer, so that the committer can serve writers fairly."""
 
 PRODUCER_BYTES_MAX: Final = 64
 
@@ -41,12 +43,12 @@ FORMATS: Final[Mapping[type[Message], str]] = {
 
 
 def encode(message: Message) -> bytes:
-    """Return the record's value: compact JSON, absent rather than null, unknown fields kept."""
+    """Return the record's value: compact JSON without nulls, unknown fields kept."""
     return message.__pydantic_serializer__.to_json(message, exclude_none=True)
 
 
 def headers(message: Message, extra: Iterable[tuple[str, bytes]] = ()) -> Headers:
-    """Return the headers: `format`, `table`, `proposal_id` where there is one, and more."""
+    """Return the headers: `format`, `table`, `proposal_id` if there is one, and `extra`."""
     told = [(FORMAT, FORMATS[type(message)].encode())]
     for name in ("proposal_id", "table"):
         value = getattr(message, name, None)
@@ -56,9 +58,9 @@ def headers(message: Message, extra: Iterable[tuple[str, bytes]] = ()) -> Header
 
 
 def other_format(headers: Headers, kind: type[Message]) -> str | None:
-    """Return what a record says to be, where that is no message of this kind and major version.
+    """Return the record's `format` if it names another message or major version, else None.
 
-    A record that says nothing is taken for what its topic is for.
+    A record without the header is taken for the message that belongs on its topic.
     """
     for name, value in headers:
         if name == FORMAT and value and value != FORMATS[kind].encode():
@@ -67,9 +69,9 @@ def other_format(headers: Headers, kind: type[Message]) -> str | None:
 
 
 def producer_of(headers: Headers) -> str:
-    """Return who says to have sent a record, or "".
+    """Return the writer that the headers name, or "".
 
-    A claim: it may order a line of writers, and gives no rights.
+    The name is unverified: it may order the queue of writers, and grants no rights.
     """
     for name, value in headers:
         if name == PRODUCER:
@@ -86,7 +88,10 @@ def decode(kind: type[M], value: bytes | None) -> M:
 
 
 def validated(kind: type[M], body: dict[str, Any]) -> M:
-    """Return the message that a JSON object spells. Raises: as `decode`."""
+    """Return the message that a JSON object holds.
+
+    Raises: MalformedRecord, naming the first field that is wrong.
+    """
     try:
         return kind.model_validate(body)
     except ValidationError as error:
@@ -99,9 +104,9 @@ def validated(kind: type[M], body: dict[str, Any]) -> M:
 
 
 def parse_json(value: bytes | None) -> dict[str, Any]:
-    """Return the JSON object in a value, refusing what is nested too deeply.
+    """Return the JSON object in a value.
 
-    Raises: MalformedRecord.
+    Raises: MalformedRecord, also for one that is nested too deeply.
     """
     if value is None:
         raise MalformedRecord("the record has no value (a tombstone)", error_class="malformed")

@@ -1,7 +1,7 @@
 """Provenance: the object `tidegate` in the commitInfo of an entry that the committer wrote.
 
-It is the committer's memory: which proposals the entry accepted and which it refused. Readers of
-the table ignore it, as they do every field of commitInfo that they do not know.
+From it the committer recovers which proposals the entry accepted and which it refused. Readers of
+the table ignore it, as every field of commitInfo that they do not know.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from tidegate_messages.row_mapping import RowMapping
 
 
 class Accepted(Message):
-    """A proposal whose actions are in the entry, and its record's offset and SHA-256.
+    """A proposal whose actions are in the entry, with the offset and SHA-256 of its record.
 
-    `rows_deleted` counts the rows that it was the first to delete by deletion vectors; `patched`
+    `rows_deleted` counts the rows that it was the first to delete by deletion vectors. `patched`
     says that the entry's metadata comes from its metadata patch. `identity_blocks` are the identity
-    values that it leased, `identity_used` those of other leases that its files hold; `row_mapping`
-    says where its compaction moved rows.
+    values that it leased, `identity_used` those from earlier leases that its files hold.
+    `row_mapping` says where its compaction moved rows.
     """
 
     id: UUID
@@ -44,7 +44,7 @@ class Accepted(Message):
 class Refused(Message):
     """A proposal that will never be in the table.
 
-    `sha256` is absent where it was cancelled: any bytes under that id are refused.
+    `sha256` is absent if the proposal was cancelled: then any bytes under that id are refused.
     """
 
     id: UUID
@@ -54,14 +54,15 @@ class Refused(Message):
 
 
 class Provenance(Message):
-    """What the committer writes about an entry into it.
+    """What the committer records in an entry about how it was made.
 
     `epoch` identifies the assignment of the topic partition, `stream` the topic partition
     (`clusterId/topicId/partition`), `offsets` the first and last record in the entry, `rules` the
-    version of the conflict rules. Where `accepted` has several proposals, `files_added`,
-    `files_removed`, `applications` and `domains` say how many actions each has brought: the entry
-    holds them in this order. Removes of files that lost rows by intents come last; for each of
-    these, in order, `rows_by` lists whose rows they were, by place in `accepted`.
+    version of the conflict rules. If `accepted` has several proposals, `files_added`,
+    `files_removed`, `applications` and `domains` say how many actions each of them contributed: the
+    entry holds them in this order. Removes of files that lost rows through row intents come last.
+    For each of these, in order, `rows_by` lists the proposals whose rows they were, as indexes into
+    `accepted`.
     """
 
     epoch: UUID
@@ -82,7 +83,7 @@ _BEFORE_ACCEPTED: Final = ("epoch", "stream", "offsets", "rules")
 _IDENTITY: Final = frozenset(
     name for name, one in Accepted.model_fields.items() if one.is_required()
 )
-"""What a proposal is found by: nothing is ours where that can't be read"""
+"""The fields that identify a proposal. Without them the object is not taken for provenance."""
 
 _COUNTS: Final = Provenance.model_fields.keys() - {*_BEFORE_ACCEPTED, "accepted", "refused"}
 
@@ -92,7 +93,9 @@ _STAND_INS: Final[Mapping[str, JsonValue]] = {
     "offsets": [0, 0],
     "rules": 0,
 }
-"""Nobody's: an entry with them is told of as another committer's, decided by rules that we lack."""
+"""Placeholders for unreadable fields. With them an entry counts as written by another committer,
+under conflict rules that this release does not have.
+"""
 
 _UNREAD: Final[Mapping[str, JsonValue]] = {
     "rule": "unknown",
@@ -100,14 +103,14 @@ _UNREAD: Final[Mapping[str, JsonValue]] = {
 }
 
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
-"""Kinds of metrics that all spell alike."""
+"""Types of metric values that orjson and pydantic write alike."""
 
 
 def spelled(provenance: Provenance) -> bytes:
-    """Return provenance as JSON, without what is as it is where nothing is said.
+    """Return provenance as JSON, without fields that have their default value.
 
-    An entry has as many proposals as writers wait for each other, and nearly all say the same five
-    things: these are put together here, for a fifth of what it costs to ask the general serializer.
+    An entry holds as many proposals as there are concurrent writers, and nearly all set the same
+    five fields. These are encoded here directly, for a fifth of what pydantic's serializer costs.
     Law: spelled(p) == p.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
     """
     told = provenance.model_dump(
@@ -116,7 +119,7 @@ def spelled(provenance: Provenance) -> bytes:
     if not provenance.accepted:
         return orjson.dumps(told)
     accepted = [_told(one) for one in provenance.accepted]
-    # The fields stand in their order, which is that of the general serializer.
+    # The fields keep the order in which pydantic's serializer writes them.
     before = {name: told.pop(name) for name in _BEFORE_ACCEPTED if name in told}
     return orjson.dumps({**before, "accepted": accepted, **told})
 
@@ -139,10 +142,10 @@ def _told(one: Accepted) -> Any:
 
 
 def rows_deleted_by(origin: Provenance, removed: Sequence[str], path: str) -> Sequence[int]:
-    """Return who of several deleted rows of a file that stays, by place in `accepted`.
+    """Return the proposals that deleted rows of a file which stays, as indexes into `accepted`.
 
-    `removed` are the files that left, in the entry's order, spelt as `path` is. It is empty where
-    the entry does not tell.
+    `removed` are the paths of the removed files in the entry's order, in the same form as `path`.
+    The result is empty if the entry does not say.
     """
     if path not in removed:
         return ()
@@ -151,7 +154,7 @@ def rows_deleted_by(origin: Provenance, removed: Sequence[str], path: str) -> Se
 
 
 def of(commit: Commit) -> Provenance | None:
-    """Return the provenance of an entry, or None for a version that somebody else wrote."""
+    """Return the provenance of an entry, or None for a version that another program wrote."""
     told = commit.info.tidegate if commit.info else None
     if told is None:
         return None
@@ -162,11 +165,12 @@ def of(commit: Commit) -> Provenance | None:
 
 
 def _as_far_as_it_is_known(told: Any, error: ValidationError) -> Provenance | None:
-    """Return provenance without what can't be read of it, or None where it is not ours in shape.
+    """Return provenance without the fields that are unreadable, or None if it is not ours.
 
-    Another release may say things otherwise. Which proposals are in the entry, and which never will
-    be, must be known all the same: who sends one again would commit it twice. Of the rest nothing
-    is said, which is the careful reading of each field. Anybody may write a field of this name.
+    Another release may write fields differently. Which proposals the entry accepted and refused
+    must be known all the same: a proposal that is sent again would be committed twice. Unreadable
+    other fields are left out, which is the safe reading of each. Any writer may use this field
+    name.
     """
     known = deepcopy(told)
     for one in error.errors(include_url=False, include_context=False, include_input=False):
@@ -178,7 +182,7 @@ def _as_far_as_it_is_known(told: Any, error: ValidationError) -> Provenance | No
             case (str(name), *_) if name in _STAND_INS:
                 known[name] = _STAND_INS[name]
             case (str(name), *_) if name in _COUNTS:
-                # One is read by the others: none of them tells anything alone.
+                # The counts refer to one another, so none is usable without the others.
                 known = {key: value for key, value in known.items() if key not in _COUNTS}
             case _:
                 return None
@@ -190,6 +194,6 @@ def _as_far_as_it_is_known(told: Any, error: ValidationError) -> Provenance | No
 
 
 def _readable(reason: Any) -> Mapping[str, JsonValue]:
-    """Return what is told of a refusal that another release spells otherwise."""
+    """Return the readable part of a refusal reason that another release wrote."""
     said = reason if isinstance(reason, dict) else {}
     return {**_UNREAD, **{name: said[name] for name in _UNREAD if isinstance(said.get(name), str)}}

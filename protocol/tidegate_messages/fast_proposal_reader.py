@@ -1,7 +1,7 @@
-"""A proposal of the frequent shape, read without the general validator: a third of its cost.
+"""Read proposals of the common shape without pydantic's validator, for a third of its cost.
 
-What is unusual in any way, right or wrong, is left to that validator: so it alone says what is
-refused, and how.
+Anything unusual, valid or not, goes to that validator, so it alone decides what is refused and with
+which message.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from tidegate_messages.read_set import ReadSet
 Fields = Mapping[str, Any]
 
 SHAPES_MAX: Final = 256
-"""Orders of fields that are remembered: writers have few."""
+"""Field orders that are cached. Each writer uses few."""
 
 PLACES_MAX: Final = 4096
 PLACE_CHARS_MAX: Final = 1024
-"""Tables that are remembered with what their proposals say alike, and how long that may be."""
+"""How many tables' common fields are cached, and how many characters these fields may have."""
 
 _PROPOSAL: Final[Fields] = {name: one.default for name, one in Proposal.model_fields.items()}
 _OPERATION: Final[Fields] = {name: one.default for name, one in Operation.model_fields.items()}
@@ -37,7 +37,7 @@ _LOOKED_AT: Final = frozenset(
         *("files_since_ms", "deadline_ms", "engine_info", "user_metadata"),
     }
 )
-"""Fields that are looked at here. Of the others a proposal of the frequent shape says nothing."""
+"""Fields that are checked here. All others are empty in a proposal of the common shape."""
 
 
 _ISOLATIONS: Final = ("default", "Serializable", "WriteSerializable", "SnapshotIsolation")
@@ -54,11 +54,11 @@ _MAYBE_NUMBER: Final = frozenset({int, type(None)})
 
 
 class _UnusualError(Exception):
-    """The shape is another one, be it right or wrong."""
+    """The proposal does not have the common shape. It may be valid."""
 
 
 class _Shape(NamedTuple):
-    """What follows from the names of a proposal's fields: which they are, and which say nothing."""
+    """What follows from a proposal's field names: the set of them, and those that must be empty."""
 
     given: set[str]
     silent: tuple[str, ...]
@@ -113,7 +113,7 @@ def _shape(names: tuple[str, ...]) -> _Shape:
 
 @lru_cache(SHAPES_MAX)
 def _given(known: frozenset[str], names: tuple[str, ...]) -> set[str]:
-    """Return the names as a set; it leaves where one is not known."""
+    """Return the names as a set. Raises: _UnusualError, if one is unknown."""
     if not known.issuperset(names):
         _leave()
     return set(names)
@@ -121,7 +121,10 @@ def _given(known: frozenset[str], names: tuple[str, ...]) -> set[str]:
 
 @lru_cache(PLACES_MAX)
 def _place(said: tuple[Any, ...]) -> tuple[UUID, str]:
-    """Return a table's id and root; all of it is right that its proposals say alike."""
+    """Check the fields that all proposals of a table share, and return its id and root.
+
+    Raises: _UnusualError.
+    """
     table, root, _, _, isolation, _ = said
     if not (_MAYBE_TEXT.issuperset(map(type, said)) and table and root):
         _leave()
@@ -158,7 +161,7 @@ def _reads(body: Any) -> ReadSet:
 
 
 def _silent(default: Any, said: Any) -> Any:
-    """Return what a field holds of which nothing is said; it leaves where something is."""
+    """Return the value of an empty field. Raises: _UnusualError, if it is not empty."""
     if said is None and default is None:
         return None
     if said != [] or default != ():

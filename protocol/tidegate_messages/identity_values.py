@@ -1,7 +1,7 @@
 """Values of identity columns: writers put them into files, the committer keeps them unique.
 
-A writer uses values beyond the column's high-water mark and declares them; or it leases a block of
-values first, by a proposal of its own, and uses these in later files.
+A writer uses values beyond the column's high-water mark and declares them. Or it first leases a
+block of values, by a proposal of its own, and uses these in later files.
 """
 
 from typing import Annotated, Final
@@ -22,7 +22,7 @@ class IdentityUsage(Message):
     """The least and the greatest value of an identity column in the files of a proposal.
 
     `column` is the physical name. `lease` is the id of the proposal that leased the block to which
-    the values belong; without it they must lie beyond the column's high-water mark.
+    the values belong. Without it they must lie beyond the column's high-water mark.
     Spec: "Identity Columns"
     """
 
@@ -49,7 +49,7 @@ class IdentityDemand(Message):
 
 
 class IdentityBlock(Message):
-    """The values that a lease has given out: `count` of them, `first`, `first + step`, ...
+    """The values that a lease has reserved: `count` of them, `first`, `first + step`, ...
 
     Spec: "Identity Columns"
     """

@@ -1,6 +1,6 @@
-"""The published JSON Schemas of our messages, made from the models and shipped beside them.
+"""The published JSON Schemas of our messages, generated from the models.
 
-Any program that can write JSON to a topic can propose; these files are what it may rely on.
+Any program that can write JSON to a topic can propose. These files are its contract.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tidegate_messages.message import Message
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 FOLDER: Final = "schemas"
-"""Where the files lie, beside this module."""
+"""The folder of the schema files, beside this module."""
 
 
 def schema_name(kind: type[Message]) -> str:
@@ -28,6 +28,6 @@ def schema_of(kind: type[Message]) -> dict[str, Any]:
 
 
 def schema_files() -> Mapping[str, bytes]:
-    """Return every schema file as it should be, by name."""
+    """Return the expected content of every schema file, by name."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
     return {schema_name(kind): orjson.dumps(schema_of(kind), option=options) for kind in FORMATS}

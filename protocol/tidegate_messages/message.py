@@ -1,4 +1,4 @@
-"""What all messages share: frozen, snake_case, and unknown newer fields survive a round trip."""
+"""The base of all messages: frozen, snake_case, keeping unknown newer fields."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,16 +10,17 @@ from tidegate_messages.unvalidated_models import trusted
 
 
 class Message(BaseModel):
-    """A value that travels on a topic. Fields of a newer release are kept and sent on."""
+    """A value that travels on a topic. Fields of a newer release are kept and passed on."""
 
     model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
 
     @classmethod
     def trusted(cls, fields: Mapping[str, Any], given: set[str] | None = None) -> Self:
-        """Return a message of fields that are known to be right: nothing is checked.
+        """Return a message without validating its fields.
 
-        As `model_construct`, for what is made thousands of times a second. With `given`, the names
-        of those that were said, `fields` are all that there are, in their order; both are kept.
+        Like `model_construct`, for messages that are made thousands of times a second. `given` are
+        the names of the fields that were set. With it, `fields` must be all fields in their order,
+        and both objects are kept, not copied.
         Law: m.trusted(vars(m)) == m, where every field of m is of its own release
         """
         if given is None:
@@ -29,5 +30,5 @@ class Message(BaseModel):
 
 @cache
 def _template(kind: type[Message]) -> Mapping[str, Any]:
-    """Return what a message holds that says nothing, in the order of its fields."""
+    """Return the default of every field, in the order of the fields."""
     return {name: one.default for name, one in kind.model_fields.items()}

@@ -1,7 +1,8 @@
-"""A metadata patch: the changes that a writer wants, instead of the metadata that results.
+"""A metadata patch: the changes that a writer wants, instead of the resulting metadata.
 
-So several writers may each change columns and properties of their own: the committer applies a
-patch to the table as it is when the patch is committed, and assigns column ids and physical names.
+With patches, several writers can change different columns and properties at once. The committer
+applies a patch to the table as it is when the patch is committed, and assigns column ids and
+physical names.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ FieldPath = Annotated[tuple[str, ...], Field(min_length=1)]
 class AddColumn(Message):
     """Add a column, or a field to the struct at `parent`; it must be nullable.
 
-    `column` is a field as a `schemaString` spells it. It is placed `first`, or after the field
+    `column` is a field in the JSON form of `schemaString`. It is placed `first`, or after the field
     named `after`, or else last.
     """
 
@@ -48,7 +49,7 @@ class RenameColumn(Message):
 
 
 class ChangeType(Message):
-    """Widen the type of a column, element, key or value; `type` is spelled as in `schemaString`."""
+    """Widen the type of a column, element, key or value; `type` is as in `schemaString`."""
 
     op: Literal["change_type"]
     path: FieldPath
@@ -79,8 +80,9 @@ class SetDefault(Message):
 
 
 class SetProperty(Message):
-    """Set a table property. `delta.constraints.NAME` adds a CHECK constraint,
-    `delta.feature.NAME` a feature."""
+    """Set a table property. `delta.constraints.NAME` adds a CHECK constraint, `delta.feature.NAME`
+    a feature.
+    """
 
     op: Literal["set_property"]
     key: Name
@@ -109,7 +111,7 @@ PatchChange = Annotated[
 
 
 class MetadataPatch(Message):
-    """Changes of a table's metadata, applied one after the other.
+    """Changes to a table's metadata, applied one after the other.
 
     `base`, optional, is the `metadata_hash` of the metadata that the writer read.
     """
@@ -119,7 +121,7 @@ class MetadataPatch(Message):
 
 
 def metadata_hash(metadata: Metadata) -> str:
-    """Return the SHA-256 of what a patch may change of a table's metadata.
+    """Return the SHA-256 of the parts of a table's metadata that a patch may change.
 
     Shape: of the UTF-8 JSON object of `schemaString`, `partitionColumns` and `configuration`, as
     the log holds them, its keys sorted, without spaces.

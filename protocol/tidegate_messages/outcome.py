@@ -1,7 +1,7 @@
 """An outcome: committed, rejected, expired or denied. The record of the topic `outcomes`.
 
-`committed` and `rejected` hold for ever; `expired` and `denied` promise nothing about another
-delivery of the same proposal.
+`committed` and `rejected` are final. `expired` and `denied` promise nothing about another delivery
+of the same proposal.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ ClientAdvice = Literal["retry", "rebase", "rerun", "fix"]
 
 
 class Rejection(Message):
-    """Why a proposal was not committed, and what its writer may do.
+    """Why a proposal was not committed, and what its writer can do.
 
-    `rule` is the rule's name (`concurrent_append`, `malformed`, `deadline_passed`); `error_class`
-    and `exception` are delta-spark's names for it, where it has some. `advice`: `retry` the same
-    bytes later, `rebase` on the new snapshot, `rerun` the operation on the newest version, or `fix`
-    the request. `field` is the field of the proposal that is wrong.
+    `rule` is the rule's name (`concurrent_append`, `malformed`, `deadline_passed`). `error_class`
+    and `exception` are delta-spark's names for it, if it has them. `advice`: `retry` the same bytes
+    later, `rebase` on the new snapshot, `rerun` the operation on the newest version, or `fix` the
+    request. `field` is the proposal's field that is wrong.
 
-    A conflict says with what: `winner_version`, and the thing that both are about: the file at
-    `path`, with the index in `reads.predicates` of the `predicate` that may match its rows; the
-    metadata `domain`; or the application `app_id`. `winner_proposal_id` is set where it is certain
-    which proposal of that version it was: the only one, the one that brought this file, domain or
-    application, or one of the same group. `head_version` is the table's version, for ready bytes
-    that came too late. `topic_partition` is the one of the table, where the proposal came on
-    another: the same bytes belong there, and their outcome comes on that number.
+    A conflict names its cause: `winner_version`, and what both commits touch: the file at `path`,
+    with the index in `reads.predicates` of the `predicate` that may match its rows; the metadata
+    `domain`; or the application `app_id`. `winner_proposal_id` is set if it is certain which
+    proposal of that version won: the only one, the one that brought this file, domain or
+    application, or one of the same group. `head_version` is the table's version, for a verbatim
+    entry that came too late. `topic_partition` is the table's own, if the proposal came on another
+    one: send the same bytes there, and read the outcome from the partition of that number.
     """
 
     rule: str
@@ -53,14 +53,14 @@ class Rejection(Message):
 class Outcome(Message):
     """The answer to one delivery of a proposal.
 
-    `proposal_sha256` and `offset` are those of the answered record; writers check that the hash is
+    `proposal_sha256` and `offset` are those of the answered record. Writers check that the hash is
     of their bytes. `repeat` says that the same answer was given before, or is in the log.
-    `sub_index` is the proposal's place among those of its version, from 0.
-    `assigned` is what the committer added: `base_row_ids` of new files by path (not in a repeat:
-    the log has them); `deletion_vectors` of files that lost rows, by path, and `rows_deleted`, how
-    many rows it was the first to delete; `identity`, the blocks of values that it leased; `moved`,
-    files with its row intents that a compaction had moved. `left_out` names what is too large for
-    a record: the log has it.
+    `sub_index` is the proposal's index among those of its version, from 0. `assigned` is what the
+    committer added: `base_row_ids` of new files by path (not in a repeat: the log has them);
+    `deletion_vectors` of files that lost rows, by path, and `rows_deleted`, how many rows it was
+    the first to delete; `identity`, the blocks of values that it leased; `moved`, files with its
+    row intents that a compaction had moved. `left_out` names what is too large for a record: the
+    log has it.
     Units: `in_commit_timestamp` and `decided_ms` in ms since the Unix epoch.
     """
 

@@ -1,4 +1,4 @@
-"""A proposal: a proposed commit, with what its writer read. The record of the topic `proposals`."""
+"""A proposal: a proposed commit and what its writer read. The record of the topic `proposals`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -42,7 +42,7 @@ class ClaimCheck(Message):
 
 
 class AppTxn(Message):
-    """An application transaction: this version of `app_id` is committed at most once."""
+    """An application transaction: each version of `app_id` is committed at most once."""
 
     app_id: Annotated[str, StringConstraints(min_length=1)]
     version: Annotated[int, Field(ge=0, le=LONG_MAX)]
@@ -52,23 +52,24 @@ class Proposal(Message):
     """A proposed commit.
 
     A proposal's identity is (`proposal_id`, SHA-256 of the record's value): to repeat it, send the
-    same bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`. To
-    create a table, `read_version` is -1 and `table_id` null. `actions` are rows of the log as Delta
-    spells them in JSON; the committer adds commitInfo, row ids, timestamps and versions.
+    same bytes. `table` is the registry's UUID, `table_id` is `metaData.id` at `read_version`. To
+    create a table, set `read_version` to -1 and `table_id` to null. `actions` are lines of the log
+    in Delta's JSON form. The committer adds commitInfo, row ids, timestamps and versions.
     `dv_intents` are rows to delete from files that stay: one object for each file, which must not
-    be among the actions. A `metadata_patch` comes alone, without actions or intents. A
-    `row_mapping` says of a compaction where the rows of each removed file lie in the new files. A
-    proposal of kind `verbatim` has the ready bytes of version `exact_version` in the file of its
-    claim check; `read_version` is the version that its work began from, `txn_id` that of its
-    commitInfo, the same in each attempt. `reason` is for the kind `halt`: writers are told it.
+    be among the actions. A `metadata_patch` comes alone, without actions or intents. The
+    `row_mapping` of a compaction says where the rows of each removed file lie in the new files. For
+    the kind `verbatim`, the file of the claim check holds the bytes of the whole entry of version
+    `exact_version`; `read_version` is the version that the writer's work began from; `txn_id` is
+    commitInfo's, the same in each attempt. `reason` is for the kind `halt` and is passed on to
+    writers.
 
     What only the writer can know: `constraints_enforced` are the hashes of the constraints that it
     has checked for every row it adds (or, where it adds a constraint, for every row of the table),
-    as `delta.features.constraints.hashes` makes them. `cdc_mode` says how readers of the change
-    feed learn which rows changed: `explicit`, from the `cdc` actions; `implicit`, from the added
-    and removed files, for no removed row is among the added ones; `none`, for no row changes.
-    `identity_usage` are the values of identity columns in its files, `identity_leases` values that
-    it wants to reserve for later files.
+    as `tidegate_delta.constraints.row_constraints.hashes` makes them. `cdc_mode` says how readers
+    of the change feed learn which rows changed: `explicit`, from the `cdc` actions; `implicit`,
+    from the added and removed files, as no removed row is among the added ones; `none`, as no row
+    changes. `identity_usage` are the values of identity columns in its files, `identity_leases`
+    values that it wants to reserve for later files.
 
     Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
     Spec: "Terminology: Commits"
@@ -126,11 +127,11 @@ class Proposal(Message):
 
     @property
     def claim(self) -> ClaimCheck:
-        """The claim check, of a proposal that has one."""
+        """The claim check of a proposal that has one."""
         assert self.claim_check is not None, "only who makes a claim is asked for it"
         return self.claim_check
 
     @property
     def is_create(self) -> bool:
-        """Whether the proposal brings version 0 of a table."""
+        """Whether the proposal creates a table."""
         return self.kind == "commit" and self.read_version == -1

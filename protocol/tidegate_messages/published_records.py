@@ -1,7 +1,7 @@
-"""What the services publish of tables: a record for each version, and one for each table.
+"""What the services publish about tables: one record for each version, and one for each table.
 
-`CommitRecord` wakes the followers and is an audit trail; `TableRecord` is the registry; by a
-`FollowerRecord` a follower says that it leaves a table alone.
+A `CommitRecord` notifies the followers and is an audit trail. A `TableRecord` is the registry's
+record. A `FollowerRecord` says that a follower skips a table.
 """
 
 from typing import Literal
@@ -19,8 +19,8 @@ TableStatus = Literal["staged", "open", "managed", "halted", "dropped"]
 class CommitRecord(Message):
     """Version `version` of a table is in its log. No version is left out; repeats are identical.
 
-    Units: `size` in bytes; `timestamp` in ms since the Unix epoch: the in-commit timestamp where
-    the table has one, else commitInfo's.
+    Units: `size` in bytes; `timestamp` in ms since the Unix epoch: the in-commit timestamp if the
+    table has one, else commitInfo's.
     """
 
     table: UUID
@@ -43,10 +43,9 @@ class CommittedFile(Message):
 
 
 class Ruling(Message):
-    """The last request of an operator that was carried out: its number, counted from 1, and where
-    it came from.
+    """The last operator request that was carried out: its number, counted from 1, and its source.
 
-    `stream` is a topic partition of the topic with one id: a topic created anew has another one.
+    `stream` identifies a partition of a topic with a certain id: a recreated topic has another one.
     """
 
     number: NonNegativeInt
@@ -55,11 +54,11 @@ class Ruling(Message):
 
 
 class FollowerRecord(Message):
-    """A table is in quarantine at a follower, which leaves it alone for the `reason`.
+    """A table is in quarantine at a follower, which skips it because of `reason`.
 
     `service` is the follower's name. `attempts` is how often it has failed in a row, `next_try_ms`
-    when it tries again: None at its next look. Once the table is served again, or is to be tried at
-    once, there is no record.
+    when it tries again: None means at its next pass. There is no record once the table is served
+    again, or is to be tried at once.
     Units: `since_ms` and `next_try_ms` in ms since the Unix epoch.
     """
 
@@ -77,16 +76,16 @@ class FollowerRecord(Message):
 class TableRecord(Message):
     """A registered table. `published_through` is the last version published on `commits`, or -1.
 
-    `table` is the registry's own id, `table_id` the metaData's; `name` is one word or the three
+    `table` is the registry's own id, `table_id` the metaData's. `name` is one word or the three
     parts of a catalog's name, `catalog.schema.table`. `status`: `staged`, id and root are reserved
     for a table that does not exist yet, or that a committer is about to register; `open`, anybody
-    may read and write by path; `managed`, only through its catalog; `halted`, the gate does not
-    commit to it, for the `reason`; `dropped`, its service has ended, and its id and root are not
-    given out again. `overwritten` is a version whose file was replaced: the table is halted until
-    it is restored. `halted_by_hand` is the reason of the operator who halted it: then only an
-    operator reopens it. `ruling` is the last request of an operator that was carried out; a record
-    with a lower number than one before it is by a committer that had lost the table, and is
-    ignored. Which of several records of a table counts is said in `homes`.
+    may read and write by path; `managed`, only through its catalog; `halted`, the committer does
+    not commit to it, because of `reason`; `dropped`, it is no longer served, and its id and root
+    are not used again. `overwritten` is a version whose file was replaced: the table is halted
+    until the file is restored. `halted_by_hand` is the reason of the operator who halted it: then
+    only an operator reopens it. `ruling` is the last operator request that was carried out. A
+    record with a lower number than one before it comes from a committer that had lost the table,
+    and is ignored. If a table has several records, `table_home` decides which counts.
     """
 
     table: UUID
@@ -105,5 +104,5 @@ class TableRecord(Message):
 
     @property
     def rulings(self) -> int:
-        """How many requests of operators were carried out."""
+        """The number of operator requests that were carried out."""
         return self.ruling.number if self.ruling else 0

@@ -1,8 +1,8 @@
-"""Put-if-absent by a Kafka topic, for stores that lack it: the first valid claim has the version.
+"""Put-if-absent by a Kafka topic, for stores that lack it: the first valid claim gets the version.
 
 A committer stages its bytes under a unique name, appends a record that claims a version for them,
-and reads the topic partition back. Whether a record is valid depends only on those before it, so
-every reader comes to the same result.
+and reads the topic partition back. Whether a record is valid depends only on the records before it,
+so every reader gets the same result.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Ratification(Message):
 
     With `staged` and `sha256` it claims `version` for the bytes of that file. Without them it says
     that the table's log ends at `version` (-1: no log), and that later versions count only if they
-    are claimed here.
+    are claimed on this topic.
     """
 
     table_root: TableRoot
@@ -32,16 +32,16 @@ class Ratification(Message):
 
     @property
     def is_claim(self) -> bool:
-        """Whether it claims a version, rather than begins a table."""
+        """Whether it claims a version. If not, it is the first record of a table."""
         return self.staged is not None and self.sha256 is not None
 
 
 @dataclass(frozen=True)
 class Ratified:
-    """What a partition has decided of a table so far: the version `head`, and whose claim it was.
+    """The state of a table after reading part of its partition: the version `head`, and its claim.
 
-    `claim` is None while the head is the one with which the table began. The claims before it need
-    not be kept: who claims a version has published the one before.
+    `claim` is None while the head is the version of the table's first record. Earlier claims need
+    not be kept: a committer publishes the version before the one that it claims.
     """
 
     head: int
@@ -49,11 +49,11 @@ class Ratified:
 
 
 def fold(ratified: Ratified | None, record: Ratification) -> Ratified | None:
-    """Return what is decided once one more record of the table was read, in partition order.
+    """Return the table's state after one more of its records, in partition order.
 
-    The first record that begins the table counts, and no claim before it. A claim is valid iff its
-    version is the one after the head; what is not valid changes nothing, now and for ever.
-    Law: a head is reached by one claim only, whoever reads, and however often.
+    Only the first record without a claim counts, and no claim before it. A claim is valid iff its
+    version is the one after the head. An invalid claim never has an effect.
+    Law: a head is reached by one claim only, for every reader and however often it reads.
     """
     if not record.is_claim:
         return Ratified(record.version) if ratified is None else ratified

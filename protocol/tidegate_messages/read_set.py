@@ -10,7 +10,7 @@ Predicates are trees of nodes with `op`, over physical column paths.
 | `and`, `or` | `args` |
 | `not` | `arg` |
 | `true` | everything |
-| `opaque` | `columns`, `text`: what the grammar can't say; it matches everything |
+| `opaque` | `columns`, `text`: what the grammar can't express; it matches everything |
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ Predicate = Mapping[str, JsonValue]
 class ReadSet(Message):
     """What the proposal's rows depend on: files, predicates, applications and metadata domains.
 
-    A proposal without a read set counts as one that read the whole table; an empty read set says
-    that nothing was read. `delete_insensitive` says that each written row depends on the row that
-    it replaces and on no other (a DELETE or UPDATE without sub-queries over the table), so that
-    deletes of other rows by other writers are no conflict.
+    A proposal without a read set counts as one that read the whole table. An empty read set says
+    that nothing was read. `delete_insensitive` says that each written row depends only on the row
+    that it replaces (a DELETE or UPDATE without sub-queries over the table), so that deletes of
+    other rows by other writers are no conflict.
     """
 
     whole_table: bool = False
@@ -40,5 +40,5 @@ class ReadSet(Message):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row of the table was looked at."""
+        """Whether no row of the table was read."""
         return not (self.whole_table or self.predicates or self.files)

@@ -1,7 +1,7 @@
-"""Why a proposal was not committed, rule by rule: what it means, and what its writer does.
+"""Why a proposal was not committed: for each rule the cause and the remedy.
 
-One table for all who tell of it: the command, the documents, the metrics. A rule that is not in
-here is the class of an error that a table or its store has (`docs/operations.md`).
+The command line, the documents and the metrics all use this table. A rule that is not in it is the
+class of an error of a table or its store (`docs/operations.md`).
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 READ_AGAIN: Final = "read the table as it is and propose again"
-"""The way out of what rests on a table that is no more."""
+"""The remedy for a proposal that rests on an outdated state of the table."""
 
 
 @dataclass(frozen=True)
 class RefusalRule:
-    """A rule in words: why it refuses, and the way out."""
+    """A rule in words: why it refuses, and what to do."""
 
     cause: str
     remedy: str
@@ -117,13 +117,13 @@ OF_NEW_ROWS: Final[Mapping[str, RefusalRule]] = {
         "the block that is asked for would end beyond 64 bits", "lease fewer values"
     ),
 }
-"""A part of `refusals.REFUSALS`."""
+"""Part of `REFUSALS`."""
 
 
 __all__ = ("OTHER", "REFUSALS", "RefusalRule", "label_of")
 
 OTHER: Final = "other"
-"""What metrics call a rule that is not in the table: a label's values are ours to choose."""
+"""The metrics label for rules that are not in the table, so that labels stay bounded."""
 
 _RERUN: Final = "run the operation again: it reads the newest version"
 
@@ -458,5 +458,5 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
 
 
 def label_of(rule: str) -> str:
-    """Return a rule as a label of metrics."""
+    """Return the metrics label of a rule."""
     return rule if rule in REFUSALS else OTHER

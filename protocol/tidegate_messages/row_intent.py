@@ -1,7 +1,7 @@
 """A row intent: rows that a proposal deletes from one live file, which stays.
 
-Only the rows are proposed, not the file's new deletion vector: so several writers may each delete
-rows of one file, and the committer merges them into one vector.
+It names the rows, not the file's new deletion vector. So several writers can delete rows of one
+file at once, and the committer merges them into one vector.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pydantic import JsonValue, NonNegativeInt, StringConstraints
 from tidegate_messages.message import Message
 
 ROW_INTENT: Final = "dv_intent"
-"""The name of a row intent on its line of a claim check."""
+"""The key of a row intent on its line of a claim check file."""
 
 Purpose = Literal["delete", "update"]
 
@@ -20,11 +20,11 @@ Purpose = Literal["delete", "update"]
 class RowIntent(Message):
     """Rows to delete from a file that stays.
 
-    `base` is the unique id of the deletion vector that the file had at `read_version`, absent where
-    it had none. `rows` is a deletion vector descriptor as Delta spells it, inline or in a file
-    below the table root; it holds the rows to delete, without those that `base` holds.
-    `num_records` is the number of physical rows of the file. With `update` the proposal adds new
-    images of these rows, so nobody else may have deleted them.
+    `base` is the unique id of the deletion vector that the file had at `read_version`, absent if it
+    had none. `rows` is a deletion vector descriptor in Delta's form, inline or in a file below the
+    table root. It holds the rows to delete, without those that `base` holds. `num_records` is the
+    number of physical rows of the file. With `update` the proposal adds new images of these rows,
+    so no other proposal may have deleted them.
     Spec: "Deletion Vector Descriptor Schema"
     """
 

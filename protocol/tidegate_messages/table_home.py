@@ -1,10 +1,11 @@
 """The home of a table: the one topic partition of proposals whose committer serves it.
 
-The registration of a table records its home. A table that is not registered belongs to the topic
-partition that its id chooses among those there are; who counts them differently is told so.
+The registration of a table records its home. A table that is not registered belongs to the
+partition that its id selects among the topic's partitions. A writer with another partition count is
+sent to the right one.
 
-The registry may hold records of one table by several topic partitions: each writes its own. Which
-of them counts is decided here, and alike by everybody who has read them, in whatever order.
+The registry may hold several records of one table, each written by another topic partition. This
+module decides which of them counts. The result does not depend on the order of reading.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,12 +26,12 @@ class Home(NamedTuple):
 
 
 def partition_of(table: UUID, partitions: int) -> int:
-    """Return the partition that a table chooses by its id; its registration then fixes it."""
+    """Return the partition that a table's id selects; its registration then fixes it."""
     return table.int % partitions
 
 
 def home_of(table: UUID, registry: Mapping[UUID, TableRecord], topic: str, partitions: int) -> Home:
-    """Return the home of a table: the registered one, else the one that its id chooses."""
+    """Return the home of a table: the registered one, else the one that its id selects."""
     record = registry.get(table)
     if record is not None and record.status != "staged":
         return recorded_home(record)
@@ -43,19 +44,19 @@ def recorded_home(record: TableRecord) -> Home:
 
 
 def later(known: TableRecord | None, record: TableRecord) -> TableRecord:
-    """Return which of two records of one home counts; `record` comes behind `known`.
+    """Return which of two records of one home counts; `record` was written after `known`.
 
-    The later one, unless it was written by a committer that had lost the table: nothing takes back
-    a drop, nor a request of an operator that was carried out.
+    The later one counts, unless a committer that had lost the table wrote it: no record undoes a
+    drop, or an operator request that was carried out.
     """
     return record if known is None or _standing(record) >= _standing(known) else known
 
 
 def counting(records: Iterable[TableRecord]) -> TableRecord:
-    """Return which record counts of one table's records by different homes, one each.
+    """Return which of one table's records counts, given one record for each home.
 
-    A dropped table is dropped; a registration counts before what is only staged; the one with more
-    requests of operators before the others; of equals that of the lowest topic partition.
+    A dropped record comes first, then a registered before a staged one, then the one with more
+    operator requests, then the one of the lowest topic partition.
     Law: commutative, associative, idempotent; there is a record
     """
     return min(records, key=_place)

@@ -1,4 +1,4 @@
-"""The topics: names, keys, partitions, retention. Data, not calls.
+"""The topics: names, keys, partitions, retention. Data only.
 
 All records of one table go, explicitly, to the partition number recorded at its registration.
 """
@@ -16,7 +16,7 @@ _LENGTH_MAX = 249
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is to be created. Units: retention in ms; -1 keeps for ever."""
+    """The declaration of a topic. Units: retention in ms; -1 keeps records for ever."""
 
     name: str
     key: str
@@ -37,7 +37,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Topics:
-    """The names under one prefix, and the declaration of each topic."""
+    """The topic names under one prefix, and the declaration of each topic."""
 
     prefix: str = "tidegate."
     partitions: int = 1
@@ -47,7 +47,7 @@ class Topics:
 
     @property
     def proposals(self) -> str:
-        """Key: table id. Value: a proposal. Never compacted, for the key is the table."""
+        """Key: table id. Value: a proposal. Not compacted: all proposals of a table share a key."""
         return self._name("proposals")
 
     @property
@@ -57,7 +57,7 @@ class Topics:
 
     @property
     def commits(self) -> str:
-        """Key: table id. Value: one record a version."""
+        """Key: table id. Value: one record for each version."""
         return self._name("commits")
 
     @property
@@ -77,12 +77,12 @@ class Topics:
 
     @property
     def cdc_positions(self) -> str:
-        """Key: table id. Value: how far the changes of the table are published."""
+        """Key: table id. Value: the last version whose changes are published."""
         return self._name("cdc-positions")
 
     @property
     def follower_state(self) -> str:
-        """Key: service and table id. Value: why a follower leaves the table alone."""
+        """Key: service and table id. Value: why a follower skips the table."""
         return self._name("follower-state")
 
     def changes(self, table_name: str) -> str:
@@ -99,15 +99,16 @@ class Topics:
         return name
 
     def declared(self) -> tuple[Topic, ...]:
-        """Return every topic that is created before the services start."""
+        """Return every topic that must exist before the services start."""
         n = self.partitions
         large = {"max.message.bytes": str(4 * 1024 * 1024)}
-        # The broker's clock stamps what is compared: writers' clocks are their own.
+        # Timestamps are compared, so the broker sets them: the clocks of writers differ.
         dated = {"message.timestamp.type": "LogAppendTime"}
-        # The broker unpacks what writers packed, and measures that: a bomb bursts there.
+        # The broker decompresses records and checks their real size, so it stops a decompression
+        # bomb.
         unpacked = {"compression.type": "uncompressed"}
-        # Each version leaves a record, and the topic is read to its end at every look: what is in
-        # the newest segment is not compacted, and a gibibyte of it takes a minute to read.
+        # Each version leaves a record, and followers read the topic to its end in every pass. The
+        # newest segment is not compacted, and a gibibyte of it takes a minute to read.
         short = {"segment.bytes": str(16 * 1024 * 1024)}
         return (
             Topic(
@@ -119,6 +120,7 @@ class Topics:
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
             Topic(self.cdc_positions, "table", 1, "compact", -1, short),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
-            # One partition for ever: a table that moved to another would be decided twice.
+            # One partition for ever: a table that moved to another partition would be decided
+            # twice.
             Topic(self.ratify, "table_root", 1, "delete", -1, dated),
         )

@@ -1,6 +1,6 @@
-"""W3C trace context: the header by which the spans of one proposal are found together.
+"""W3C trace context: the header that links the spans of one proposal.
 
-Carried, and never acted upon: a header is a claim.
+It is passed on and never acted upon, as a header is unverified.
 """
 
 import re
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Final
 
 TRACEPARENT: Final = "traceparent"
-"""The header, as W3C names it; in an environment it is TRACEPARENT."""
+"""The header's name in W3C's standard. As an environment variable it is TRACEPARENT."""
 
 TRACE_ID_BITS: Final = 128
 SPAN_ID_BITS: Final = 64
 LENGTH_MAX: Final = 512
-"""Characters of a newer version's header past which it is not passed on."""
+"""Longer headers of a newer version are not passed on. In characters."""
 
 _FORM: Final = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -22,13 +22,13 @@ _FORM: Final = re.compile(
 
 
 def is_traceparent(text: str) -> bool:
-    """Return whether a text is a trace context that W3C allows to pass on."""
+    """Return whether a text is a trace context that W3C allows to be passed on."""
     found = _FORM.fullmatch(text) if len(text) <= LENGTH_MAX else None
     return found is not None and not (found["version"] == "00" and found["more"])
 
 
 def compose(trace_id: int, span_id: int) -> str:
-    """Return the context of a trace that nobody records yet. Neither id may be zero.
+    """Return a context with the flag "not sampled". Neither id may be zero.
 
     Law: is_traceparent(compose(t, s)) for 0 < t < 2**128 and 0 < s < 2**64.
     """
@@ -38,7 +38,7 @@ def compose(trace_id: int, span_id: int) -> str:
 
 
 def trace_id(headers: Iterable[tuple[str, bytes]]) -> str | None:
-    """Return the id of the trace that some headers carry, as its 32 hex digits; None without one.
+    """Return the trace id in some headers, as its 32 hex digits, or None.
 
     Law: trace_id([(TRACEPARENT, compose(t, s).encode())]) == f"{t:032x}".
     """
@@ -48,7 +48,7 @@ def trace_id(headers: Iterable[tuple[str, bytes]]) -> str | None:
 
 
 def passed_on(headers: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
-    """Return what records made because of a record carry of its headers: its trace, if it has one.
+    """Return the headers to copy from a record to those that it causes: its trace, if it has one.
 
     Law: where `headers` hold a valid trace, it comes back, once, byte for byte; nothing else does.
     """

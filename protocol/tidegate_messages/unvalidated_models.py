@@ -1,6 +1,6 @@
-"""Models whose fields are known to be right: made without a validator, thousands a second.
+"""Models made without validation, for fields that are known to be right, thousands a second.
 
-As `BaseModel.model_construct`, without looking for aliases, defaults and private attributes.
+Like `BaseModel.model_construct`, without handling of aliases, defaults and private attributes.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 M = TypeVar("M", bound=BaseModel)
 
-# A model is these four slots. Setting them directly takes half the time of asking the object to.
+# A model is these four slots. Setting them directly takes half the time of normal assignment.
 _set_fields: Final = BaseModel.__dict__["__dict__"].__set__
 _set_given: Final = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _set_more: Final = BaseModel.__dict__["__pydantic_extra__"].__set__
@@ -20,10 +20,10 @@ _set_private: Final = BaseModel.__dict__["__pydantic_private__"].__set__
 def trusted(
     kind: type[M], fields: Mapping[str, Any], given: set[str], more: Mapping[str, Any]
 ) -> M:
-    """Return a model of all its fields, in their order, of which those `given` were said.
+    """Return a model of all its fields, in their order; `given` names those that were set.
 
-    Nothing is checked or copied: what is given is kept, and may be shared by frozen models, for a
-    changed copy of one has its own. `more` are fields that this release does not know.
+    Nothing is checked or copied. `fields` may be shared by frozen models, as a changed copy gets
+    its own. `more` are fields that this release does not know.
     Spec: "Actions"
     """
     one = kind.__new__(kind)

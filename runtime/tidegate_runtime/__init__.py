@@ -1,1 +1,1 @@
-"""The doors to the world, and what stands next to a door."""
+"""All input and output of the services: stores, Kafka, Parquet, settings, logs, clock."""

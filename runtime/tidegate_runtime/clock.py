@@ -1,4 +1,4 @@
-"""The clock and the dice: the doors through which time and new ids come in."""
+"""The clock, and new ids: the only sources of time and randomness."""
 
 import secrets
 import time
@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The clock that counts suspension, where the system has it."""
+"""The clock that counts time in suspension, if the system has it."""
 
 
 class Clock(Protocol):
@@ -17,7 +17,7 @@ class Clock(Protocol):
         """Return wall time in ms since the Unix epoch; it may step."""
 
     def boot_s(self) -> float:
-        """Return seconds of a clock that never steps back and counts suspension: for ages."""
+        """Return seconds of a clock that never steps back and counts suspension; for durations."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -40,7 +40,7 @@ class SystemClock:
 
 
 def new_id(clock: Clock) -> UUID:
-    """Return a UUIDv7: unique, and in the order of time."""
+    """Return a UUIDv7: unique, and ordered by time."""
     value = (clock.now_ms() & ((1 << 48) - 1)) << 80 | secrets.randbits(80)
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
@@ -48,9 +48,9 @@ def new_id(clock: Clock) -> UUID:
 
 
 def utc(at_ms: int) -> datetime | None:
-    """Return a point in time; None for one past the year 9999, or before the first.
+    """Return a point in time, or None for one after the year 9999 or before the year 1.
 
-    Units: `at_ms` in ms since the Unix epoch. Logs hold what their writers took for that.
+    Units: `at_ms` in ms since the Unix epoch. Logs may hold any number.
     """
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC)
@@ -59,7 +59,7 @@ def utc(at_ms: int) -> datetime | None:
 
 
 def instant(at_ms: int) -> str:
-    """Return a point in time in UTC, to the millisecond, as people read it."""
+    """Return a point in time in UTC, to the millisecond, in readable form."""
     at = utc(at_ms)
     if at is None:
         return f"{at_ms} ms after 1970"

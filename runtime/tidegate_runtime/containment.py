@@ -1,8 +1,8 @@
-"""Containment: what goes wrong with one table, or one record, ends at the edge around it.
+"""Contain errors: an error of one table or one record does not affect the others.
 
-Every service puts `contained` around each piece of a table's work, and so no list of exceptions has
-to be complete. A MemoryError is contained like any other: what the one table took is let go of with
-it. A crash of the process, KeyboardInterrupt and SystemExit pass: they are no `Exception`.
+Every service wraps each piece of a table's work in `contained`, so no list of exceptions has to be
+complete. A MemoryError is contained like any other, as its table's memory is then released.
+KeyboardInterrupt and SystemExit pass, as they are no `Exception`.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,16 +18,17 @@ Passing = type[Exception] | tuple[type[Exception], ...]
 
 PAUSE_MIN_S: Final = 30.0
 PAUSE_MAX_S: Final = 600.0
-"""How long a table is left alone after a fault: this long, twice as long after each more, at most
-this long."""
+"""How long a table is paused after a fault: first `PAUSE_MIN_S`, twice as long after each further
+fault, at most this long.
+"""
 
 REASON_CHARS_MAX: Final = 2_000
-"""Characters of what an exception of no class of ours says: some quote all that they were given."""
+"""Characters kept of the message of a foreign exception: some quote their whole input."""
 
 
 @contextmanager
 def contained(treat: Callable[[Exception], object], passing: Passing = ()) -> Iterator[None]:
-    """Have any exception of the body treated, instead of letting it pass; `passing` ones do.
+    """Pass any exception of the body to `treat` instead of raising it, except those in `passing`.
 
     Raises: as `treat`; what is in `passing`.
     """
@@ -40,7 +41,7 @@ def contained(treat: Callable[[Exception], object], passing: Passing = ()) -> It
 
 
 def attempted(work: Callable[[], T], treat: Callable[[Exception], T], passing: Passing = ()) -> T:
-    """Return what `work` returns, or, where it raises anything, what `treat` returns.
+    """Return what `work` returns or, if it raises, what `treat` returns.
 
     Raises: as `contained`.
     """
@@ -52,7 +53,7 @@ def attempted(work: Callable[[], T], treat: Callable[[Exception], T], passing: P
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Have exceptions of no class of ours say what they are about."""
+    """Add to foreign exceptions of the body what they are about."""
     try:
         yield
     except TidegateError:
@@ -63,12 +64,12 @@ def about(what: str) -> Iterator[None]:
 
 
 def is_fault(error: Exception) -> bool:
-    """Return whether an exception is of no class of ours: nobody foresaw it."""
+    """Return whether an exception is not a TidegateError, so that it was not foreseen."""
     return not isinstance(error, TidegateError)
 
 
 def class_of(error: Exception) -> str:
-    """Return the class of an error in one word, as logs, metrics and records have it."""
+    """Return an error's class in one word, for logs, metrics and records."""
     return error.error_class if isinstance(error, TidegateError) else type(error).__name__
 
 
@@ -83,7 +84,7 @@ def reason_of(error: Exception) -> str:
 
 @dataclass
 class Faults:
-    """The faults of one table in a row, which ends where none came for long.
+    """The consecutive faults of one table. The count starts again after a long time without any.
 
     Units: `last_s` by `Clock.boot_s`.
     """
@@ -92,7 +93,7 @@ class Faults:
     last_s: float = -inf
 
     def add(self, now_s: float) -> float:
-        """Count one more; return for how many seconds the table is left alone."""
+        """Count one more, and return for how many seconds to pause the table."""
         if now_s - self.last_s > 2 * PAUSE_MAX_S:
             self.count = 0
         self.count, self.last_s = self.count + 1, now_s

@@ -1,8 +1,8 @@
-"""Named points at which a test may kill a process, as the machine would: without warning.
+"""Named points at which a test can kill a process without warning, as a machine failure would.
 
 `TIDEGATE_FAILPOINT=name` kills at the first passage, `name:3` at the third, `name@id` at the first
-one that is about this id. `raise:name@id:2` kills nobody: the first two passages raise an exception
-of a class that nobody knows. Unset, a point costs one comparison.
+one that is about this id. `raise:name@id:2` kills nothing: the first two passages raise an
+exception of an unknown class. If the variable is unset, a point costs one comparison.
 """
 
 import os
@@ -19,13 +19,13 @@ _passages: Counter[str] = Counter()
 
 
 class Unforeseen(Exception):
-    """What a test has raised where nobody expects anything."""
+    """An exception of a class that no service handles specifically, raised by tests."""
 
 
 def reach(name: str, about: object = "") -> None:
-    """Pass a named point; die there by SIGKILL when the environment says so.
+    """Pass a named point; kill the process by SIGKILL if the environment says so.
 
-    Raises: Unforeseen, when it says that.
+    Raises: Unforeseen, if the environment asks for that.
     """
     if not _armed or _armed not in (name, f"{name}@{about}"):
         return

@@ -1,8 +1,7 @@
-"""Python's garbage collector, out of the way: of rows that are read at once, and of whoever waits.
+"""Control of Python's garbage collector, so that it does not delay reads and waiting writers.
 
-Left alone it looks through whatever was made since it did so last, at a moment of its own choice:
-a service that keeps much and makes no cycles stands still for a tenth of a second, and frees
-nothing.
+By itself it scans new objects at a moment of its own choice: a service that keeps many objects and
+makes no cycles stops for a tenth of a second, and nothing is freed.
 """
 
 import gc
@@ -12,30 +11,31 @@ from dataclasses import dataclass
 from typing import Final
 
 AT_LEISURE: Final = 2_000
-"""Objects made and not freed since the last look, after which those are looked through while nobody
-waits: about a millisecond's work."""
+"""New objects since the last collection that trigger the next one while no writer waits: about a
+millisecond's work.
+"""
 
 AT_ONCE: Final = 10_000
-"""The same while somebody waits."""
+"""The same while a writer waits."""
 
 LOOKS: Final = 5
-"""Looks after which all that was found alive in them is looked through once more, and then left."""
+"""Collections of generation 0 after which generation 1 is collected, too."""
 
 WHOLE_S: Final = 60 * 60.0
-"""How long nothing older is looked through, if somebody may wait later: it takes up to seconds."""
+"""Seconds between two full collections of an idle service: one takes up to seconds."""
 
 WHOLE_MAX_S: Final = 24 * 60 * 60.0
-"""The same, whoever waits."""
+"""The same for a busy service."""
 
 BY_ITSELF: Final = (50_000, 1_000, 1_000_000)
-"""When the collector looks all the same, as `gc.set_threshold` counts: within one long step."""
+"""`gc.set_threshold` for automatic collections, which then occur only within one long step."""
 
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Let nothing be collected for a while; what is not part of a cycle is freed all the same.
+    """Pause the collector. Objects outside cycles are still freed.
 
-    Rows of JSON are many small objects without cycles: looking for some costs as much as reading.
+    Rows of JSON are many small objects without cycles: scanning them costs as much as reading them.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -48,18 +48,18 @@ def paused() -> Iterator[None]:
 
 @dataclass
 class GarbageSweeper:
-    """Looks for garbage between two steps of a service, a little at a time.
+    """Collects garbage between two steps of a service, a little at a time.
 
-    Units: `whole_s` is when all was looked through, by `Clock.boot_s`.
+    Units: `whole_s` is the time of the last full collection, by `Clock.boot_s`.
     """
 
     whole_s: float
 
     def begin(self) -> None:
-        """Take it over from the collector; what is there now stays, and is not looked through."""
+        """Take over from the automatic collector. Existing objects are frozen and never scanned."""
         gc.set_threshold(*BY_ITSELF)
         if gc.get_freeze_count():
-            # A run was before this one, and what it left behind would stay, too: clients of a store
+            # There was a run before this one, and its garbage would be frozen, too: store clients
             # are full of cycles, and old by then.
             gc.unfreeze()
             gc.collect()
@@ -68,8 +68,9 @@ class GarbageSweeper:
         gc.freeze()
 
     def sweep(self, now_s: float, at_leisure: bool, is_idle: bool) -> None:
-        """Look through what is new, if it is much. `at_leisure`: nobody waits for a moment;
-        `is_idle`: nobody has anything under way.
+        """Collect new objects, if there are many.
+
+        `at_leisure`: no writer waits at this moment. `is_idle`: no work is in flight.
         """
         if now_s - self.whole_s >= (WHOLE_S if is_idle else WHOLE_MAX_S):
             self.whole_s = now_s

@@ -1,4 +1,4 @@
-"""Which release this is, and what it calls itself in a table's log."""
+"""The version of this release, and the engine name that it writes into a table's log."""
 
 from importlib.metadata import version
 from typing import Final
@@ -6,4 +6,4 @@ from typing import Final
 RELEASE: Final = version("tidegate")
 ENGINE: Final = f"Tidegate/{RELEASE}"
 KAFKA_VERSION: Final = "4.1.1"
-"""Of the Kafka that `tidegate up` and the tests start."""
+"""The version of Kafka that `tidegate up` and the tests start."""

@@ -1,8 +1,8 @@
-"""The registry: which tables there are, as the records of `table-state` say.
+"""The registry: the registered tables, according to the records of `table-state`.
 
-Each topic partition of proposals writes its records to the partition of `table-state` with its own
-number, where Kafka keeps their order, and the last of each key when it compacts. What counts of the
-records by several topic partitions is said in `pipeline.homes`.
+Each topic partition of proposals writes its records to the partition of `table-state` with the same
+number. There Kafka keeps their order, and compaction keeps the last one of each key. If several
+topic partitions have written of a table, `table_home` decides which record counts.
 """
 
 import logging
@@ -34,7 +34,9 @@ M = TypeVar("M", bound=Message)
 
 PATIENCE_S: Final = 15.0
 FOLLOWED_S: Final = 3_600.0
-"""How long after a reading it is gone on from: what was taken out is not told for ever."""
+"""How long a reader continues from its last position before it reads the whole topic again, as
+tombstones are not kept for ever.
+"""
 
 _READ_S: Final = 1.0
 _LEAST_S: Final = 0.05
@@ -44,7 +46,7 @@ _log = logging.getLogger(__name__)
 def read_registry(
     bus: Bus, topics: Topics, timeout_s: float = PATIENCE_S
 ) -> dict[UUID, TableRecord]:
-    """Return the registered tables by their ids: the topic is read to its end, in time.
+    """Read the topic to its end, and return the registered tables by id.
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
@@ -55,8 +57,10 @@ def read_registry(
 
 @dataclass
 class Registrations:
-    """The records of a registry as they are read: of each table that which counts, and of those
-    that several homes have written of, the record of each.
+    """The registry's state while it is read.
+
+    `counting` has the record that counts of each table; `contested` has the record of each home for
+    tables of which several homes have written.
 
     Law: equal for every order of reading that keeps the order of each partition of `table-state`
     """
@@ -65,7 +69,7 @@ class Registrations:
     contested: dict[UUID, dict[Home, TableRecord]] = field(default_factory=dict)
 
     def take(self, record: TableRecord) -> None:
-        """Take in the next record of a partition."""
+        """Add the next record of a partition."""
         table, home = record.table, recorded_home(record)
         known = self.counting.get(table)
         if known is None or (table not in self.contested and recorded_home(known) == home):
@@ -76,7 +80,7 @@ class Registrations:
         self.counting[table] = counting(homes.values())
 
     def take_out(self, table: UUID, partition: int) -> None:
-        """Forget what a topic partition has written of a table."""
+        """Remove the record that a topic partition has written of a table."""
         left = [one for one in self.records_of(table) if one.topic_partition != partition]
         self.counting.pop(table, None)
         self.contested.pop(table, None)
@@ -84,17 +88,17 @@ class Registrations:
             self.take(record)
 
     def records_of(self, table: UUID) -> Sequence[TableRecord]:
-        """Return what there is of a table, a record for each home."""
+        """Return the records of a table, one for each home."""
         if table in self.contested:
             return tuple(self.contested[table].values())
         return (self.counting[table],) if table in self.counting else ()
 
 
 class RegistryReader:
-    """The registry for who asks for it again and again: a reading goes on where the last one ended.
+    """The registry for repeated reads: each one continues where the last one ended.
 
-    Every version leaves a record in the topic, which Kafka compacts late: to read it to its end
-    takes as long as there were versions, not tables.
+    Every version leaves a record in the topic, which Kafka compacts late. So the time to read all
+    of it grows with the number of versions, not of tables.
     """
 
     def __init__(self, bus: Bus, topics: Topics) -> None:
@@ -104,7 +108,7 @@ class RegistryReader:
         self._life, self._read_s = "", -math.inf
 
     def read(self, timeout_s: float = PATIENCE_S) -> dict[UUID, TableRecord]:
-        """Return what `read_registry` returns. Raises: as that."""
+        """Return the registered tables by id. Raises: as `read_registry`."""
         began_s, topic = time.monotonic(), self._topics.table_state
         life = self._bus.identity([topic]).topic_ids[topic]
         if life != self._life or began_s - self._read_s > FOLLOWED_S:
@@ -122,15 +126,15 @@ class RegistryReader:
         return dict(self._found.counting)
 
     def elsewhere(self, table: UUID, home: Home) -> TableRecord | None:
-        """Return what counts of a table's records by homes other than one, as last read, or None.
+        """Return which of a table's records by other homes counts, as last read, or None.
 
-        It may be a claim (`staged`): somebody is about to register the table there.
+        It may be `staged`: then another committer is about to register the table.
         """
         others = [one for one in self._found.records_of(table) if recorded_home(one) != home]
         return counting(others) if others else None
 
     def written_by(self, home: Home) -> Sequence[TableRecord]:
-        """Return the record of each table that one home has written, as last read."""
+        """Return the records that one home has written, one for each table, as last read."""
         tables = self._found.counting
         every = (one for table in tables for one in self._found.records_of(table))
         return [one for one in every if recorded_home(one) == home]
@@ -139,7 +143,7 @@ class RegistryReader:
         changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
         if changed is not None:
             return changed
-        # It ends before the place where we were: it was brought from a copy.
+        # The topic ends before our position: it was restored from a copy.
         self._forget()
         changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
         return set(self._found.counting) if changed is None else changed
@@ -167,8 +171,9 @@ def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> Table
 
 
 def _respelled(record: TableRecord) -> TableRecord:
-    """Return a record with the root as it is spelled today: it was another one to a release before
-    that told two spellings apart.
+    """Return a record with its root in the present canonical form.
+
+    An earlier release distinguished forms that are one root in this release.
     """
     root = _as_root(record.table_root)
     if root is None or root == record.table_root:
@@ -197,9 +202,9 @@ def _read_on(
     ends: dict[TopicPartition, Offset],
     until_s: float,
 ) -> set[UUID] | None:
-    """Fold in what the topic holds from some ends on, which move on; return the tables concerned.
+    """Add the topic's records from `ends` on, advance `ends`, and return the tables concerned.
 
-    None where the topic does not reach as far. Raises: as `read_registry`.
+    Return None if the topic ends before them. Raises: as `read_registry`.
     """
     reader = bus.reader()
     try:
@@ -227,7 +232,7 @@ def to_the_ends(
     """Yield the records of some partitions, read together: one after the other takes seconds.
 
     Units: `until_s` by `time.monotonic`.
-    Raises: Unavailable, where they give nothing in time.
+    Raises: Unavailable, if they deliver nothing in time.
     """
     while behind := [at for at, end in ends.items() if starts[at] < end]:
         records = reader.read_several(starts, min(_READ_S, _left_s(until_s)))
@@ -245,7 +250,7 @@ def _left_s(until_s: float) -> float:
 
 
 def read_message(kind: type[M], record: Record) -> M | None:
-    """Return the message in a record; None, with a line in the log, where it can't be read."""
+    """Return the message in a record; log a record that can't be read, and return None."""
 
     def read() -> M:
         other = other_format(record.headers, kind)
@@ -264,9 +269,9 @@ def read_message(kind: type[M], record: Record) -> M | None:
 
 
 def _fold(found: Registrations, record: Record) -> tuple[UUID, ...]:
-    """Take in one record; return the table that it is about, if any."""
+    """Add one record, and return the table that it is about, if any."""
     if record.value is None:
-        # Whoever takes a record out by hand may get its key wrong: that takes out nothing.
+        # An operator who writes a tombstone by hand may get the key wrong: that removes nothing.
         gone = _as_id((record.key or b"").decode(errors="replace"))
         if gone is None:
             return ()

@@ -1,6 +1,6 @@
-"""Prints the score: `python -m tests.conformance [text]`, the cases whose name holds the text.
+"""Print the score: `python -m tests.conformance [text]`, for cases whose name holds the text.
 
-Ends with 1 where a case is wrong or crashes, or where a table's case is declined.
+Exit with 1 if a case is wrong or crashes, or if a case on a table is declined.
 """
 
 import sys
@@ -25,7 +25,7 @@ FAILED = (Verdict.WRONG, Verdict.CRASHED)
 
 
 def main(text: str = "") -> int:
-    """Judge the cases and print what came of them."""
+    """Run the cases and print the results."""
     console = Console()
     corpus = own_corpus()
     if whole_corpus() is None:
@@ -41,7 +41,7 @@ def main(text: str = "") -> int:
 
 
 def is_failure(result: Result) -> bool:
-    """Return whether a result may not be: every case of a table passes."""
+    """Return whether a result fails the run: every case on a table must pass."""
     is_declined = result.verdict is Verdict.DECLINED and result.kind != CONFLICT
     return is_declined or result.verdict in FAILED
 

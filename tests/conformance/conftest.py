@@ -1,4 +1,4 @@
-"""The score at the end of a test run, whichever of its processes judged what."""
+"""Print the conformance score at the end of a test run, over all its processes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SENT = "score"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send what this process judged to the one that tells the score, where there are several."""
+    """Send this process's results to the controller, if there are several processes."""
     sent: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if sent is not None:
         results = session.config.stash.get(SCORE, [])
@@ -20,7 +20,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take in what another process of the run has judged."""
+    """Add the results of another process of the run."""
     told = getattr(node, "workeroutput", {}).get(_SENT, [])
     results = [Result(name, kind, Verdict(verdict)) for name, kind, verdict in told]
     node.config.stash.setdefault(SCORE, []).extend(results)
@@ -29,7 +29,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Tell how many cases of each kind came to what."""
+    """Print the number of cases by kind and result."""
     if whole_corpus() is None:
         terminalreporter.write_line(ABSENT)
     results = config.stash.get(SCORE, [])

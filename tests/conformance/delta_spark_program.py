@@ -1,8 +1,8 @@
-"""What delta-spark reads of some tables, as JSON on standard output: `program FOLDER...`.
+"""Print what delta-spark reads of some tables, as JSON: `program FOLDER...`.
 
-A process of its own, so that its session's extensions do not reach other tests. Exit status 75:
-delta-spark's jar could not be had. A folder that is preceded by `facts:` is asked for less of its
-past and for more of its log.
+It is a separate process, so that its session's extensions do not reach other tests. Exit status 75:
+delta-spark's jar is not available. A folder with the prefix `facts:` is read with fewer past
+versions and more of its log.
 """
 
 import json
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 NO_JAR = 75
 FACTS = "facts:"
 _ROW_ID = ("_metadata.row_id", "_metadata.row_commit_version")
-# Tables are tiny: to compile a plan takes longer than to run it interpreted.
+# The tables are tiny: compiling a plan takes longer than interpreting it.
 _CONFIG = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -27,7 +27,7 @@ _CONFIG = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
-    # VACUUM lists a table in as many tasks.
+    # VACUUM lists a table with this many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -39,7 +39,7 @@ _CONFIG = {
 
 
 def main(folders: list[str]) -> int:
-    """Print one object: folder -> what was read there."""
+    """Print one object: folder -> what delta-spark read there."""
     try:
         spark = session()
     except (PySparkException, PySparkRuntimeError):
@@ -51,13 +51,16 @@ def main(folders: list[str]) -> int:
             found[folder.removeprefix(FACTS)] = _told(spark, folder.removeprefix(FACTS))
         else:
             found[folder] = _read(spark, folder)
-    # VACUUM has its say on standard output, too.
+    # VACUUM prints to standard output too.
     sys.stdout.write(f"\n{json.dumps(found)}\n")
     return 0
 
 
 def session() -> SparkSession:
-    """Return a session that knows delta-spark. Raises: PySparkException, PySparkRuntimeError."""
+    """Return a session with delta-spark.
+
+    Raises: PySparkException, PySparkRuntimeError.
+    """
     builder = SparkSession.builder.appName("delta-spark-reads").master("local[2]")
     for key, value in _CONFIG.items():
         builder = builder.config(key, value)
@@ -79,7 +82,7 @@ def _read(spark: SparkSession, folder: str) -> dict[str, Any]:
 
 
 def _told(spark: SparkSession, folder: str) -> dict[str, Any]:
-    """Return rows at the head and at the version before, and all that the log says; or why not."""
+    """Return the rows at the head and one version before, and the log's content; or the error."""
     try:
         return _facts(spark, folder)
     except (PySparkException, Py4JJavaError) as error:
@@ -123,8 +126,9 @@ def _has_vectors(properties: dict[str, str]) -> bool:
 
 
 def _vacuumed(spark: SparkSession, folder: str) -> list[str] | str:
-    """Return what VACUUM would take away, or over what it ended: it looks at the vector of every
-    file and tombstone.
+    """Return the files that VACUUM would delete, or its error.
+
+    It reads the deletion vector of every file and tombstone.
     """
     try:
         return [row[0] for row in spark.sql(f"VACUUM delta.`{folder}` DRY RUN").collect()]
@@ -137,7 +141,7 @@ def _jvm(spark: SparkSession) -> Any:
 
 
 def _checksum_holds(spark: SparkSession, snapshot: Any) -> bool | None:
-    """Return whether the log is as its checksum says; None where the version has none."""
+    """Return whether the log matches its checksum; None if the version has none."""
     if not snapshot.checksumOpt().isDefined():
         return None
     return bool(snapshot.validateChecksum(_jvm(spark).PythonUtils.toScalaMap({})))

@@ -1,7 +1,7 @@
-"""Faces for the judges: functions by which outsiders drive the real code. No logic of their own.
+"""Entry points by which outside test runners drive the real code; they have no logic.
 
-A table gives what it holds, or an exception whose `error_class` says why not; a feature that this
-release does not know is `UnsupportedFeature`, which names it.
+Reading a table returns its content, or raises an exception with `error_class`; a feature that this
+release does not support raises `UnsupportedFeature`, which names it.
 """
 
 from datetime import UTC, datetime
@@ -20,18 +20,18 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 
 
 def read_table(path: str, version: int | None = None, timestamp: str | None = None) -> pa.Table:
-    """Return a table's rows at a version, at a point in time (ISO 8601), or as they are."""
+    """Return a table's rows at a version, at a time (ISO 8601), or at the head."""
     store = open_store(path)
     return data_file_reader.read_table(store, open_snapshot(store, version, _ms(timestamp)))
 
 
 def read_changes(path: str, start_version: int, end_version: int | None = None) -> pa.Table:
-    """Return the rows that changed from one version to another, both included."""
+    """Return the row changes between two versions, both included."""
     return change_row_reader.read_changes(open_store(path), start_version, end_version)
 
 
 def read_facts(path: str, version: int | None = None) -> dict[str, Any]:
-    """Return what a table's metadata says at a version, in the words of the corpus."""
+    """Return a table's metadata at a version, in the corpus's terms."""
     snapshot = open_snapshot(open_store(path), version)
     facts = {
         "version": snapshot.version,
@@ -57,12 +57,12 @@ def read_facts(path: str, version: int | None = None) -> dict[str, Any]:
 
 
 def judge(case: dict[str, Any]) -> dict[str, Any]:
-    """Return what the committer decides on a conflict vector."""
+    """Return the committer's decision on a conflict vector."""
     return committer_judge.judge(case)
 
 
 def _records(snapshot: Snapshot) -> int | None:
-    """Return the number of rows, or None unless every file states its own."""
+    """Return the number of rows, or None unless every file has numRecords."""
     found = column_bounds.parse_all(_texts(snapshot.files), exact_numbers=False)
     stated = [column_bounds.whole(one.get("numRecords")) for one in found]
     known = [count for count in stated if count is not None]

@@ -1,4 +1,4 @@
-"""A table of each feature that we write, small, of a few versions; `FEATURE_TABLES` names them."""
+"""A small table of a few versions for each feature that we write; `FEATURE_TABLES` lists them."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +53,7 @@ from tidegate_runtime.client import proposal_drafts
 
 
 def row_deletes(gate: Gate) -> Grown:
-    """Rows that several deletes took from the same files, with small vectors and large ones."""
+    """Rows that several deletes removed from the same files, with small vectors and large ones."""
     table = Grown(gate, gate.folder / "row-deletes")
     table.begin((K, S, P), {"delta.enableDeletionVectors": "true"}, ("p",))
     table.append([row(k, p=k % 2) for k in range(6_000)])
@@ -65,7 +65,7 @@ def row_deletes(gate: Gate) -> Grown:
 
 
 def tracked(gate: Gate) -> Grown:
-    """Rows with ids: new ones, ones that an update moved with theirs, and deleted ones."""
+    """Rows with row ids: new rows, updated rows that keep their ids, and deleted rows."""
     table = Grown(gate, gate.folder / "tracked")
     properties = {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true"}
     table.begin((K, S), properties | MATERIALIZED)
@@ -126,7 +126,7 @@ def with_domains(gate: Gate) -> Grown:
 
 
 def clustered(gate: Gate) -> Grown:
-    """Clustered by columns that have physical names, and then by another."""
+    """Clustered by columns with physical names, and then by another column."""
     table = Grown(gate, gate.folder / "clustered")
     properties = {"delta.columnMapping.mode": "name", **supported("clustering")}
     table.begin((K, S, P), properties)
@@ -145,7 +145,7 @@ def _clustering(table: Grown, *names: str) -> DomainMetadata:
 
 
 def cdc_recorded(gate: Gate) -> Grown:
-    """Changes told by files of their own, and changes that the data files tell."""
+    """Changes in change files of their own, and changes that the data files imply."""
     table = Grown(gate, gate.folder / "cdc-recorded")
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
     table.begin((K, S), properties)
@@ -170,7 +170,7 @@ def append_only(gate: Gate) -> Grown:
 
 
 def typed_partitions(gate: Gate) -> Grown:
-    """Partition values of the types that no other table is partitioned by, extremes among them."""
+    """Partition values, extremes included, of the types by which no other table is partitioned."""
     table = Grown(gate, gate.folder / "typed-partitions")
     kinds = {"d": DOUBLE, "f": FLOAT, "b": BYTE, "h": SHORT, "bin": BINARY}
     columns = [column(name, kind) for name, kind in kinds.items()]
@@ -182,7 +182,7 @@ def typed_partitions(gate: Gate) -> Grown:
 
 
 def without_zone(gate: Gate) -> Grown:
-    """Times without a zone, as values, bounds and partition values."""
+    """Timestamps without a zone, as values, bounds and partition values."""
     table = Grown(gate, gate.folder / "without-zone")
     table.begin((K, column("at", TIMESTAMP_NTZ), column("p", TIMESTAMP_NTZ)), {}, ("p",))
     times = [local(1, 1, 1), local(9999, 12, 31, 23, 59, 59, 999_999), None]
@@ -209,7 +209,7 @@ def vacuum_checked(gate: Gate) -> Grown:
 
 def _v2(form: Form) -> Callable[[Gate], Grown]:
     def build(gate: Gate) -> Grown:
-        """A table of which a V2 checkpoint is all that is left of the first versions."""
+        """A table whose first versions exist only in a V2 checkpoint."""
         table = Grown(gate, gate.folder / f"v2-{form.name.lower()}")
         table.begin((K, S, P), {"delta.checkpointPolicy": "v2"}, ("p",))
         table.append([row(k, p=k % 3) for k in range(6)])
@@ -229,7 +229,7 @@ def _v2(form: Form) -> Callable[[Gate], Grown]:
 
 
 def v2_checkpointed(gate: Gate) -> Grown:
-    """A table whose V2 checkpoint is the checkpointer's own; older versions are gone."""
+    """A table with a V2 checkpoint that the checkpointer wrote; older versions are gone."""
     table = Grown(gate, gate.folder / "v2-checkpointed")
     asked = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "4"}
     table.begin((K, S, P), asked, ("p",))

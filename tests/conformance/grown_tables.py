@@ -1,7 +1,7 @@
-"""A table that grows by the functions of the protocol: the means of `feature_tables`.
+"""Tables built by the functions of the protocol package; `feature_tables` uses them.
 
-Its entries pass the real committer. What that does not write, such as tables that are read as
-Iceberg, the protocol's functions say all the same: the entries of such a table go `by_hand`.
+Their entries pass the real committer. What the committer does not write, such as tables read as
+Iceberg, the protocol's functions can still form: the entries of such a table are written `by_hand`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,29 +67,29 @@ MATERIALIZED = {
     row_tracking.ROW_ID_COLUMN: ID_COLUMN,
     row_tracking.ROW_COMMIT_VERSION_COLUMN: COMMIT_COLUMN,
 }
-"""The properties of a table that tracks rows, whose files may tell of rows that moved."""
+"""Properties of a table with row tracking whose files may materialize the ids of relocated rows."""
 
 
 def column(name: str, kind: DataType, *, nullable: bool = True, **metadata: Any) -> StructField:
-    """Return a column; a dot in the keys of its metadata is spelt `__`."""
+    """Return a column; `__` stands for a dot in its metadata keys."""
     return StructField(
         name, kind, nullable, {key.replace("__", "."): text for key, text in metadata.items()}
     )
 
 
 def row(k: int, **more: Any) -> dict[str, Any]:
-    """Return a row of a key, a text and what else is said."""
+    """Return a row with a key, a text and the given values."""
     return {"k": k, "s": f"s{k}", **more}
 
 
 def local(*parts: int) -> datetime:
-    """Return a time without a zone."""
+    """Return a timestamp without a zone."""
     year, month, day, hour, minute, second, micros = (*parts, *(0,) * (7 - len(parts)))
     return datetime(year, month, day, hour, minute, second, micros, UTC).replace(tzinfo=None)
 
 
 def supported(*names: str) -> dict[str, str]:
-    """Return the instructions to support some features."""
+    """Return the properties that request support of some features."""
     return {f"delta.feature.{name}": "supported" for name in names}
 
 
@@ -100,7 +100,7 @@ P = column("p", INTEGER)
 
 @dataclass
 class Grown(Written):
-    """One table, and each thing that makes a version of it."""
+    """A table, with a method for each change that makes a version."""
 
     by_hand: bool = False
 
@@ -131,7 +131,7 @@ class Grown(Written):
         self.say("CREATE TABLE", made.protocol, made.metadata, *also)
 
     def change(self, operation: str, metadata: Metadata, *also: Action) -> None:
-        """Make the table's metadata what an alteration returned, with what that asks for."""
+        """Replace the metadata by an alteration's result, with the protocol that it needs."""
         before = self.snapshot
         settled = settle(Definition(before.metadata, before.protocol), metadata)
         assert not settled.flaws, settled.flaws
@@ -141,14 +141,14 @@ class Grown(Written):
         self.say(operation, *told, mapped, *also)
 
     def set(self, **properties: str) -> None:
-        """Set properties, which are named without `delta.` and with `__` for dots."""
+        """Set properties, named without `delta.` and with `__` for dots."""
         metadata = self.snapshot.metadata
         own = {f"delta.{key.replace('__', '.')}": text for key, text in properties.items()}
         wanted = metadata.with_(configuration={**metadata.configuration, **own})
         self.change("SET TBLPROPERTIES", wanted)
 
     def append(self, rows: Rows, *also: Action) -> None:
-        """Append rows, a file for each set of partition values."""
+        """Append rows, one file for each set of partition values."""
         self.say("WRITE", *also, *self.adds(rows))
 
     def adds(self, rows: Rows, **more: pa.Array) -> list[Add]:
@@ -190,14 +190,14 @@ class Grown(Written):
         return rows_to_adds(self.snapshot.files)
 
     def replace(self, operation: str, rows: Rows, *also: Action, **more: pa.Array) -> None:
-        """Put other rows in the place of all that are there."""
+        """Replace all rows by others."""
         live = self.live()
         removes = [proposal_drafts.removal(one, CLOCK.now_ms()) for one in live]
         reads = ReadSet(files=tuple(one.path for one in live), whole_table=True)
         self.say(operation, *also, *removes, *self.adds(rows, **more), reads=reads)
 
     def delete_rows(self, *each: Sequence[int]) -> None:
-        """Delete rows by their keys: several deletes lie on the topic together, as one entry."""
+        """Delete rows by their keys; several deletes on the topic share one entry."""
         snapshot, sent = self.snapshot, []
         record = self.gate.client.require(self.store.root)
         for keys in each:
@@ -227,14 +227,14 @@ class Grown(Written):
         )
 
     def changes(self, rows: pa.Table) -> Cdc:
-        """Return a new file of change data, as a version brings it."""
+        """Return a new change file of a version."""
         path = f"_change_data/cdc-{uuid4()}.parquet"
         (self.path / "_change_data").mkdir(exist_ok=True)
         pq.write_table(rows, self.path / path, store_schema=False)
         return Cdc(path=path, partition_values={}, size=(self.path / path).stat().st_size)
 
     def say(self, operation: str, *actions: Action, reads: ReadSet = NO_READS) -> None:
-        """Make a version of some actions."""
+        """Commit some actions as a version."""
         self.path.mkdir(exist_ok=True)
         head = -1 if operation == "CREATE TABLE" else int(self.snapshot.version)
         if self.by_hand:
@@ -242,7 +242,7 @@ class Grown(Written):
             return
         metadata = next((one for one in actions if isinstance(one, Metadata)), None)
         protocol = next((one for one in actions if isinstance(one, Protocol)), None)
-        # Who changes the table has looked at all of it, as whoever adds a constraint must.
+        # A writer that changes the table has read all of it, as one that adds a constraint must.
         reads = ReadSet(whole_table=True) if metadata and head >= 0 else reads
         proposal = builders.proposal(
             *(one.to_row() for one in actions),
@@ -282,7 +282,7 @@ def _new_names() -> Iterator[str]:
 
 
 def _stored(one: StructField, mode: ColumnMappingMode) -> pa.Field:
-    """Return a column as it lies in a file, with the ids of the table's mapping."""
+    """Return a column as a file has it, with the field ids of the table's column mapping."""
     known = field_id(one) if mode is not ColumnMappingMode.NONE else None
     about = None if known is None else {"PARQUET:field_id": str(known)}
     return pa.field(physical_name(one, mode), _stored_type(one.kind, mode), one.nullable, about)

@@ -1,8 +1,7 @@
-"""New cases of concurrent transactions, made of the conflict vectors: what is so in one of them is
-put beside what is so in another, and little things are changed.
+"""New cases of concurrent transactions, made by combining and changing conflict vectors.
 
 Cases have the form of the vectors, without `expected`; `reads.files` are files read by path only:
-what the scans find, delta-spark tells.
+delta-spark adds the files that the scans find.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,7 +81,7 @@ from tests.conformance.oracle_table_changes import (
 
 
 def made_cases(cases: Sequence[Mapping[str, Any]], seed: int) -> Iterator[Case]:
-    """Yield new cases without end; the same ones for a seed."""
+    """Yield an endless sequence of new cases; it depends on the seed only."""
     pool, at = Pool(cases), 0
     while True:
         random = Random(f"{seed}/{at}")

@@ -1,4 +1,4 @@
-"""Changes of a case that concern its transactions: what they read, say and call themselves."""
+"""Changes of a case that concern its transactions: reads, actions and commitInfo."""
 
 import json
 from random import Random
@@ -17,7 +17,7 @@ OPERATIONS: Final = (
 
 
 def other_loser(pool: Pool, random: Random, case: Case) -> None:
-    """Another case's transaction loses to this one's winners."""
+    """Let another case's transaction lose to this case's winners."""
     other = pool.alike(random, case)
     for key in ("reads", "operation", "actions"):
         case[key] = other[key]
@@ -72,14 +72,14 @@ def no_commit_info(pool: Pool, random: Random, case: Case) -> None:
 
 def identity_tag(pool: Pool, random: Random, case: Case) -> None:
     if any('"metaData"' in json.dumps(rows) for rows in case["winners"]):
-        # Who believes a tag that lies writes what nobody else would.
+        # A reader that trusts a wrong tag writes what no other engine would.
         return
     for info in rows_of(case["winners"], "commitInfo"):
         info["tags"] = {"delta.identity.schemaUpdate": random.choice(("true", "false"))}
 
 
 def data_change(pool: Pool, random: Random, case: Case) -> None:
-    """Files say otherwise whether they change data: all of the transaction's, or some."""
+    """Change `dataChange` of all files of the transaction or the winners, or of some."""
     rows = random.choice(([case["actions"]], case["winners"]))
     changed, every = random.random() < 0.3, random.random() < 0.7
     for kind in ("add", "remove"):
@@ -128,7 +128,7 @@ DOMAINS: Final = (
 
 
 def predicate(pool: Pool, random: Random, case: Case) -> None:
-    """Another scan, of partition columns and others."""
+    """Replace the scan by one of partition columns and others."""
     columns = columns_of(case)
     partitions = case["table"]["metaData"]["partitionColumns"]
     if partitions and random.random() < 0.7:
@@ -140,7 +140,7 @@ def predicate(pool: Pool, random: Random, case: Case) -> None:
 
 
 def partition_values(pool: Pool, random: Random, case: Case) -> None:
-    """The winners' new files lie in other partitions."""
+    """Move the winners' new files to other partitions."""
     kinds = columns_of(case)
     for add in rows_of(case["winners"], "add"):
         for name in add.get("partitionValues", {}):
@@ -159,7 +159,7 @@ def own_partition_values(pool: Pool, random: Random, case: Case) -> None:
 
 
 def dynamic(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction overwrites the partitions of its files, and reads nothing else."""
+    """Let the transaction overwrite the partitions of its files and read nothing else."""
     columns = case["table"]["metaData"]["partitionColumns"]
     kinds = columns_of(case)
     adds = list(rows_of([case["actions"]], "add"))
@@ -190,7 +190,7 @@ def without_action(pool: Pool, random: Random, case: Case) -> None:
 
 
 def action_of_other(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody does one thing more that another one did on this table."""
+    """Add an action of another commit on this table to a commit."""
     other = pool.alike(random, case)
     found = [row for rows in (other["actions"], *other["winners"]) for row in rows]
     found = [row for row in found if "commitInfo" not in row]
@@ -199,7 +199,7 @@ def action_of_other(pool: Pool, random: Random, case: Case) -> None:
 
 
 def own_as_winner(pool: Pool, random: Random, case: Case) -> None:
-    """Another case's transaction has won, too."""
+    """Let another case's transaction win too."""
     other = pool.alike(random, case)
     info = {"timestamp": 1_700_000_400_000, "operation": other["operation"]["name"]}
     blind = not any("add" not in row for row in other["actions"])
@@ -210,7 +210,7 @@ def own_as_winner(pool: Pool, random: Random, case: Case) -> None:
 
 
 def statistics(pool: Pool, random: Random, case: Case) -> None:
-    """The files of one side have other statistics, or none."""
+    """Change or drop the statistics of one side's files."""
     for add in rows_of(random.choice(([case["actions"]], case["winners"])), "add"):
         drawn = random.random()
         if drawn < 0.3:

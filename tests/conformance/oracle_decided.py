@@ -1,7 +1,7 @@
-"""Cases that delta-spark decided when the oracle asked it, and how ours are compared with them.
+"""Cases that delta-spark has decided through the oracle, and their comparison with ours.
 
-`python -m tests.conformance.oracle_decided SEED COUNT` asks it about new ones and writes them into
-the archive, beside those that are there.
+`python -m tests.conformance.oracle_decided SEED COUNT` asks it about new cases and adds them to the
+archive.
 """
 
 import copy
@@ -33,23 +33,26 @@ Case = dict[str, Any]
 
 
 class NoJar(Exception):
-    """delta-spark's jar could not be had."""
+    """delta-spark's jar is not available."""
 
 
 def decided() -> list[Case]:
-    """Return the cases of the archive."""
+    """Return the archived cases."""
     found: list[Case] = json.loads(lzma.decompress(ARCHIVE.read_bytes()))
     return found
 
 
 def write(cases: Iterable[Mapping[str, Any]]) -> None:
-    """Write the archive: the same cases give the same bytes."""
+    """Write the archive: equal cases give equal bytes."""
     text = "[\n" + ",\n".join(json.dumps(case, sort_keys=True) for case in cases) + "\n]\n"
     ARCHIVE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def asked(cases: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
-    """Yield cases with what delta-spark decides on each. Raises: NoJar."""
+    """Yield cases with delta-spark's decision on each.
+
+    Raises: NoJar.
+    """
     program = [sys.executable, "-m", "tests.conformance.oracle_program"]
     with subprocess.Popen(
         program,
@@ -75,8 +78,9 @@ def asked(cases: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
 
 
 def new_cases(seed: int) -> Iterator[Case]:
-    """Yield cases that nobody has thought of, without end; every fourth is a history, and every
-    fourth is about a table of another kind than those of the vectors.
+    """Yield an endless sequence of new cases.
+
+    Every fourth is a history, and every fourth is on a table of another kind than the vectors'.
     """
     made, told = made_cases(conflict_cases(own_corpus()), seed), histories(seed)
     met = meetings(seed)
@@ -85,7 +89,7 @@ def new_cases(seed: int) -> Iterator[Case]:
 
 
 def with_answer(case: Mapping[str, Any], answer: Mapping[str, Any]) -> Case:
-    """Return a case as the vectors have it: with all files that were read, and what is expected."""
+    """Return a case in the vectors' form: with all files read, and the expected result."""
     expected = {**answer["expected"], "optional": []}
     for row in expected.get("committed", ()):
         if _mark_of(row) is not None and _mark_of(row) == _mark_in_force(case):
@@ -95,7 +99,7 @@ def with_answer(case: Mapping[str, Any], answer: Mapping[str, Any]) -> Case:
 
 
 def difference(case: Case) -> str | None:
-    """Return how our verdict on a case differs from delta-spark's without an excuse, or None."""
+    """Return how our decision differs from delta-spark's without an excuse, or None."""
     judges, theirs = conflict_judges(own_corpus()), case["expected"]
     question = {key: value for key, value in case.items() if key not in judges.HIDDEN}
     try:
@@ -114,10 +118,10 @@ def difference(case: Case) -> str | None:
 
 
 def _same_rows(case: Case, ours: Mapping[str, Any]) -> bool:
-    """Return whether nothing differs but the ids of rows that a winner's backfill had numbered.
+    """Return whether only row ids differ, of files that a winner's backfill had numbered.
 
-    They keep them, where delta-spark gives new ones to a file that comes with another vector: then
-    the files behind it have others, too.
+    Ours keep them, while delta-spark assigns new ones to a file with another deletion vector; then
+    those of later files differ too.
     """
     numbered = {
         row["add"]["path"]

@@ -1,6 +1,4 @@
-"""What may be done to the definition of a table of any kind: its columns, properties, features, row
-ids and domains.
-"""
+"""Operations on a table's definition: columns, properties, features, row ids and domains."""
 
 import copy
 import json
@@ -22,7 +20,7 @@ from tests.conformance.oracle_tables import field as column
 
 
 def changes_columns(table: Table, place: str | None) -> Doing:
-    """A column comes, goes, is renamed, widened, spoken of or may be null."""
+    """Add, drop, rename, widen or comment on a column, or make it nullable."""
     metadata, fields = table.metadata, copy.deepcopy(table.fields)
     kind, about = table.random.choice(("ADD", "COMMENT", "WIDEN", "RENAME", "DROP")), {}
     is_mapped = f"{MAPPING}mode" in table.own
@@ -59,7 +57,7 @@ def changes_columns(table: Table, place: str | None) -> Doing:
 
 
 def enables(table: Table, place: str | None) -> Doing:
-    """A property that others may be carried over, mostly."""
+    """Enable a property; other transactions can mostly be rebased over it."""
     found: list[dict[str, str]] = [{"io.unitycatalog.tableId": "u"}]
     if table.has("deletionVectors"):
         found.append({VECTORS: "true"})
@@ -79,7 +77,7 @@ def enables(table: Table, place: str | None) -> Doing:
 
 
 def maps_names(table: Table, place: str | None) -> Doing:
-    """Columns are mapped by name from now on, as they are called."""
+    """Enable column mapping by name with the present names."""
     if f"{MAPPING}mode" in table.own or not (
         table.has("columnMapping") or (table.features is None and table.legacy[1] > 4)
     ):
@@ -91,7 +89,7 @@ def maps_names(table: Table, place: str | None) -> Doing:
 
 
 def upgrades(table: Table, place: str | None) -> Doing:
-    """The table supports a feature more, or a higher version."""
+    """Add a feature, or raise a protocol version."""
     after = copy.deepcopy(table)
     if table.features is None and table.random.random() < 0.5:
         after.legacy = table.random.choice(((1, 4), (2, 5), (2, 6)))
@@ -111,7 +109,7 @@ def upgrades(table: Table, place: str | None) -> Doing:
 
 
 def drops(table: Table, place: str | None) -> Doing:
-    """The table supports a feature less."""
+    """Drop a feature."""
     if not table.features:
         return enables(table, place)
     gone = table.random.choice(sorted(table.features - {"appendOnly", "invariants"}) or [""])
@@ -127,7 +125,7 @@ def drops(table: Table, place: str | None) -> Doing:
 
 
 def backfills(table: Table, place: str | None) -> Doing:
-    """Files that have no row ids get some."""
+    """Assign row ids to files without any."""
     if not table.tracks:
         return counts(table, place)
     bare = [one for one in table.files.values() if IDS[0] not in one]
@@ -136,7 +134,7 @@ def backfills(table: Table, place: str | None) -> Doing:
 
 
 def unbackfills(table: Table, place: str | None) -> Doing:
-    """Files lose their row ids."""
+    """Remove the files' row ids."""
     if not table.has("rowTracking") or table.own.get(SUSPENDED) != "true":
         return counts(table, place)
     rows = [
@@ -149,7 +147,7 @@ def unbackfills(table: Table, place: str | None) -> Doing:
 
 
 def clusters(table: Table, place: str | None) -> Doing:
-    """The table is clustered otherwise, or no more."""
+    """Change the clustering, or end it."""
     if not table.has("clustering"):
         return says(table, place)
     told = json.dumps({"clusteringColumns": table.random.choice(([["id"]], []))})
@@ -157,7 +155,7 @@ def clusters(table: Table, place: str | None) -> Doing:
 
 
 def says(table: Table, place: str | None) -> Doing:
-    """Something is said of a domain, or taken back."""
+    """Set a metadata domain, or remove it."""
     if not table.has("domainMetadata"):
         return Doing(table.random.choice(("VACUUM START", "VACUUM END", "Empty Commit")))
     name = table.random.choice(("acme.a", "acme.b"))

@@ -1,6 +1,6 @@
 """Where our committer may decide otherwise than delta-spark, and why: docs/adr/0015, as code.
 
-Nothing of the committer is used here: what is finer is shown by looking at rows.
+It uses no code of the committer: it shows the finer decisions by looking at rows.
 """
 
 import json
@@ -20,8 +20,7 @@ BINDING: Final = frozenset(
         "variantType", "variantType-preview", "variantShredding", "collations-preview",
     }
 )  # fmt: skip
-"""Features whose newcomers fail who read before: delta-spark's own check, which is off by default.
-"""
+"""Features that, when added, fail earlier readers: delta-spark's own check, off by default."""
 
 NOT_WRITTEN: Final = frozenset(
     {"materializePartitionColumns", "catalogManaged", "collations-preview"}
@@ -47,7 +46,7 @@ DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def excuse(case: Case, theirs: Told, ours: Told) -> str | None:
-    """Return why two verdicts on a case may differ, or None: one of them is wrong."""
+    """Return why two decisions on a case may differ, or None if one of them is wrong."""
     said = (ours.get("error_class") or "").partition(".")[0]
     if said in DECLINED:
         return DECLINED[said]
@@ -74,7 +73,7 @@ def excuse(case: Case, theirs: Told, ours: Told) -> str | None:
 
 
 def _is_odd(theirs: Told) -> bool:
-    """Return whether delta-spark could not even begin: its word for that is not asked for."""
+    """Return whether delta-spark failed before deciding, so that its result does not count."""
     return theirs["error_class"] == "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH" or (
         theirs["exception"] in ("IllegalStateException", "NoSuchElementException")
     )
@@ -90,13 +89,13 @@ def _names_row_ids(case: Case) -> bool:
 
 
 def _goes_on(theirs: Told, ours: Told) -> bool:
-    """Return whether we found nothing before the winner that delta-spark names."""
+    """Return whether we found no conflict before the winner that delta-spark names."""
     found = ours.get("winner_version")
     return ours["verdict"] == "committed" or bool((found or 0) >= theirs["winner_version"])
 
 
 def _is_empty_alone(case: Case, theirs: Told) -> bool:
-    """Return whether no partition value of a winner is more than empty that is no whole number."""
+    """Return whether a winner's partition values are whole numbers except for empty ones."""
     rows = case["winners"][theirs["winner_version"] - case["read_version"] - 1]
     told = {text for row in rows for text in row.get("add", {}).get("partitionValues", {}).values()}
     return "" in told and all(text.lstrip("+-").isdecimal() for text in told - {"", None})
@@ -123,7 +122,7 @@ def _hidden_from_readers(case: Case) -> frozenset[str]:
 
 
 def _scales_otherwise(case: Case) -> bool:
-    """Return whether a new file has a decimal as partition value with more or fewer places."""
+    """Return whether a new file's decimal partition value has another scale than its column."""
     fields = json.loads(case["table"]["metaData"]["schemaString"])["fields"]
     places = {
         field["name"]: int(found[1])
@@ -139,7 +138,7 @@ def _scales_otherwise(case: Case) -> bool:
 
 
 def _changes_partition(case: Case) -> bool:
-    """Return whether a file leaves and comes again with other partition values."""
+    """Return whether a file is removed and added again with other partition values."""
     left = {one["path"]: one.get("partitionValues") for one in _own(case, "remove")}
     return any(
         left.get(add["path"]) and left[add["path"]] != add.get("partitionValues")
@@ -148,7 +147,7 @@ def _changes_partition(case: Case) -> bool:
 
 
 def _timed_otherwise(case: Case) -> bool:
-    """Return whether a new file has a time without a zone as partition value, with a T in it."""
+    """Return whether a new file's timestamp_ntz partition value has a T in it."""
     fields = json.loads(case["table"]["metaData"]["schemaString"])["fields"]
     names = {field["name"] for field in fields if field["type"] == "timestamp_ntz"}
     values = (add.get("partitionValues", {}) for add in _own(case, "add"))
@@ -276,11 +275,11 @@ STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
         "a protocol that lists Iceberg compatibility lists what that needs",
     ),
 )
-"""A class of ours, of which cases it may be told, and why."""
+"""Our error class, the cases in which it is allowed, and the reason."""
 
 
 def may_miss(case: Case, theirs: Told) -> bool:
-    """Return whether a file of the winner may hold a row that some scan asks for."""
+    """Return whether a file of the winner may hold a row that a scan matches."""
     reads = case["reads"]
     if reads["whole_table"]:
         return True
@@ -293,7 +292,7 @@ def may_miss(case: Case, theirs: Told) -> bool:
 
 
 def _rows(case: Case, add: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what the rows of a file may hold, as far as that is known; `...` may be anything."""
+    """Yield the possible rows of a file, as far as known; `...` stands for any value."""
     metadata = case["table"]["metaData"]
     fields = json.loads(metadata["schemaString"])["fields"]
     stated = json.loads(add.get("stats") or "{}")
@@ -311,12 +310,12 @@ def _rows(case: Case, add: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _partition(text: str | None, kind: str) -> Any:
     if not text or kind == "string":
-        # Readers take an empty text for null.
+        # Readers take an empty string for null.
         return text or None
     if kind in ("integer", "long", "short", "byte"):
         return int(text)
     if kind == "date" and DATE.fullmatch(text):
-        # Dates that are spelled out are ordered as their texts are.
+        # Complete ISO dates are ordered as their strings are.
         return text
     return ...
 
@@ -332,7 +331,7 @@ def _values(stated: Mapping[str, Any], name: str, kind: str) -> list[Any]:
 
 
 def truths(node: Mapping[str, Any], row: Mapping[str, Any]) -> set[Truth]:
-    """Return what a predicate may come to on a row."""
+    """Return the possible results of a predicate on a row."""
     match node["op"]:
         case "true":
             return {True}
@@ -350,7 +349,7 @@ def truths(node: Mapping[str, Any], row: Mapping[str, Any]) -> set[Truth]:
 
 
 def _is_never_true(node: Mapping[str, Any]) -> bool:
-    """Return whether a value is compared with null alone."""
+    """Return whether a predicate compares only with null."""
     if node["op"] == "in":
         return all(one is None for one in node["values"])
     return node["op"] not in ("is_null", "is_not_null", "<=>") and node["value"] is None

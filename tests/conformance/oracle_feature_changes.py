@@ -1,5 +1,8 @@
-"""Changes of a case that concern features which follow a winner: row ids, timestamps, wider types,
-identity values, column mapping, clustering, protected checkpoints."""
+"""Changes of a case that concern features which are updated when rebasing over a winner.
+
+These are row ids, timestamps, type widening, identity values, column mapping, clustering and
+checkpoint protection.
+"""
 
 import copy
 import json
@@ -21,7 +24,7 @@ NAMES: Final = {
 
 
 def numbered(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction's files bring row ids and versions of theirs, above and below the mark."""
+    """Give the transaction's files row ids and versions of their own, above and below the mark."""
     for add in rows_of([case["actions"]], "add"):
         if random.random() < 0.6:
             add["baseRowId"] = random.choice((0, 5, 10, 39, 40, 50, 1000))
@@ -31,7 +34,7 @@ def numbered(pool: Pool, random: Random, case: Case) -> None:
 
 
 def marked(pool: Pool, random: Random, case: Case) -> None:
-    """A winner moves the mark of row ids, or says nothing of it."""
+    """Let winners raise the row id high-water mark, or leave it out."""
     list_features(case, {"rowTracking", "domainMetadata"})
     for rows in case["winners"]:
         if random.random() < 0.6:
@@ -41,7 +44,7 @@ def marked(pool: Pool, random: Random, case: Case) -> None:
 
 
 def backfilled(pool: Pool, random: Random, case: Case) -> None:
-    """A winner, or the transaction, gives row ids to files of the table."""
+    """Let a winner, or the transaction, backfill row ids of the table's files."""
     list_features(case, {"rowTracking", "domainMetadata"})
     live = [copy.deepcopy(add) for add in rows_of(case["table"]["base"], "add")]
     files = random.sample(live, random.randint(0, len(live)))
@@ -64,7 +67,7 @@ def backfilled(pool: Pool, random: Random, case: Case) -> None:
 
 
 def enables(pool: Pool, random: Random, case: Case) -> None:
-    """A winner, or the transaction, turns something on that others may be carried over."""
+    """Let a winner, or the transaction, enable something over which others may be rebased."""
     features = set(case["table"]["protocol"].get("writerFeatures", ()))
     metadata = copy.deepcopy(case["table"]["metaData"])
     own = metadata["configuration"]
@@ -98,7 +101,7 @@ def enables(pool: Pool, random: Random, case: Case) -> None:
 
 
 def maps_names(pool: Pool, random: Random, case: Case) -> None:
-    """A winner maps columns by name, and perhaps changes more."""
+    """Let a winner map columns by name, and perhaps change more."""
     metadata = copy.deepcopy(case["table"]["metaData"])
     if f"{MAPPING}mode" in metadata["configuration"]:
         return
@@ -126,7 +129,7 @@ def maps_names(pool: Pool, random: Random, case: Case) -> None:
 
 
 def counts(pool: Pool, random: Random, case: Case) -> None:
-    """The table has a column that counts; somebody moves its mark."""
+    """Add an identity column to the table; some commits move its high-water mark."""
     list_features(case, {"identityColumns"})
     for metadata in everywhere(case, "metaData"):
         schema = json.loads(metadata["schemaString"])
@@ -151,7 +154,7 @@ def counts(pool: Pool, random: Random, case: Case) -> None:
 
 
 def widens(pool: Pool, random: Random, case: Case) -> None:
-    """A column's type has changed: by the transaction, in some version."""
+    """Let the transaction, or the table before it, have a widened column."""
     feature = random.choice(("typeWidening", "typeWidening", "typeWidening-preview"))
     list_features(case, {feature})
     for protocol in everywhere(case, "protocol"):
@@ -189,7 +192,7 @@ def widens(pool: Pool, random: Random, case: Case) -> None:
 
 
 def clusters(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody clusters the table, or no more; the transaction may replace it."""
+    """Let a commit change the clustering, or end it; the transaction may replace the table."""
     list_features(case, {"clustering", "domainMetadata"})
     for _ in range(random.choice((1, 1, 2))):
         told = json.dumps({"clusteringColumns": random.choice(([["x"]], []))})
@@ -208,7 +211,7 @@ def clusters(pool: Pool, random: Random, case: Case) -> None:
 
 
 def protects(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction drops a feature of which old versions are full, and keeps checkpoints."""
+    """Let the transaction drop a feature that old versions use, with protected checkpoints."""
     gone = random.choice(("deletionVectors", "v2Checkpoint", "rowTracking", "appendOnly",
                           "inCommitTimestamp", "checkConstraints"))  # fmt: skip
     list_features(case, {gone, "checkpointProtection"})
@@ -234,7 +237,7 @@ def protects(pool: Pool, random: Random, case: Case) -> None:
 
 
 def suspended(pool: Pool, random: Random, case: Case) -> None:
-    """Row tracking is suspended; and a winner turns it on, perhaps."""
+    """Suspend row tracking; perhaps a winner enables it."""
     _set(case, {"delta.rowTrackingSuspended": "true"}, gone="delta.enableRowTracking")
     if random.random() < 0.2:
         metadata = copy.deepcopy(case["table"]["metaData"])
@@ -243,13 +246,13 @@ def suspended(pool: Pool, random: Random, case: Case) -> None:
 
 
 def tracked_for_good(pool: Pool, random: Random, case: Case) -> None:
-    """Row tracking is on, and not only supported."""
+    """Enable row tracking instead of only supporting it."""
     on = {"delta.enableRowTracking": "true", **NAMES}
     _set(case, on, gone="delta.rowTrackingSuspended")
 
 
 def drops_tracking(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction takes row tracking out of the table, and winners' files have ids, perhaps."""
+    """Let the transaction drop row tracking; perhaps winners' files have row ids."""
     _set(case, {"delta.rowTrackingSuspended": "true"}, gone="delta.enableRowTracking")
     protocol = copy.deepcopy(case["table"]["protocol"])
     protocol["writerFeatures"].remove("rowTracking")
@@ -265,7 +268,7 @@ def drops_tracking(pool: Pool, random: Random, case: Case) -> None:
 
 
 def own_level(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction changes the isolation level, of a table of any."""
+    """Let the transaction change the isolation level from any to any."""
     level = random.choice((*LEVELS, "unheard of"))
     for metadata in everywhere(case, "metaData"):
         metadata.setdefault("configuration", {})[LEVEL] = level
@@ -275,7 +278,7 @@ def own_level(pool: Pool, random: Random, case: Case) -> None:
 
 
 def other_table(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody says of the table what is no property: its name, its columns, its partitions."""
+    """Change metadata other than properties: the name, the columns, or the partition columns."""
     metadata = copy.deepcopy(case["table"]["metaData"])
     schema = json.loads(metadata["schemaString"])
     drawn = random.random()
@@ -299,7 +302,7 @@ def other_table(pool: Pool, random: Random, case: Case) -> None:
 
 
 def out_of_order(pool: Pool, random: Random, case: Case) -> None:
-    """Winners' files were written at odd times."""
+    """Give the winners' commit files odd modification times."""
     times = (1_500_000_000_000, 1_700_000_400_000, 4_102_444_800_000)
     case["winner_mtimes_ms"] = [random.choice(times) for _ in case["winners"]]
 
@@ -318,7 +321,7 @@ def _info(name: str) -> Row:
 
 
 def _win(random: Random, case: Case, *rows: Row) -> None:
-    """Somebody commits some actions, before or after the others."""
+    """Add a winner with some actions, before or after the others."""
     at = random.randint(0, len(case["winners"]))
     case["winners"].insert(at, list(rows))
     if case.get("winner_mtimes_ms"):

@@ -1,4 +1,4 @@
-"""Changes of a case that concern its files: vectors, change files, spellings, bare removals."""
+"""Changes of a case that concern its files: vectors, change files, path forms, bare removes."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ OPTIONAL_OF_REMOVE: Final = ("partitionValues", "size", "stats", "extendedFileMe
 
 
 def bare_removes(pool: Pool, random: Random, case: Case) -> None:
-    """Removals say less of their files: nothing, or not all."""
+    """Strip the optional fields of removes, all or some."""
     for remove in rows_of(_some_side(random, case), "remove"):
         gone = OPTIONAL_OF_REMOVE if random.random() < 0.5 else OPTIONAL_OF_REMOVE[:1]
         for name in (*gone, "extendedFileMetadata"):
@@ -22,7 +22,7 @@ def bare_removes(pool: Pool, random: Random, case: Case) -> None:
 
 
 def with_remove(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody removes a file of the table, or one that another one has added."""
+    """Add a remove of a table's file, or of one that another commit adds."""
     adds = _live(case)
     if random.random() < 0.2:
         adds = [*adds, *rows_of([*case["winners"], case["actions"]], "add")]
@@ -31,7 +31,7 @@ def with_remove(pool: Pool, random: Random, case: Case) -> None:
 
 
 def with_add(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody adds a file like one of the table's, or that one again."""
+    """Add a file like one of the table's, or the same again."""
     adds = _live(case)
     if not adds:
         return
@@ -45,7 +45,7 @@ def with_add(pool: Pool, random: Random, case: Case) -> None:
 
 
 def with_vector(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody deletes rows of a file of the table by a vector, as the table allows it."""
+    """Delete rows of a table's file by a deletion vector, as far as the table permits."""
     adds = _live(case)
     if not adds:
         return
@@ -73,7 +73,7 @@ def with_vector(pool: Pool, random: Random, case: Case) -> None:
 
 
 def with_change_file(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody says which rows changed; whether the table asks for that or not."""
+    """Add change files, whether the table needs them or not."""
     if random.random() < 0.4:
         for metadata in everywhere(case, "metaData"):
             metadata.setdefault("configuration", {})["delta.enableChangeDataFeed"] = "true"
@@ -91,7 +91,7 @@ def with_change_file(pool: Pool, random: Random, case: Case) -> None:
 
 
 def said_twice(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction says one thing twice, or takes and brings one file."""
+    """Duplicate an action of the transaction, or let it both remove and add one file."""
     files = [row for row in case["actions"] if {"add", "remove", "txn"} & row.keys()]
     if not files:
         return
@@ -102,7 +102,7 @@ def said_twice(pool: Pool, random: Random, case: Case) -> None:
 
 
 def other_spelling(pool: Pool, random: Random, case: Case) -> None:
-    """A file's path holds what has to be escaped, and everybody spells it alike."""
+    """Use a path that needs escaping, written alike everywhere."""
     paths = sorted({add["path"] for add in _files(case)})
     if not paths:
         return
@@ -115,7 +115,7 @@ def other_spelling(pool: Pool, random: Random, case: Case) -> None:
 
 
 def more_of_files(pool: Pool, random: Random, case: Case) -> None:
-    """New files say more of themselves: tags, who clustered them; or their statistics are null."""
+    """Add tags or a clustering provider to new files, or make their statistics null."""
     for add in rows_of(_some_side(random, case), "add"):
         drawn = random.random()
         if drawn < 0.3:
@@ -129,12 +129,12 @@ def more_of_files(pool: Pool, random: Random, case: Case) -> None:
 
 
 def nothing(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction comes to nothing, or to a txn alone."""
+    """Leave the transaction without actions, or with a txn only."""
     case["actions"] = [row for row in case["actions"] if "txn" in row]
 
 
 def nobody(pool: Pool, random: Random, case: Case) -> None:
-    """Nobody else wins."""
+    """Remove all winners."""
     case["winners"] = []
     case.pop("winner_mtimes_ms", None)
 

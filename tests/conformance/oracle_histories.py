@@ -1,9 +1,8 @@
-"""New cases of concurrent transactions that hang together: a table, what several others did to it,
-and a transaction that had looked before.
+"""New coherent cases: a table, what several commits did to it, and a transaction begun before.
 
-What is made of the vectors (`oracle_cases`) says much that nobody would do. Here every winner does
-what a writer may do to the table as it was then, so that most transactions are carried past all of
-them, and what is written at last is what is compared.
+Cases made of the vectors (`oracle_cases`) do much that no writer does. Here each winner does what a
+writer may do to the table at that version, so that most transactions can be rebased over all of
+them, and the written entry is compared.
 """
 
 import copy
@@ -18,7 +17,7 @@ from tests.conformance.oracle_table_changes import level_of
 
 BEGIN_MS: Final = 1_700_000_000_000
 PARTITIONS: Final = ("1", "1", "2", "3", "4", None)
-"""Where the files of the table lie; the transaction is about those of the first two."""
+"""Partitions of the table's files; the transaction is about those of the first two."""
 
 COLUMNS: Final = (("id", "long"), ("x", "integer"), ("s", "string"), ("p", "integer"))
 OF_READERS: Final = frozenset({"columnMapping", "deletionVectors", "v2Checkpoint"})
@@ -43,7 +42,7 @@ DELETED: Final = ("ab^-aqEH.-t@S}K{vb[*k^", "ab^-aqEH.-t@S}K{vb[*k#", "vBn[lx{q8
 
 
 def histories(seed: int) -> Iterator[Case]:
-    """Yield new cases without end; the same ones for a seed."""
+    """Yield an endless sequence of new cases; it depends on the seed only."""
     at = 0
     while True:
         yield _told(History(Random(f"history/{seed}/{at}")), f"history/{seed}-{at}")
@@ -51,10 +50,10 @@ def histories(seed: int) -> Iterator[Case]:
 
 
 class History:
-    """A table as it comes to be, version by version."""
+    """A table that grows version by version."""
 
     def __init__(self, random: Random) -> None:
-        """Make a table that has some features, and uses some of them."""
+        """Create a table that has some features, and uses some of them."""
         self.random, self.version, self.mark, self.count = random, 0, -1, 0
         self.at_ms, self.files = BEGIN_MS + 1_000, dict[str, Row]()
         self.features = {"appendOnly", "invariants"}
@@ -77,7 +76,7 @@ class History:
         return "rowTracking" in self.features and SUSPENDED not in self.own
 
     def protocol(self, *more: str) -> Row:
-        """Return the table's protocol, with some features more."""
+        """Return the table's protocol with further features."""
         names = self.features.union(more)
         readers = sorted(names & OF_READERS)
         found: Row = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7}
@@ -85,7 +84,7 @@ class History:
         return {**found, "readerFeatures": readers} if readers else found
 
     def metadata(self, **more: str) -> Row:
-        """Return the table's metadata, with some properties more."""
+        """Return the table's metadata with further properties."""
         fields = [
             {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in COLUMNS
         ]
@@ -99,7 +98,7 @@ class History:
         }
 
     def file(self, partition: str | None, *, is_bare: bool = False, **more: Any) -> Row:
-        """Add a file, with row ids where the table gives some."""
+        """Add a file, with row ids if the table assigns them."""
         self.count += 1
         rows = self.random.choice((1, 3, 10))
         add = _file(f"w{self.count}", partition, rows, self.random.choice((0, 100)), **more)
@@ -110,7 +109,7 @@ class History:
         return {"add": add}
 
     def pick(self) -> Row | None:
-        """Return a file of the table: mostly one that the transaction is not about."""
+        """Return a file of the table, mostly one that the transaction is not about."""
         far = [one for one in self.files.values() if one["partitionValues"]["p"] != "1"]
         found = list(self.files.values()) if self.random.random() < 0.1 else far
         return self.random.choice(found) if found else None
@@ -125,7 +124,7 @@ class History:
         return copy.deepcopy([{"commitInfo": {**info, **more}}, *rows])
 
     def winner(self) -> list[Row]:
-        """Somebody commits something."""
+        """Return a winning commit of a random kind."""
         self.version += 1
         before = self.mark
         rows = self.random.choice(WINNERS)(self)
@@ -265,7 +264,7 @@ def _told(history: History, name: str) -> Case:
 
 
 def _transactions(table: History, live: Sequence[Row]) -> dict[str, tuple[str, list[Row], Any]]:
-    """Return what may have been under way: an operation, actions, and the rows it looked for."""
+    """Return possible transactions: operation, actions, and the rows that it read."""
     first, second = live[:2]
     near = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
     new, other = {"add": _file("q", "1", 5, 0)}, {"add": _file("r", "2", 2, 0)}

@@ -1,6 +1,4 @@
-"""Transactions that meet others on tables of many kinds: any doing past any others, on a table with
-a past of its own.
-"""
+"""Transactions of every kind against winners of every kind, on tables with earlier versions."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +47,7 @@ from tests.conformance.oracle_tables import (
 
 ROW_TRACKING: Final = "delta.rowTracking"
 OTHERS: Final = ("2", "3", "4", None)
-"""Partitions that the transaction is not about: that of its own is `1`."""
+"""Partitions that the transaction is not about; its own is `1`."""
 DOINGS: Final[Sequence[Callable[[Table, str | None], Doing]]] = (
     appends, numbers, streams, selects, deletes, updates, deletes_rows, deletes_rows, compacts,
     compacts, counts, restores, overwrites, replaces, changes_columns, enables, enables, maps_names,
@@ -57,11 +55,11 @@ DOINGS: Final[Sequence[Callable[[Table, str | None], Doing]]] = (
 )  # fmt: skip
 LIGHT: Final = (appends, streams, deletes, updates, deletes_rows, compacts, counts, enables, says,
                 numbers, backfills)  # fmt: skip
-"""What a winner mostly does: much may be carried over it."""
+"""What winners mostly do: much can be rebased over it."""
 
 
 def meetings(seed: int) -> Iterator[Case]:
-    """Yield new cases without end; the same ones for a seed."""
+    """Yield an endless sequence of new cases; it depends on the seed only."""
     at = 0
     while True:
         yield _case(Random(f"meeting/{seed}/{at}"), f"meeting/{seed}-{at}")
@@ -114,7 +112,7 @@ def _begun(table: Table) -> list[Row]:
     places = ("1", "1", "2", "3", "4", None) if table.keys else (None,) * 4
     held = None
     if TRACKS not in table.own and table.tracks and table.random.random() < 0.5:
-        # Its files are older than the feature.
+        # The table's files are older than the feature.
         held, table.features = table.features, set(table.features or ()) - {"rowTracking"}
     files = [{"add": table.file(one)} for one in places]
     features = held or table.features
@@ -124,13 +122,13 @@ def _begun(table: Table) -> list[Row]:
 
 
 def _won(table: Table, random: Random, place: str | None) -> list[Row]:
-    """Somebody commits something."""
+    """Return a winning commit of a random kind."""
     done = random.choice(LIGHT if random.random() < 0.75 else DOINGS)(table, place)
     return _committed(table, random, done)
 
 
 def _taken_back(before: Table, rows: Sequence[Row]) -> Doing:
-    """What somebody did is undone: files, definition and domains are again as they were."""
+    """Return the operation that restores files, definition and domains after a commit."""
     back: list[Row] = []
     come = {row["add"]["path"] for row in rows if "add" in row}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The conflict vectors by the tables that they are about, and what their commits say."""
+"""The conflict vectors, grouped by table, with their commits."""
 
 import copy
 import json
@@ -21,10 +21,10 @@ KEPT: Final = frozenset(
 
 
 class Pool:
-    """The vectors, by the tables that they are about."""
+    """The vectors, grouped by their tables."""
 
     def __init__(self, cases: Sequence[Mapping[str, Any]]) -> None:
-        """Take the vectors."""
+        """Group the vectors."""
         self._alike: dict[str, list[Case]] = {}
         self._keys: dict[str, str] = {}
         self.cases = [_question(case) for case in cases]
@@ -33,11 +33,11 @@ class Pool:
             self._alike.setdefault(_key(case), []).append(case)
 
     def alike(self, random: Random, case: Mapping[str, Any]) -> Case:
-        """Return a case on the table that a case was about before it was changed."""
+        """Return another case on the original table of a case."""
         return copy.deepcopy(random.choice(self._alike[self._keys[case["name"]]]))
 
     def draw(self, random: Random) -> Case:
-        """Return a case: each table's turn comes about as often as that of a group of cases."""
+        """Return a case; each table is drawn about as often as a group of cases."""
         if random.random() < 0.5:
             return copy.deepcopy(random.choice(self.cases))
         return copy.deepcopy(random.choice(self._alike[random.choice(sorted(self._alike))]))
@@ -49,7 +49,7 @@ def _key(case: Mapping[str, Any]) -> str:
 
 
 def _question(case: Mapping[str, Any]) -> Case:
-    """Return a vector without what was decided; only files that were read by path stay."""
+    """Return a vector without its expected result; of its reads, keep files read by path only."""
     found = copy.deepcopy({key: value for key, value in case.items() if key in KEPT})
     if found["reads"]["predicates"]:
         found["reads"]["files"] = []
@@ -57,7 +57,7 @@ def _question(case: Mapping[str, Any]) -> Case:
 
 
 def say(rows: list[Row], more: Row) -> None:
-    """Add an action to a commit; what says the same thing otherwise gives way."""
+    """Add an action to a commit in place of one that it would contradict."""
     [kind] = more
     keys = {"metaData": "", "protocol": "", "txn": "appId", "domainMetadata": "domain"}
     if kind in keys:

@@ -1,4 +1,4 @@
-"""Predicates of scans, made up: a tree as the vectors have it, and the SQL that says the same."""
+"""Random predicates of scans: a tree in the vectors' form, and the same as SQL."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,10 +43,10 @@ SPELLINGS: Final[Mapping[str, Sequence[str]]] = {
         "\uffee", "null", "a\tb", "a\nb", "e\u0301", "a?b", "a#b", "{x}", "[y]", '"', "ß", "SS",
     ),
 }  # fmt: skip
-"""What a partition value of a type may be spelled like."""
+"""Possible forms of partition values, by type."""
 
 ODD: Final = ("x", "", " 1", "yes", "T", "1.005", "1d", "2024-02", "2024-02-30", "2024-02-28T10")
-"""Spellings that no writer should use: some mean something to a cast, some nothing."""
+"""Forms that no writer should use; some can be cast, some cannot."""
 
 WORDS: Final[Mapping[str, Sequence[Any]]] = {
     "integer": (0, 1, 2, 3, -1, 10, 2147483647, -2147483648),
@@ -68,11 +68,11 @@ WORDS: Final[Mapping[str, Sequence[Any]]] = {
     "decimal(38,18)": ("0.000000000000000000", "1.500000000000000000"),
     "string": tuple(one for one in SPELLINGS["string"] if one),
 }
-"""Literals of a type."""
+"""Literals by type."""
 
 
 def made_up(random: Random, columns: Mapping[str, str], depth: int = DEPTH_MAX) -> Ast:
-    """Return a predicate over some columns, given by name and type."""
+    """Return a random predicate over columns, given by name and type."""
     if depth and random.random() < 0.45:
         return _joined(random, columns, depth)
     name = random.choice(sorted(columns))

@@ -1,12 +1,11 @@
-"""What delta-spark decides on concurrent transactions: a case a line on standard input, what it
-decides a line on standard output.
+"""Let delta-spark decide concurrent transactions: a case per input line, a result per output line.
 
-A process of its own, as delta_spark_program. Exit status 75: delta-spark's jar could not be had.
-Each case is played for real: the base is written as a log, a transaction is started and reads, the
+It is a separate process, like delta_spark_program. Exit status 75: delta-spark's jar is not
+available. Each case is executed: the base is written as a log, a transaction starts and reads, the
 winners' files are written behind its back, and it commits.
 
-A case is one of the conflict vectors, in which `reads.files` may be more than the scans find: the
-rest are files that are read by path. Told are `files`, all that was read, and `expected`.
+A case is a conflict vector whose `reads.files` may name more than the scans find: further files
+read by path. The result has `files`, all that was read, and `expected`.
 """
 
 import json
@@ -30,26 +29,26 @@ from tests.conformance.delta_spark_program import NO_JAR, session
 from tests.conformance.oracle_scala import Operations, Scala
 
 LONG_AGO_S: Final = 1_600_000_000
-"""When files of the log were written whose case does not care."""
+"""Modification time of log files where the case gives none."""
 
 NEAR_MS: Final = 3_600_000
-"""A timestamp that lies so close to now was taken from the clock."""
+"""A timestamp this close to the present came from the clock."""
 
 ENABLEMENT_MS: Final = "delta.inCommitTimestampEnablementTimestamp"
 KEPT: Final = ("operation", "isBlindAppend", "isolationLevel", "readVersion", "tags")
-"""What the vectors keep of commitInfo, where it is there."""
+"""The fields of commitInfo that the vectors keep, if present."""
 
 CONCURRENT: Final = "DeltaConcurrentModificationException"
 SETTINGS: Final = {"history.metricsEnabled": "false", "writeChecksumFile.enabled": "false"}
-"""No metrics, for nothing ran; no checksums, for nobody reads them."""
+"""No metrics, since no query runs; no checksums, since nothing reads them."""
 
 TABLES_MAX: Final = 100
-"""Tables after which delta-spark is told to forget those it knows."""
+"""Tables after which delta-spark's log cache is cleared."""
 
 
 @dataclass
 class Outcome:
-    """What became of one attempt: the exception, or the actions that were committed."""
+    """The result of one attempt: the exception, or the committed actions."""
 
     raised: Any = None
     trace: str = ""
@@ -59,7 +58,7 @@ class Outcome:
 
 
 class Oracle:
-    """delta-spark's committer, asked one case after the other."""
+    """Runs cases through delta-spark's committer, one after the other."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         """Take a session and a folder for the tables."""
@@ -73,7 +72,7 @@ class Oracle:
             spark.conf.set(f"spark.databricks.delta.{key}", value)
 
     def decide(self, case: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `files`, all that the transaction read, and `expected`, as the vectors say it."""
+        """Return `files`, all that the transaction read, and `expected`, in the vectors' form."""
         winners = len(case["winners"])
         found = self._attempt(case, winners)
         told: dict[str, Any] = {"name": case["name"], "files": found.files}
@@ -83,7 +82,7 @@ class Oracle:
         return {**told, "expected": self._refused(found, at), "said": _said(found.raised)}
 
     def _attempt(self, case: Mapping[str, Any], winners: int) -> Outcome:
-        """Return what becomes of a case in which only the first winners win."""
+        """Return the result of a case with only its first winners."""
         place = self._place()
         log = place / "_delta_log"
         log.mkdir(parents=True)
@@ -109,7 +108,7 @@ class Oracle:
         version = len(base) + winners
         written = log / f"{version:020}.json"
         if written.exists():
-            # Whatever went wrong after the commit does not take it back.
+            # An error after the commit does not undo it.
             found.raised, found.version = None, version
             found.committed = [json.loads(line) for line in written.read_text().splitlines()]
         shutil.rmtree(place)
@@ -125,7 +124,7 @@ class Oracle:
         return self._scala.delta.DeltaLog.forTable(self._spark._jsparkSession, str(place))
 
     def _read(self, transaction: Any, case: Mapping[str, Any]) -> list[str]:
-        """Make a case's reads; return the paths of all files that were read."""
+        """Execute a case's reads; return the paths of all files read."""
         reads, found = case["reads"], set[str]()
         schema = transaction.metadata().schema()
         adds = [row for row in case["actions"] if "add" in row]
@@ -157,7 +156,7 @@ class Oracle:
         return list(_split(condition))
 
     def _winner_at(self, case: Mapping[str, Any], found: Outcome) -> int | None:
-        """Return the version of the winner against which a transaction failed."""
+        """Return the version of the winner that made a transaction fail."""
         first, count = len(case["table"]["base"]), len(case["winners"])
         if not count or "checkForConflicts" not in found.trace:
             return None
@@ -187,9 +186,9 @@ class Oracle:
         }
 
     def _learn_opaque(self) -> None:
-        """Register the functions of the vectors: they say false to everything.
+        """Register the vectors' opaque functions, which return false.
 
-        An integer may not be null, so that the analyser asks for that besides; a text may.
+        The integer one is not null-safe, so the analyser adds a null check; the text one is.
         """
         jvm = self._scala.jvm
         false = self._scala.map({}).keySet()
@@ -242,7 +241,7 @@ def _live(base: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Mapping[str,
 
 
 def _checksum(base: Sequence[Sequence[Mapping[str, Any]]]) -> Mapping[str, Any]:
-    """Return what spares delta-spark to look for what the base says of the table."""
+    """Return a checksum of the base, which spares delta-spark from computing its state."""
     rows = [row for actions in base for row in actions]
     last = {kind: body for row in rows for kind, body in row.items()}
     files = _live(base).values()
@@ -279,7 +278,7 @@ def _stranger(path: str) -> Mapping[str, Any]:
 
 
 def _comparable(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an action as the vectors have it: without what no two commits have in common."""
+    """Return an action in the vectors' form, without the fields that differ in every commit."""
     if "metaData" in row:
         own = row["metaData"].get("configuration", {})
         if _is_near(own.get(ENABLEMENT_MS)):
@@ -300,7 +299,7 @@ def _is_near(at_ms: Any) -> bool:
 
 
 def _ancestry(raised: Any) -> Iterator[str]:
-    """Yield the names of an exception's class and of those above it."""
+    """Yield the names of an exception's class and its superclasses."""
     kind = raised.getClass()
     while kind is not None:
         yield kind.getSimpleName()
@@ -312,13 +311,13 @@ def _said(raised: Any) -> str:
 
 
 def main() -> int:
-    """Answer each line of standard input with a line."""
+    """Write a result for each line of standard input."""
     try:
         spark = session()
     except (PySparkException, PySparkRuntimeError):
         return NO_JAR
     spark.sparkContext.setLogLevel("OFF")
-    # Exceptions as the JVM has them: what PySpark makes of some forgets where they came from.
+    # Keep the JVM's exceptions: PySpark's conversion loses the cause of some.
     py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
     with tempfile.TemporaryDirectory(prefix="tidegate-oracle-") as folder:
         oracle = Oracle(spark, Path(folder))

@@ -1,5 +1,6 @@
-"""What may be done to the rows of a table of any kind, by a winner or by the transaction that is
-under way: each does what a writer would do who knows the table.
+"""Operations on rows of a table of any kind, by a winner or by the transaction.
+
+Each does what a writer would do that knows the table.
 """
 
 import copy
@@ -16,7 +17,7 @@ DELETED: Final = ("ab^-aqEH.-t@S}K{vb[*k^", "ab^-aqEH.-t@S}K{vb[*k#", "vBn[lx{q8
 
 @dataclass(frozen=True)
 class Doing:
-    """A transaction: what it calls itself, its actions, what it read. `ast` is its scan."""
+    """A transaction: its operation, its actions and its reads. `ast` is its scan."""
 
     name: str
     rows: Sequence[Row] = ()
@@ -31,13 +32,13 @@ class Doing:
 
     @property
     def is_blind(self) -> bool:
-        """Whether nothing was read, and no file but adds."""
+        """Whether it read nothing and only adds files."""
         files = {kind for row in self.rows for kind in row} & {"remove", "cdc"}
         return not (self.ast or self.whole or self.by_path or self.dynamic or files)
 
 
 def _in(table: Table, place: str | None) -> Row:
-    """Return the predicate of a partition, or of some rows where there are none."""
+    """Return a partition's predicate, or one on some rows if there are no partitions."""
     if not table.keys:
         return {"op": ">=", "column": ["x"], "value": 50, "type": "integer"}
     if place is None:
@@ -51,14 +52,14 @@ def _some(table: Table, place: str | None) -> Row | None:
 
 
 def appends(table: Table, place: str | None) -> Doing:
-    """New rows; with some tags, perhaps."""
+    """Append rows, perhaps with tags."""
     tags = {"tags": {"INSERTION_TIME": "1700000000000000"}} if table.random.random() < 0.2 else {}
     rows = [{"add": table.file(place, **tags)} for _ in range(table.random.choice((1, 1, 2)))]
     return Doing("WRITE", rows, mode="Append")
 
 
 def numbers(table: Table, place: str | None) -> Doing:
-    """New rows that were counted: the mark of the column moves."""
+    """Append rows with identity values, which moves the column's high-water mark."""
     about = table.fields[0]["metadata"]
     if "delta.identity.start" not in about:
         return appends(table, place)
@@ -71,7 +72,7 @@ def numbers(table: Table, place: str | None) -> Doing:
 
 
 def streams(table: Table, place: str | None) -> Doing:
-    """A batch of a stream, which asked how far it was."""
+    """Append a stream's batch after reading its last txn version."""
     app = table.random.choice(("a", "b"))
     txn = {"appId": app, "version": table.version + 5, "lastUpdated": BEGIN_MS}
     return Doing(
@@ -80,18 +81,18 @@ def streams(table: Table, place: str | None) -> Doing:
 
 
 def selects(table: Table, place: str | None) -> Doing:
-    """Rows computed from those of a partition."""
+    """Append rows computed from a partition."""
     return Doing("WRITE", [{"add": table.file(place)}], _in(table, place), mode="Append")
 
 
 def deletes(table: Table, place: str | None) -> Doing:
-    """A whole file goes."""
+    """Remove a whole file."""
     file = _some(table, place)
     return Doing("DELETE", [] if file is None else [removal(file)], _in(table, place))
 
 
 def updates(table: Table, place: str | None) -> Doing:
-    """A file is written anew; what changed is told where somebody follows."""
+    """Rewrite a file, with change files if the table has a change feed."""
     file = _some(table, place)
     name = table.random.choice(("UPDATE", "MERGE"))
     if file is None:
@@ -104,7 +105,7 @@ def updates(table: Table, place: str | None) -> Doing:
 
 
 def deletes_rows(table: Table, place: str | None) -> Doing:
-    """Rows of a file go by a vector."""
+    """Delete rows of a file by a deletion vector."""
     file = _some(table, place)
     if file is None or table.own.get(VECTORS) != "true" or "deletionVector" in file:
         return deletes(table, place)
@@ -119,7 +120,7 @@ def deletes_rows(table: Table, place: str | None) -> Doing:
 
 
 def compacts(table: Table, place: str | None) -> Doing:
-    """Files become one, and no row changes."""
+    """Compact files; no row changes."""
     name = table.random.choice(("OPTIMIZE", "OPTIMIZE", "REORG"))
     files = table.near(place if table.keys else None)[:2]
     if not files:
@@ -134,7 +135,7 @@ def compacts(table: Table, place: str | None) -> Doing:
 
 
 def counts(table: Table, place: str | None) -> Doing:
-    """Statistics of files are taken anew."""
+    """Compute the statistics of files again."""
     files = table.near(place if table.keys else None)[:2]
     return Doing(
         "COMPUTE STATS",
@@ -144,7 +145,7 @@ def counts(table: Table, place: str | None) -> Doing:
 
 
 def restores(table: Table, place: str | None) -> Doing:
-    """What was gone comes back, what came goes; the table is said to be as it is."""
+    """Add a removed file and remove an added one, with the table's protocol and metadata."""
     file = _some(table, place)
     back = [{"add": {**one, "dataChange": True}} for one in list(table.gone.values())[:1]]
     back = [one for one in back if one["add"]["path"] not in table.files]
@@ -155,7 +156,7 @@ def restores(table: Table, place: str | None) -> Doing:
 
 
 def overwrites(table: Table, place: str | None) -> Doing:
-    """A partition is written anew, by a condition, by its values, or the whole table is."""
+    """Overwrite a partition by predicate or dynamically, or the whole table."""
     files = table.near(place if table.keys else None)
     rows = [*map(removal, files), {"add": table.file(place)}]
     drawn = table.random.random()
@@ -170,7 +171,7 @@ def overwrites(table: Table, place: str | None) -> Doing:
 
 
 def replaces(table: Table, place: str | None) -> Doing:
-    """The table begins anew, under another definition."""
+    """Replace the table, with another definition."""
     metadata = table.metadata
     metadata["configuration"] = {**table.own, "acme.owner": "you"}
     rows = [{"metaData": metadata}, *map(removal, table.files.values()), {"add": table.file(place)}]

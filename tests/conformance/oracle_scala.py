@@ -1,4 +1,4 @@
-"""Values of Scala and operations of delta-spark, made from here."""
+"""Scala values and delta-spark operations, created from Python."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,14 +20,14 @@ PLAIN: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {
     "ROW TRACKING BACKFILL": ("RowTrackingBackfill", (0,)),
     "ROW TRACKING UNBACKFILL": ("RowTrackingUnBackfill", (0,)),
 }
-"""Operation -> its class and what that is made of: an Option that is empty, and an empty Seq."""
+"""Operation -> its class and its arguments: an empty Option, and an empty Seq."""
 
 
 class Scala:
-    """Values of Scala, made from here."""
+    """Creates Scala values."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Take a session."""
+        """Use a session's JVM."""
         jvm: Any = spark._jvm
         self.jvm = jvm
         self.delta = self.jvm.org.apache.spark.sql.delta
@@ -41,7 +41,7 @@ class Scala:
         return self.jvm.PythonUtils.toSeq(found)
 
     def some(self, value: Any) -> Any:
-        """Return an Option that holds something."""
+        """Return an Option with a value."""
         return self.jvm.scala.Option.apply(value)
 
     def map(self, values: Mapping[str, Any]) -> Any:
@@ -57,14 +57,14 @@ class Scala:
 
 
 class Operations:
-    """The operations of delta-spark by their names in the log."""
+    """delta-spark's operations by their names in the log."""
 
     def __init__(self, scala: Scala) -> None:
-        """Take Scala's values."""
+        """Use these Scala values."""
         self._scala = scala
 
     def of(self, case: Mapping[str, Any], metadata: Any) -> Any:
-        """Return the operation of a case on a table with some metadata."""
+        """Return a case's operation on a table with some metadata."""
         name = case["operation"]["name"]
         parameters = case["operation"]["parameters"]
         if name == "WRITE":

@@ -1,4 +1,4 @@
-"""Changes of a case that concern its table: features, properties, partitioning, its columns."""
+"""Changes of a case that concern its table: features, properties, partitioning, columns."""
 
 import copy
 import json
@@ -75,7 +75,7 @@ def other_level(pool: Pool, random: Random, case: Case) -> None:
 
 
 def all_features(pool: Pool, random: Random, case: Case) -> None:
-    """The table has all features; who writes a protocol keeps his own."""
+    """Give the table all features; a commit that writes a protocol keeps its own."""
     list_features(case, set(ALL_FEATURES))
     protocols = [case["table"]["protocol"], *rows_of(case["table"]["base"], "protocol")]
     for protocol in protocols:
@@ -84,7 +84,7 @@ def all_features(pool: Pool, random: Random, case: Case) -> None:
 
 
 def configured(pool: Pool, random: Random, case: Case) -> None:
-    """The table, or somebody's change of it, says one thing more."""
+    """Set another property of the table, or of a commit's metaData."""
     key, value = random.choice(CONFIGURATION)
     whole = random.random() < 0.4
     metadata = everywhere(case, "metaData") if whole else rows_of([case["actions"]], "metaData")
@@ -95,7 +95,7 @@ def configured(pool: Pool, random: Random, case: Case) -> None:
 
 
 def with_metadata(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody writes metaData: as it is, or with another property."""
+    """Add a metaData to a commit: unchanged, or with another property."""
     metadata = copy.deepcopy(case["table"]["metaData"])
     if random.random() < 0.8:
         key, value = random.choice(CONFIGURATION)
@@ -104,7 +104,7 @@ def with_metadata(pool: Pool, random: Random, case: Case) -> None:
 
 
 def with_protocol(pool: Pool, random: Random, case: Case) -> None:
-    """Somebody writes a protocol: as it is, or with another feature, or with one less."""
+    """Add a protocol to a commit: unchanged, or with a feature more or less."""
     protocol = copy.deepcopy(case["table"]["protocol"])
     features = protocol.get("writerFeatures")
     drawn = random.random()
@@ -125,7 +125,7 @@ def with_protocol(pool: Pool, random: Random, case: Case) -> None:
 
 
 def drops_feature(pool: Pool, random: Random, case: Case) -> None:
-    """The transaction drops a feature of the table."""
+    """Let the transaction drop a feature of the table."""
     protocol = copy.deepcopy(case["table"]["protocol"])
     if not protocol.get("writerFeatures"):
         return
@@ -143,7 +143,7 @@ def drops_feature(pool: Pool, random: Random, case: Case) -> None:
 
 
 def timed(pool: Pool, random: Random, case: Case) -> None:
-    """The table has in-commit timestamps, and each winner has one: far ahead, or long ago."""
+    """Enable in-commit timestamps; the winners' are far ahead, or long ago."""
     for metadata in everywhere(case, "metaData"):
         metadata.setdefault("configuration", {})["delta.enableInCommitTimestamps"] = "true"
     list_features(case, {"inCommitTimestamp"})
@@ -159,7 +159,7 @@ def timed(pool: Pool, random: Random, case: Case) -> None:
 
 
 def list_features(case: Case, more: Set[str]) -> None:
-    """Every protocol lists more features, and by name what its versions imply."""
+    """Add features to every protocol, and list by name what its versions imply."""
     for protocol in everywhere(case, "protocol"):
         version = protocol["minWriterVersion"]
         if "writerFeatures" not in protocol:
@@ -176,7 +176,7 @@ def _timed_info(at_ms: int) -> Row:
 
 
 def tracked(pool: Pool, random: Random, case: Case) -> None:
-    """The table tracks rows, and whoever wrote to it gave ids."""
+    """Enable row tracking, with row ids in every commit."""
     if "rowTracking" in case["table"]["protocol"].get("writerFeatures", ()):
         return
     list_features(case, {"rowTracking", "domainMetadata"})
@@ -194,7 +194,7 @@ def tracked(pool: Pool, random: Random, case: Case) -> None:
 
 
 def asks_of_rows(pool: Pool, random: Random, case: Case) -> None:
-    """The table asks something of new rows, or has a change feed."""
+    """Add constraints on new rows, or a change feed."""
     kind = random.choice(("feed", "check", "invariant", "required"))
     features = {"feed": "changeDataFeed", "check": "checkConstraints"}
     list_features(case, {features.get(kind, "invariants")})
@@ -226,7 +226,7 @@ def unpartitioned(pool: Pool, random: Random, case: Case) -> None:
 
 
 def typed(pool: Pool, random: Random, case: Case) -> None:
-    """A small table of its own, partitioned by a column of some type, and a scan of it."""
+    """Use a small table, partitioned by a column of some type, and a scan of it."""
     kind = random.choice(sorted(SPELLINGS))
     fields = [("x", "integer"), ("k", kind)]
     schema = {

@@ -1,8 +1,8 @@
-"""Tables of many kinds as they come to be: nested and mapped columns, clusters, counted and
-computed values, old protocols, widened types, times that begin midway, several versions.
+"""Tables of many kinds for the oracle, and how commits change them.
 
-Whoever does something to one, as a winner or as the transaction that is under way, is in
-`oracle_doings`; here is what a table is, and what a commit makes of it.
+Nested and mapped columns, clustering, identity and generated columns, old protocols, widened types,
+timestamps enabled midway, several versions. The operations on them are in `oracle_row_doings` and
+`oracle_definition_doings`.
 """
 
 import copy
@@ -53,10 +53,10 @@ PAIRS: Final = {
 
 
 class Table:
-    """A table at some version: what its log comes to, and how it goes on."""
+    """A table at some version: its state, and how it evolves."""
 
     def __init__(self, random: Random) -> None:
-        """Make a plain table, partitioned by `p`, to which nothing was written yet."""
+        """Create a plain table, partitioned by `p`, without any commit."""
         self.random, self.version, self.mark, self.count = random, -1, -1, 0
         self.at_ms, self.files, self.gone = BEGIN_MS, dict[str, Row](), dict[str, Row]()
         self.features: set[str] | None = {"appendOnly", "invariants"}
@@ -76,7 +76,7 @@ class Table:
         self.kind = "plain"
 
     def support(self, *names: str) -> None:
-        """Support some features, and what they need."""
+        """Add support of some features, and of those that they require."""
         if self.features is None:
             self.features = {"appendOnly", "invariants"}
             if self.legacy[1] > 2:
@@ -124,13 +124,13 @@ class Table:
         }
 
     def physical(self, name: str) -> str:
-        """Return how files name a column."""
+        """Return a column's physical name."""
         [found] = [one for one in self.fields if one["name"] == name]
         told: str = found["metadata"].get(f"{MAPPING}physicalName", name)
         return told
 
     def map_names(self, *, anew: bool) -> None:
-        """Map columns by name: under names of their own, or as they are."""
+        """Map columns by name, with new physical names or the present names."""
         self.support("columnMapping")
         at = [0]
 
@@ -150,7 +150,7 @@ class Table:
         self.own.update({f"{MAPPING}mode": "name", f"{MAPPING}maxColumnId": str(at[0])})
 
     def file(self, partition: str | None, **more: Any) -> Row:
-        """Return a new file, as a writer brings it."""
+        """Return a new file as a writer adds it."""
         self.count += 1
         rows, low = self.random.choice((1, 3, 10)), self.random.choice((0, 100))
         name = self.physical("x")
@@ -168,7 +168,7 @@ class Table:
         }
 
     def partition_of(self, file: Row) -> str | None:
-        """Return in which partition a file lies."""
+        """Return a file's partition."""
         return next(iter(file["partitionValues"].values()), None)
 
     def near(self, partition: str | None) -> list[Row]:
@@ -176,7 +176,7 @@ class Table:
         return [one for one in self.files.values() if self.partition_of(one) == partition]
 
     def apply(self, rows: Sequence[Row], at_ms: int | None = None) -> list[Row]:
-        """Let a transaction win: return its actions with what is given as it is committed."""
+        """Apply a winning transaction; return its actions with what is assigned at commit."""
         self.version += 1
         done, before = copy.deepcopy(list(rows)), self.mark
         for row in done:
@@ -225,12 +225,12 @@ def field(name: str, kind: Any, **about: Any) -> Row:
 
 
 def domain(name: str, text: str, *, removed: bool = False) -> Row:
-    """Return what is said of a metadata domain."""
+    """Return a domainMetadata action."""
     return {"domainMetadata": {"domain": name, "configuration": text, "removed": removed}}
 
 
 def removal(file: Row, **more: Any) -> Row:
-    """Return the removal of a file."""
+    """Return the remove of a file."""
     kept = ("path", "partitionValues", "size", "deletionVector", "stats", *IDS)
     told = {name: file[name] for name in kept if name in file}
     told.update(deletionTimestamp=BEGIN_MS, dataChange=True, extendedFileMetadata=True)
@@ -238,25 +238,25 @@ def removal(file: Row, **more: Any) -> Row:
 
 
 def nested(table: Table) -> None:
-    """Columns within columns."""
+    """Nested columns."""
     table.fields[2:2] = [field("n", NESTED), field("m", PAIRS)]
 
 
 def mapped(table: Table) -> None:
-    """Columns under names of their own, nested ones too."""
+    """Columns with physical names of their own, nested ones too."""
     nested(table)
     table.map_names(anew=True)
 
 
 def clustered(table: Table) -> None:
-    """No partitions, but clusters."""
+    """Clustered instead of partitioned."""
     table.keys = []
     table.support("clustering")
     table.domains["delta.clustering"] = json.dumps({"clusteringColumns": [["x"]]})
 
 
 def counted(table: Table) -> None:
-    """A column that counts, and one that is computed."""
+    """An identity column and a generated column."""
     table.support("identityColumns", "generatedColumns")
     told = {"start": 1, "step": 1, "allowExplicitInsert": True, "highWaterMark": 7}
     table.fields[0]["metadata"] = {f"delta.identity.{name}": one for name, one in told.items()}
@@ -264,7 +264,7 @@ def counted(table: Table) -> None:
 
 
 def legacy(table: Table) -> None:
-    """A protocol of before the features."""
+    """A protocol without table features."""
     table.legacy = table.random.choice(((1, 2), (1, 3), (1, 4), (2, 5), (2, 6)))
     table.features = None
     if table.legacy[1] > 2 and table.random.random() < 0.4:
@@ -295,17 +295,17 @@ def with_defaults(table: Table) -> None:
 
 
 def in_two_columns(table: Table) -> None:
-    """Partitions of two columns."""
+    """Partitioned by two columns."""
     table.keys = ["p", "q"]
     table.fields.append(field("q", "string"))
 
 
 def plain(table: Table) -> None:
-    """Nothing of the kind."""
+    """No further properties."""
 
 
 def unpartitioned(table: Table) -> None:
-    """No partitions."""
+    """Not partitioned."""
     table.keys = []
 
 
@@ -316,7 +316,7 @@ KINDS: Final = (
 
 
 def table_of_some_kind(random: Random) -> Table:
-    """Return a table of some kind that has some features besides, and uses some of them."""
+    """Return a table of a random kind with further features, and uses of some of them."""
     table = Table(random)
     kind = random.choice(KINDS)
     kind(table)

@@ -1,4 +1,4 @@
-"""Packs this project's part of the corpus: `python -m tests.conformance.packing` writes it anew.
+"""Pack this project's part of the corpus: `python -m tests.conformance.packing` writes it again.
 
 The same files give the same archive: names in order, no times, no owners.
 """
@@ -25,12 +25,12 @@ _MANIFEST: Final = "manifest.json"
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:
-    """Return whether a table or a case of the manifest is on a table of this project."""
+    """Return whether a table or case of the manifest belongs to this project."""
     return str(entry["table"]).startswith(f"tables/{OWN}/")
 
 
 def manifest_of(corpus: Path) -> bytes:
-    """Return the manifest with the entries of this project alone, each on a line of its own."""
+    """Return the manifest with this project's entries only, one per line."""
     whole = json.loads((corpus / _MANIFEST).read_text(encoding="utf-8"))
     lists = {
         "sources": [one for one in whole["sources"] if one["repo"].startswith("delta-spark")],
@@ -47,7 +47,7 @@ def manifest_of(corpus: Path) -> bytes:
 
 
 def members_of(corpus: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the bytes of each file that travels, in order."""
+    """Yield the name and bytes of each file in the archive, in order."""
     found = {name: corpus / name for name in _FILES}
     for tree in _TREES:
         for path in (corpus / tree).rglob("*"):

@@ -1,4 +1,4 @@
-"""A table of each feature of columns: found, widened, added, numbered, computed, bound."""
+"""A table for each column feature: mapping, widening, adding, identity, generation, constraints."""
 
 import json
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def mapped_by_id(gate: Gate) -> Grown:
 
 
 def _mapped(table: Grown, mode: str) -> Grown:
-    """Columns added, renamed, moved and dropped, nested ones and the partition column too."""
+    """Columns added, renamed, relocated and dropped, including nested and partition columns."""
     inner = StructType((column("a b", STRING), column("n", LONG)))
     several = ArrayType(StructType((column("x", LONG), column("y;z", STRING))))
     columns = (K, S, P, column("st", inner), column("l", several), column("gone", DOUBLE))
@@ -119,7 +119,7 @@ def widened(gate: Gate) -> Grown:
 
 
 def widened_in_preview(gate: Gate) -> Grown:
-    """A change of type that its readers find by the version that made it."""
+    """A type change that readers find by the version that made it."""
     table = Grown(gate, gate.folder / "widened-in-preview")
     properties = {"delta.enableTypeWidening": "true", **supported("typeWidening-preview")}
     table.begin((K, column("n", SHORT)), properties)
@@ -192,7 +192,7 @@ def defaulted(gate: Gate) -> Grown:
 
 
 def checked(gate: Gate) -> Grown:
-    """Every way to say which rows are none: CHECK, NOT NULL, an invariant, lengths of text."""
+    """All ways to constrain rows: CHECK, NOT NULL, an invariant, lengths of text."""
     table = Grown(gate, gate.folder / "checked")
     bound = json.dumps({"expression": {"expression": "n > 3"}})
     columns = (

@@ -1,8 +1,9 @@
-"""The score: every case of the corpus, judged by the corpus's own comparisons.
+"""Score every case of the corpus with the corpus's own comparisons.
 
-As strict as the corpus's own runner is with `--strict-errors --strict-facts`, and stricter in the
-order of columns. A case passes, or it is declined: refused by name for a feature this release does
-not have. Anything else is wrong (rows, facts or an error class other than expected) or a crash.
+It is as strict as the corpus's runner with `--strict-errors --strict-facts`, and stricter in the
+order of columns. A case passes, or it is declined: refused by name for a feature that this release
+does not have. Anything else is wrong (rows, facts or an error class other than expected) or a
+crash.
 """
 
 import copy
@@ -39,7 +40,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """`feature` is what a declined case was refused for."""
+    """A case's result; `feature` is the one for which a case was declined."""
 
     name: str
     kind: str
@@ -49,14 +50,14 @@ class Result:
 
 
 CONFLICT: Final = "conflict"
-"""The kind of the cases that are no case on a table."""
+"""The kind of the cases that are not on a table."""
 
 SCORE: Final = pytest.StashKey[list[Result]]()
-"""Where a test run keeps its results until the score is told."""
+"""Where a test run keeps its results until it prints the score."""
 
 
 def conflict_judges(corpus: Path) -> ModuleType:
-    """Return the corpus's own comparisons of verdicts."""
+    """Return the corpus's own comparisons of decisions."""
     return _module(corpus / "conflicts" / "run_conflicts.py")
 
 
@@ -98,7 +99,7 @@ def score_conflicts(corpus: Path, cases: list[Case]) -> Iterator[Result]:
 
 
 def summary(results: list[Result]) -> dict[str, Counter[str]]:
-    """Return how many cases of each kind came to what."""
+    """Return the number of cases by kind and result."""
     table: dict[str, Counter[str]] = {}
     for result in results:
         table.setdefault(result.kind, Counter())[result.verdict.value] += 1
@@ -127,23 +128,23 @@ def _score_table(judges: ModuleType, corpus: Path, case: Case) -> Result:
         reason = judges.fact_difference(facts, got, True)
     else:
         rows = pq.read_table(corpus / expected["rows"])
-        # Change rows of other readers end in the partition columns; ours keep the schema's order.
+        # Other readers put partition columns last in change rows; ours keep the schema's order.
         in_order = kind != "cdf"
         reason = judges.difference(rows, got, case.get("ignore_columns", ()), in_order)
     return Result(name, kind, Verdict.WRONG if reason else Verdict.PASSED, reason or "")
 
 
 def _may_read(case: Case) -> bool:
-    """Return whether the corpus allows a reader like ours what others must refuse."""
+    """Return whether the corpus allows our reader to read what others must refuse."""
     learnt = {row.name for row in FEATURES.values() if row.reads is Support.YES}
     return bool(learnt & set(case.get("unless_supported", ())))
 
 
 def _attempt(function: Callable[..., Any], *args: Any) -> tuple[Any, Exception | None]:
-    """Return what a face returned or what it raised."""
+    """Return an entry point's result or its exception."""
     try:
         return function(*args), None
-    except Exception as error:  # whatever it is: one case that crashes leaves the others a score
+    except Exception as error:  # a case that crashes must not stop the others
         return None, error
 
 
@@ -157,7 +158,7 @@ def _of_exception(name: str, kind: str, error: Exception) -> Result:
 
 @contextmanager
 def _prepared(judges: ModuleType, corpus: Path, case: Case) -> Iterator[str]:
-    """Lend the case's table; a copy where the case changes it first."""
+    """Yield the case's table, or a copy if the case changes it first."""
     if not case.get("setup"):
         yield str(corpus / case["table"])
         return

@@ -1,4 +1,4 @@
-"""Other writers' tables in our reader, and other committers' verdicts beside ours."""
+"""Read tables of other writers, and compare our decisions with those of other committers."""
 
 import json
 import subprocess
@@ -25,10 +25,10 @@ CASES_MIN: Final = {
     "own": {"read": 82, "time-travel": 367, "metadata": 173, "reject": 26, "cdf": 28},
     "others": {"read": 182, "time-travel": 280, "metadata": 192, "reject": 47, "cdf": 20},
 }
-"""Undisputed cases on tables of each source: what this project made, and what others did."""
+"""Fewest undisputed cases on tables of each source: this project's, and others'."""
 
 CONFLICTS_PASSED_MIN = 511
-"""Conflict vectors that passed when the table of features last changed: raised with it."""
+"""Conflict vectors that pass; raise it whenever the table of features changes."""
 
 
 @pytest.fixture(scope="module", params=CASES_MIN)
@@ -38,7 +38,7 @@ def source(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def folder(source: str, request: pytest.FixtureRequest) -> Path:
-    """The corpus in which a source's cases are; what is not there is skipped with one line."""
+    """Return the corpus folder of a source; skip if it is not there."""
     found: Path = request.getfixturevalue("own_corpus" if source == "own" else "corpus")
     return found
 
@@ -80,7 +80,7 @@ def test_only_disputed_cases_are_skipped(folder: Path, results: list[Result]) ->
 
 
 def test_the_corpus_own_runner_agrees(own_corpus: Path, tmp_path: Path) -> None:
-    """It runs each case on a copy of its table, in a process of its own, as an outsider would."""
+    """The runner tests each case on a copy of its table, in a process of its own."""
     told = tmp_path / "told.json"
     faces = ("reader", "read_table"), ("cdf", "read_changes"), ("facts", "read_facts")
     named = [f"--{face}=tests.conformance.faces:{name}" for face, name in faces]

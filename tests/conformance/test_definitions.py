@@ -1,4 +1,4 @@
-"""Every metaData and protocol that other writers left, by the rules for definitions and changes."""
+"""Check metaData and protocol of all foreign tables by the rules for definitions and changes."""
 
 import json
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ from tidegate_delta.log.file_names import Version
 from tidegate_delta.log.protocol_versions import canonical
 
 JUDGED_MIN = 390
-"""Definitions that were judged when these rules were first held against the corpus."""
+"""Definitions that the corpus had when these rules were first tested on it."""
 
 FLAWED = {
-    # Instructions for a feature that was never final, kept by whoever wrote them.
+    # Directives for a feature that was never final, left by the writer.
     "delta-rs/err-table_d": {"instruction_kept"},
     "delta-rs/err-table_e": {"instruction_kept"},
     "delta-rs/err-table_f": {"instruction_kept"},
     "delta-rs/err-table_i": {"instruction_kept"},
-    # Made up to be refused.
+    # Made to be refused.
     "delta-rs/simple_table_features": {"malformed_protocol", "listed_for_readers_alone"},
-    # The Java kernel asks a catalog's tables for less than delta-spark does.
+    # The Java kernel requires less of catalog-managed tables than delta-spark does.
     "kernel-java/catalog-owned-preview": {"needed_feature_missing"},
-    # Collations are proposed, and no part of the protocol yet.
+    # Collations are a proposal, not part of the protocol yet.
     "golden/collations-table": {"collated_column"},
     "pr/collations": {"collated_column"},
-    # Older than identity columns: delta-spark takes them out with the next change.
+    # Older than identity columns: delta-spark removes them with the next change.
     "spark/identity_test_written_by_version_5": {"feature_not_listed"},
 }
-"""Tables that break rules, and which."""
+"""Tables that break rules, with the rules."""
 
 
 class Change(NamedTuple):
@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
     @property
     def after(self) -> Definition:
-        """The definition that the commit leaves."""
+        """The definition after the commit."""
         metadata = self.metadata or (self.before and self.before.metadata)
         protocol = self.protocol or (self.before and self.before.protocol)
         assert metadata is not None
@@ -64,7 +64,7 @@ class Change(NamedTuple):
 
 
 def read(path: Path) -> Commit | None:
-    """Return a commit without its files, or None for what is no commit."""
+    """Return a commit without its file actions, or None for another file."""
     told = (b'"metaData"', b'"protocol"', b'"commitInfo"')
     lines = [line for line in path.read_bytes().splitlines() if any(key in line for key in told)]
     try:
@@ -99,7 +99,7 @@ def changes(corpus: Path) -> Iterator[Change]:
 
 
 def in_order(protocol: Protocol) -> Protocol:
-    """Return a protocol with its lists in order: what they say does not depend on it."""
+    """Return a protocol with sorted lists, whose order has no meaning."""
     return protocol.with_(
         reader_features=protocol.reader_features and tuple(sorted(protocol.reader_features)),
         writer_features=protocol.writer_features and tuple(sorted(protocol.writer_features)),

@@ -1,4 +1,4 @@
-"""Tables written through the gate, as delta-rs reads them: rows, statistics, history."""
+"""Tables written by proposals, as delta-rs reads them: rows, statistics, history."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A table of each feature that we write, as delta-rs and the Rust kernel read it, or refuse to."""
+"""A table for each feature that we write: delta-rs and the Rust kernel read it, or refuse it."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -20,10 +20,10 @@ REFUSED: Final[Mapping[str, str]] = {
     "widened_in_preview": r"Unsupported table features required: \[TypeWideningPreview\]",
     "vacuum_checked": r"Unsupported table features required: \[VacuumProtocolCheck\]",
 }
-"""Table -> the words by which delta-rs 1.6.6 refuses it."""
+"""Table -> delta-rs 1.6.6's message when it refuses it."""
 
 KERNEL_REFUSED: Final[Mapping[str, str]] = {"widened": "Cannot cast list to non-list"}
-"""Table -> the words by which delta_kernel refuses it; this one has widened elements of lists."""
+"""Table -> delta_kernel's message when it refuses it; this one has widened list elements."""
 
 
 @pytest.fixture(scope="module", params=FEATURE_TABLES, ids=lambda build: build.__name__)

@@ -1,4 +1,4 @@
-"""V2 checkpoints whose rows are ours, as delta-rs reads them; the commits below them are gone."""
+"""V2 checkpoints that we wrote, as delta-rs reads them; the commits before them are gone."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ NO_TEXT = {**TYPED, "delta.checkpoint.writeStatsAsJson": "false"}
 
 
 def written(folder: Path, properties: dict[str, str]) -> LocalStore:
-    """A table of eight files in two partitions, some removed, whose protocol knows V2."""
+    """Write a table of eight files in two partitions, some removed, with V2 checkpoints."""
     for number in range(4):
         rows = pa.table({"k": [2 * number, 2 * number + 1], "p": [0, 1], "s": ["a", None]})
         write_deltalake(folder, rows, partition_by=["p"], mode="append", configuration=properties)

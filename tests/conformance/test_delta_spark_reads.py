@@ -32,7 +32,7 @@ FEATURED = [build.__name__ for build in FEATURE_TABLES]
 FILES_OF_OTHERS = frozenset(
     {"variantType", "variantType-preview", "variantShredding", "variantShredding-preview"}
 )
-"""Features with which we commit files, and write none ourselves."""
+"""Features whose files we commit but never write ourselves."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def tables(gate: Gate) -> dict[str, Written]:
 
 @pytest.fixture(scope="module")
 def featured(gate: Gate) -> dict[str, Grown]:
-    """Return the tables of each feature, with the checkpointer's files in their logs."""
+    """Return a table for each feature, with the checkpointer's files in their logs."""
     grown = {build.__name__: build(gate) for build in FEATURE_TABLES}
     gate.checkpointer.look()
     return grown
@@ -55,7 +55,7 @@ def featured(gate: Gate) -> dict[str, Grown]:
 
 @pytest.fixture(scope="module")
 def miscounted(featured: dict[str, Grown]) -> Path:
-    """Return a copy of a table whose checksum counts a file too many."""
+    """Return a copy of a table whose checksum has a file too many."""
     table = featured["append_only"]
     copy = table.path.with_name("miscounted")
     shutil.copytree(table.path, copy)
@@ -69,7 +69,7 @@ def miscounted(featured: dict[str, Grown]) -> Path:
 def foreign(
     tables: dict[str, Written], featured: dict[str, Grown], miscounted: Path
 ) -> dict[str, Any]:
-    """Return what delta-spark read, all tables in one session of its own."""
+    """Return what delta-spark read of all tables, in one session of its own."""
     asked = {name: FACTS + str(table.path) for name, table in featured.items()}
     asked["miscounted"] = FACTS + str(miscounted)
     folders = {name: str(table.path) for name, table in tables.items()} | asked
@@ -139,7 +139,7 @@ def test_only_the_checkpointers_files_tell_of_the_first_versions(
 def both(
     request: pytest.FixtureRequest, featured: dict[str, Grown], foreign: dict[str, Any]
 ) -> tuple[Grown, dict[str, Any]]:
-    """Return a table of a feature, and what delta-spark says of it."""
+    """Return a feature's table, and what delta-spark read of it."""
     return featured[request.param], foreign[request.param]
 
 
@@ -177,7 +177,7 @@ def test_what_the_log_says_of_every_feature_is_the_same(both: Both) -> None:
 def test_tables_whose_rows_the_gate_deleted_by_vectors_can_be_vacuumed(
     foreign: dict[str, Any],
 ) -> None:
-    # Nothing of them is older than the retention.
+    # No removed file is older than the retention.
     assert foreign["row_deletes"]["vacuumed"] == []
     assert foreign["tracked"]["vacuumed"] == []
 
@@ -240,12 +240,12 @@ def test_every_feature_that_we_write_is_in_some_table(featured: dict[str, Grown]
 
 
 def _plain(action: Action) -> dict[str, Any]:
-    """Return what an action says, as the log spells it."""
+    """Return an action as the log writes it."""
     return action.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _comparable(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return an action with its features in order, its schema as an object, and no null."""
+    """Return an action with sorted features, its schema as an object, and no nulls."""
     found = {key: value for key, value in plain.items() if value is not None}
     for key in ("readerFeatures", "writerFeatures"):
         if key in found:

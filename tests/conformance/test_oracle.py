@@ -1,4 +1,4 @@
-"""Cases that nobody thought of: delta-spark's verdict, and ours beside it."""
+"""Generated cases: our decision must equal delta-spark's."""
 
 import copy
 import random
@@ -20,7 +20,7 @@ VECTORS_ASKED = 8
 
 
 def test_what_delta_spark_decided_we_decide() -> None:
-    """Read-only archive of what the oracle was asked before: no Spark is needed."""
+    """Uses the archive of earlier answers of the oracle, and needs no Spark."""
     cases = decided()
     assert len(cases) >= DECIDED_MIN
     assert [word for case in cases if (word := difference(case))] == []
@@ -45,7 +45,7 @@ def test_the_decided_cases_are_of_all_kinds() -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(3600)
 def test_delta_spark_decides_as_we_do_and_as_the_vectors_say(pytestconfig: pytest.Config) -> None:
-    """A seed that changes with the number that is asked for: the night sees other cases."""
+    """The seed is the number of cases asked for, so the nightly run sees other cases."""
     count = pytestconfig.getoption("--asked")
     vectors = random.Random(count).sample(conflict_cases(own_corpus()), VECTORS_ASKED)
     try:
@@ -61,7 +61,7 @@ def test_delta_spark_decides_as_we_do_and_as_the_vectors_say(pytestconfig: pytes
 
 
 def _timed(case: Case) -> list[Row]:
-    """Return what was committed, with some time where delta-spark took the clock's."""
+    """Return the committed actions, with a fixed time where delta-spark used the clock."""
     rows: list[Row] = copy.deepcopy(case["expected"].get("committed", []))
     for row in rows:
         if "inCommitTimestamp" in row.get("commitInfo", {}):

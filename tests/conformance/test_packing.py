@@ -1,4 +1,4 @@
-"""The archive that travels in the repository: this project's part of the corpus, byte for byte."""
+"""The archive in the repository equals this project's part of the corpus, byte for byte."""
 
 import lzma
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.conformance import packing
 from tests.corpora import ARCHIVE, unpacked
 
 SIZE_MAX = 1 << 20
-"""Bytes of the archive: a clone should not be long for it."""
+"""Limit on the archive's size in bytes, so that clones stay small."""
 
 
 def test_the_archive_is_what_the_corpus_beside_the_clone_holds(corpus: Path) -> None:

@@ -1,4 +1,4 @@
-"""Partition values that we take, as delta-rs reads them; of what we refuse, it reads no table."""
+"""Partition values that we accept, as delta-rs reads them; it cannot read those that we refuse."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ NTZ = ["timestampNtz"]
 
 
 def read(folder: Path, kind: str, *texts: str) -> dict[int, object]:
-    """Return the partition values of files, by the number of the file, as delta-rs reads them."""
+    """Return the partition values that delta-rs reads, by file number."""
     pq.write_table(pa.table({"x": [0]}), folder / "some")
     columns = metadata(["p"])["metaData"]
     columns["schemaString"] = schema(x="long", n="long", p=kind)

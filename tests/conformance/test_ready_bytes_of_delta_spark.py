@@ -1,4 +1,4 @@
-"""What delta-spark committed, proposed again as ready bytes: each version is taken as it is."""
+"""Propose delta-spark's commits again as verbatim entries: each version is accepted unchanged."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ VERSIONS_MIN = 300
 
 
 def versions_of(table: Path) -> list[bytes]:
-    """Return the commits of a table, as far as they follow on one another from version 0."""
+    """Return a table's commits that are contiguous from version 0."""
     found: list[bytes] = []
     while (file := table / in_log(commit_name(len(found)))).exists():
         found.append(file.read_bytes())
@@ -34,7 +34,7 @@ def table_id(content: bytes) -> str | None:
 
 
 def clock_of(versions: list[bytes]) -> StillClock:
-    """Return a clock that shows the last time that the versions carry: theirs is no future."""
+    """Return a clock at the latest time in the versions, so that none is in the future."""
     rows = (orjson.loads(line) for content in versions for line in content.splitlines() if line)
     infos = [row["commitInfo"] for row in rows if "commitInfo" in row]
     times = [info.get(name) or 0 for info in infos for name in ("timestamp", "inCommitTimestamp")]
@@ -42,7 +42,7 @@ def clock_of(versions: list[bytes]) -> StillClock:
 
 
 def refused(versions: list[bytes]) -> dict[int, str]:
-    """Return what was said of the versions of a table that were not taken; -1 is all of it."""
+    """Return the refusals of a table's versions; -1 stands for the whole table."""
     gate, store = Gate(clock=clock_of(versions)), MemoryStore(builders.ROOT)
     gate.stores[builders.ROOT] = store
     store.files[in_log(commit_name(0))] = versions[0]

@@ -1,4 +1,4 @@
-"""Rows that many writers delete from shared files at once, as delta-rs and our reader see them."""
+"""Many writers delete rows of shared files at once; delta-rs and our reader see the result."""
 
 import json
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ NAMES = ["deletionVectors"]
 
 
 def files(folder: Path) -> list[Row]:
-    """Write some files of consecutive numbers, and return their adds."""
+    """Write some files of consecutive numbers; return their adds."""
     found = []
     for at in range(FILES):
         values = pa.array(range(at * ROWS, (at + 1) * ROWS), pa.int64())
@@ -51,7 +51,7 @@ def files(folder: Path) -> list[Row]:
 
 
 def chosen(writer: int) -> list[int]:
-    """Return what a writer deletes: few rows, many in a run, or so many that they need a file."""
+    """Return the rows that a writer deletes: few, a long run, or so many that they need a file."""
     if writer % 3 == 0:
         return [writer, ROWS + writer]
     if writer % 3 == 1:
@@ -60,7 +60,7 @@ def chosen(writer: int) -> list[int]:
 
 
 def deleting(store: LocalStore, values: Sequence[int], version: int) -> Proposal:
-    """Return the delete of some numbers, as a producer drafts it that read a version."""
+    """Return the proposal of a producer that read a version and deletes some numbers."""
     snapshot = open_snapshot(store, version)
     predicate: Predicate = {"op": "in", "column": ["x"], "values": list(values), "type": "long"}
     rewriter = Rewriter(store, snapshot.metadata, predicate, SystemClock(), 0)

@@ -1,4 +1,4 @@
-"""Row ids and row commit versions, as delta-spark tells them of the same rows."""
+"""Row ids and row commit versions equal those that delta-spark reads."""
 
 from pathlib import Path
 

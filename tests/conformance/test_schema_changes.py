@@ -1,4 +1,4 @@
-"""Changes that delta-spark made to schemas, made again: the metadata must come out the same."""
+"""Repeat delta-spark's schema changes: our metadata must be equal."""
 
 import json
 import re
@@ -24,17 +24,17 @@ from tidegate_delta.schema_evolution.alter_columns import FIRST, LAST, FieldPosi
 from tidegate_delta.schema_evolution.replace_columns import replace_columns
 
 SEEN_MIN = 60
-"""Changes of the corpus that are made again; fewer would mean that the corpus was not found."""
+"""Fewest changes in the corpus; fewer mean that the corpus was not found."""
 
 MAPPED_MIN = 6
-"""Tables of the corpus that were created with mapped columns."""
+"""Fewest tables in the corpus that were created with mapped columns."""
 
 DIGESTS_MIN = 12
-"""Sets of requirements in the corpus that differ."""
+"""Fewest distinct sets of requirements in the corpus."""
 
 
 class Step(NamedTuple):
-    """A commit of delta-spark with metadata, and what stood before it, if anything."""
+    """A delta-spark commit with metadata, and the metadata before it, if any."""
 
     name: str
     operation: str
@@ -70,7 +70,7 @@ def steps(corpus: Path) -> Iterator[Step]:
 
 
 def path_of(text: str) -> tuple[str, ...]:
-    """Return the path that an operation names, where only dots and backticks are quoted."""
+    """Return the path that an operation names; only dots and backticks are quoted."""
     parts = re.findall(r"`((?:[^`]|``)+)`|([^.`]+)", text)
     return tuple(quoted.replace("``", "`") or plain for quoted, plain in parts)
 
@@ -84,7 +84,7 @@ def place_of(text: str | None) -> FieldPosition:
 
 
 def field_of(plain: dict[str, Any]) -> StructField:
-    """Return a field as an operation spells it: CHAR and VARCHAR by their own names."""
+    """Return a field as an operation writes it: CHAR and VARCHAR by their own names."""
     kind, metadata = plain["type"], plain["metadata"]
     if isinstance(kind, str) and kind.startswith(("char(", "varchar(")):
         kind, metadata = "string", {**metadata, TYPE_STRING: kind}
@@ -170,7 +170,7 @@ MADE_AGAIN: dict[str, Callable[[Step], Metadata]] = {
 
 
 def again(step: Step) -> Metadata | None:
-    """Return what we make of a change, or None for one that is not of the schema."""
+    """Return our metadata for a change, or None for one that is not of the schema."""
     if step.operation in MADE_AGAIN:
         return MADE_AGAIN[step.operation](step)
     if "delta.columnMapping.mode" in step.parameters.get("properties", ""):
@@ -187,7 +187,7 @@ def again(step: Step) -> Metadata | None:
 
 
 def names_of(step: Step) -> Iterator[str]:
-    """Yield the physical names that delta-spark made for the columns of a change."""
+    """Yield the physical names that delta-spark gave to the columns of a change."""
     before = parse_schema(step.first.schema_string) if step.first else StructType()
     known = {one.metadata.get(PHYSICAL_NAME) for one in walk(before)}
     for one in walk(parse_schema(step.after.schema_string)):

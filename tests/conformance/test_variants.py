@@ -1,4 +1,4 @@
-"""Shredded variants that delta-spark wrote: put together, they say what it says they do."""
+"""Shredded variants of delta-spark: reassembled, they have the values that delta-spark reads."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def is_variant(field: pa.Field) -> bool:
 
 
 def meant(rows: pa.Table, variants: list[str]) -> list[dict[str, Any]]:
-    """Return the rows with variants as values, in an order of their own."""
+    """Return the rows with variants as values, sorted."""
     plain = [
         {name: meaning(value, name in variants) for name, value in row.items()}
         for row in rows.to_pylist()

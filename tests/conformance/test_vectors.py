@@ -1,4 +1,4 @@
-"""The corpus's vectors: what single words of the log mean."""
+"""The corpus's vectors: the meaning of single elements of the log."""
 
 import json
 import shutil
@@ -28,9 +28,9 @@ from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 from tidegate_runtime.table_io.open_table import open_snapshot, refresh
 
 CONTRADICTING = {"tables/delta-rs/cdc_ict_table/_delta_log/00000000000000000001.crc"}
-"""Version checksums of the corpus that contradict a log which is sound."""
+"""Checksums in the corpus that contradict a valid log."""
 CHECKSUMS = 127
-"""Version checksum files of the vectors that state protocol and metadata."""
+"""Checksum files of the vectors that have protocol and metadata."""
 
 TESTED = {
     "checkpoint_schema.json",
@@ -45,7 +45,7 @@ TESTED = {
 }
 
 NOT_KEPT = {("remove", "tags")}
-"""What our checkpoints leave out of what they may hold: it serves nobody once a file is gone."""
+"""Optional fields that our checkpoints omit: nothing needs them once a file is removed."""
 
 
 def vectors(corpus: Path, name: str) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def test_log_compactions_say_what_their_commits_say(corpus: Path) -> None:
 
 
 def opened(store: LogStore, version: int) -> LogPart:
-    """Return the state at a version, as a checkpoint of it would say it."""
+    """Return the state at a version, as its checkpoint has it."""
     found = open_snapshot(store, version)
     return LogPart(
         files=found.files,
@@ -212,7 +212,7 @@ def test_our_checkpoints_have_the_columns_that_other_readers_look_for(corpus: Pa
 
 
 def missing_from(written: StructType, wanted: StructType) -> set[tuple[str, ...]]:
-    """Return the paths of the columns that are wanted and not written, or in another type."""
+    """Return the paths of the columns that are missing, or have another type."""
     missing: set[tuple[str, ...]] = set()
     for one in wanted:
         there = written.get(one.name)
@@ -235,7 +235,7 @@ def test_the_workload_of_others_is_read_and_appended_to(corpus: Path, tmp_path: 
 
 
 def run(store: LogStore, path: Path) -> str:
-    """Do what one specification of a workload says; return its kind."""
+    """Run one specification of a workload; return its kind."""
     spec = json.loads(path.read_text(encoding="utf-8"))
     before = open_snapshot(store, spec.get("version"))
     assert before.version == spec.get("version", before.version)

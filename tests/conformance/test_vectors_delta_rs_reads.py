@@ -1,4 +1,4 @@
-"""Deletion vectors that we encoded, and a checkpoint of theirs, as delta-rs reads them."""
+"""Deletion vectors that we encoded, and a checkpoint with them, as delta-rs reads them."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def stated(size: int, vector: DeletionVector | None = None) -> dict[str, Any]:
 
 
 def written(folder: Path) -> LocalStore:
-    """Return a table of four files, some rows gone by vectors: one inline, three in a file."""
+    """Return a table of four files with rows deleted by vectors: one inline, three in a file."""
     names = ["deletionVectors"]
     feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
     store = LocalStore(folder.as_uri())

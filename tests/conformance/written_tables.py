@@ -1,6 +1,6 @@
-"""Tables written through the gate for foreigners to read: the real writer and the real committer.
+"""Write tables for foreign readers with the real writer and the real committer.
 
-Only the broker is in memory: a client that waits for an outcome lets the committer take a step.
+Only the broker is in memory: a client that waits for an outcome lets the committer do a step.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ CLOCK = SystemClock()
 
 
 class _WritersBus(MemoryBus):
-    """The committer's bus, as writers see it: to wait is to let the committer work."""
+    """The bus as writers see it: waiting lets the committer work."""
 
     def __init__(self, bus: MemoryBus) -> None:
         self.__dict__ = bus.__dict__
@@ -82,7 +82,7 @@ class _WritersReader(MemoryReader):
 
 @dataclass
 class Gate:
-    """Writers before a committer that may write below one folder, and a checkpointer behind it."""
+    """Writers, a committer with one root folder, and a checkpointer."""
 
     folder: Path
 
@@ -109,7 +109,7 @@ class Gate:
 
 @dataclass
 class Written:
-    """One table, and the means to write it."""
+    """One table, with methods to write it."""
 
     gate: Gate
     path: Path
@@ -124,7 +124,7 @@ class Written:
     def write(
         self, rows: pa.Table, mode: WriteMode = "append", batch: int = -1, **given: str
     ) -> None:
-        """Write some rows; as a stream's micro-batch, where it has a number."""
+        """Write some rows; as a stream's micro-batch if `batch` is given."""
         options = self.options(**given)
         planned, adds = self.files(rows, mode, options)
         saying = WriteRequest.of(options)
@@ -158,7 +158,7 @@ class Written:
         )
 
     def write_together(self, *tables: pa.Table) -> None:
-        """Append tables by proposals that lie on the topic together: one entry holds all."""
+        """Append tables by proposals that are on the topic together and share one entry."""
         options = self.options()
         client, sent = self.gate.client, []
         for rows in tables:
@@ -174,14 +174,14 @@ class Written:
             assert client.propose(proposal).status == "committed"
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the head and its hint, and remove the commits below it."""
+        """Write a checkpoint of the head and `_last_checkpoint`; remove the commits before it."""
         snapshot = open_snapshot(self.store)
         move_hint_forward(self.store, write_classic(self.store, snapshot, CLOCK.now_ms()))
         for version in range(snapshot.version):
             self.store.delete(f"_delta_log/{version:020d}.json")
 
     def ring(self, version: int) -> None:
-        """Tell the checkpointer of a version that another writer made."""
+        """Notify the checkpointer of another writer's version."""
         told = CommitRecord(
             table=UUID(int=1),
             table_root=self.store.root,
@@ -193,7 +193,7 @@ class Written:
         self.gate.checkpointer.notice(told)
 
     def forget_before(self, checkpoint: int) -> None:
-        """Remove every file of the log that is older than a checkpoint, which must be there."""
+        """Remove every log file older than a checkpoint, which must exist."""
         log = self.path / LOG_FOLDER
         assert (log / checkpoint_name(checkpoint)).is_file(), f"no checkpoint {checkpoint}"
         for file in log.iterdir():
@@ -202,7 +202,7 @@ class Written:
 
 
 def plain_types(gate: Gate) -> Written:
-    """Every plain type, nulls, extremes, and what is nested."""
+    """All primitive types, nulls, extremes, and nested types."""
     table = gate.table("plain-types")
     struct = pa.struct([("i", pa.int32()), ("t", pa.struct([("s", pa.string())]))])
     schema = pa.schema(
@@ -252,7 +252,7 @@ def plain_types(gate: Gate) -> Written:
 
 
 def odd_partitions(gate: Gate) -> Written:
-    """Partition values that folders and URIs must escape, of several types."""
+    """Partition values of several types that folders and URIs must escape."""
     table = gate.table("odd partitions")
     texts = ["a/b", "a b", "100%", "é=ü", "x:y?z#q", "", None, "__x", "it's", "{}[]^", "a%2Fb"]
     count = len(texts)
@@ -273,7 +273,7 @@ def odd_partitions(gate: Gate) -> Written:
 
 
 def busy_log(gate: Gate) -> Written:
-    """Appends, several in one entry, deletes, an overwrite, a stream, and a checkpoint midway."""
+    """Appends, a group of appends, deletes, an overwrite, a stream, and a checkpoint midway."""
     table = gate.table("busy-log")
     table.create(numbers(0).schema, {"delta.checkpointInterval": "5"}, "p")
     table.write(numbers(10), txnappid="job", txnversion="1")
@@ -298,7 +298,7 @@ def overwritten(gate: Gate) -> Written:
 
 
 def kept_short(gate: Gate) -> Written:
-    """A log of which the checkpointer's checkpoint is all that is left of the first versions."""
+    """A log whose first versions exist only in the checkpointer's checkpoint."""
     table = gate.table("kept-short")
     table.create(numbers(0).schema, {"delta.checkpointInterval": "10"}, "p")
     for batch in range(8):
@@ -316,7 +316,7 @@ def kept_short(gate: Gate) -> Written:
 
 
 def fed(gate: Gate) -> Written:
-    """A table by delta-rs that records its changes, with the checkpointer's files in its log."""
+    """A delta-rs table with a change feed, with the checkpointer's files in its log."""
     table = gate.table("fed")
     root, unkept = table.store.root, PostCommitHookProperties(create_checkpoint=False)
     feed = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "4"}

@@ -1,8 +1,8 @@
-"""The bus in memory: topics, groups with generations, and a rebalance as Kafka's eager one goes.
+"""An in-memory bus: topics, consumer groups with generations, and Kafka's eager rebalance.
 
-A member joins at its first poll and learns of a rebalance at its next one; the rebalance ends when
-every member has polled, or was expired. A member that was expired is a zombie until it polls: its
-commits are refused.
+A member joins at its first poll and learns of a rebalance at its next one. The rebalance ends
+when every member has polled or was expired. A member that was expired is a zombie until it
+polls: its commits are refused.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from tidegate_runtime.kafka.client_protocols import (
 )
 
 BYTES_MAX: Final = 1_048_588
-"""Kafka's own limit on a record, where its topic says nothing else."""
+"""Kafka's default `max.message.bytes`, for topics without a limit of their own."""
 
 
 def _epoch() -> int:
@@ -35,8 +35,11 @@ def _epoch() -> int:
 
 
 class MemoryBus:
-    """A cluster of one. `logs` and `held_back` are open to tests: the records of every topic
-    partition, and what is said of open transactions."""
+    """A cluster of one broker.
+
+    Tests may set `logs`, the records of each topic partition, and `held_back`, the open
+    transactions.
+    """
 
     def __init__(
         self,
@@ -60,10 +63,10 @@ class MemoryBus:
             self.create_topic(name, partitions)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic, empty; one of the same name is replaced and gets another id.
+        """Create an empty topic; an existing one of that name is replaced and gets another id.
 
-        The groups' offsets in it are gone with it. Members are not told: who has read past its end
-        reads from its beginning.
+        The groups' offsets in it are deleted. Members get no notice: one whose position is past the
+        new end reads from the beginning.
         """
         is_known, others = name in self._partitions, self._partitions.get(name) != partitions
         for at in [at for at in self.logs if at.topic == name]:
@@ -78,7 +81,7 @@ class MemoryBus:
             self._rebalance(name)
 
     def add_partition(self, name: str) -> None:
-        """Give a topic one more partition; members learn of it by a rebalance."""
+        """Add one partition to a topic; members learn of it by a rebalance."""
         self.logs[TopicPartition(name, self._partitions[name])] = []
         self._partitions[name] += 1
         self._rebalance(name)
@@ -111,17 +114,17 @@ class MemoryBus:
         member.expire()
 
     def committed(self, group: str) -> Mapping[TopicPartition, Offset]:
-        """Return the group's offsets, for tests to look at."""
+        """Return the group's offsets."""
         return dict(self._groups[group].offsets) if group in self._groups else {}
 
     def drop_offsets(self, group: str) -> None:
-        """Forget a group's offsets, as retention does with those of an idle group."""
+        """Delete a group's offsets, as retention does with those of an idle group."""
         if group in self._groups:
             self._groups[group].offsets.clear()
             self._groups[group].notes.clear()
 
     def rewind(self, group: str, at: TopicPartition, offset: Offset) -> None:
-        """Set a group's offset back, as a restore from a copy does. Members read on unmoved."""
+        """Set a group's offset back, as a restored backup does. Members keep their positions."""
         offsets = self._groups[group].offsets if group in self._groups else {}
         if offset < offsets.get(at, Offset(0)):
             offsets[at] = offset
@@ -136,17 +139,17 @@ class MemoryBus:
         return offset
 
     def log(self, at: TopicPartition) -> list[Record]:
-        """Return a partition's records. Raises: Misconfigured for a missing one."""
+        """Return a partition's records. Raises: Misconfigured for a missing partition."""
         if at.partition >= self.partitions(at.topic):
             raise Misconfigured(f"topic {at.topic!r} has no partition {at.partition}")
         return self.logs[at]
 
     def bytes_max(self, topic: str) -> int:
-        """Return how large a record of a topic may be."""
+        """Return the maximal record size of a topic."""
         return self._bytes_max.get(topic, BYTES_MAX)
 
     def limit(self, topic: str, bytes_max: int) -> None:
-        """Let a topic take smaller records, or larger ones."""
+        """Set the maximal record size of a topic."""
         self._bytes_max[topic] = bytes_max
 
     def _rebalance(self, topic: str) -> None:
@@ -190,7 +193,9 @@ class _Group:
             self.rebalancing = False
 
     def share(self, member: "MemoryConsumer", counts: Mapping[str, int]) -> list[TopicPartition]:
-        """What Kafka's range assignor gives a member: neighbours, the first members one more."""
+        """Return a member's partitions as Kafka's range assignor does: contiguous, the remainder
+        going to the first members.
+        """
         share: list[TopicPartition] = []
         for topic, count in sorted(counts.items()):
             takers = [other for other in self.members if topic in other.topics]
@@ -216,7 +221,7 @@ class MemoryConsumer:
         self._parting: dict[TopicPartition, str] = {}
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
-        """Return what there is. A poll that brings a rebalance brings no records."""
+        """Return the available records. A poll that reports a rebalance returns no records."""
         if self._membership is _Membership.CLOSED:
             raise ValueError("this consumer is closed; make another one")
         if self._membership is _Membership.EXPIRED:
@@ -244,30 +249,30 @@ class MemoryConsumer:
         return self._group.offsets.get(at)
 
     def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
-        """Return the group's next offset, and what was noted with it."""
+        """Return the group's next offset and the note committed with it."""
         return self._group.offsets.get(at), self._group.notes.get(at, "")
 
     def seek(self, at: TopicPartition, offset: Offset) -> None:
-        """Read on from an offset."""
+        """Read next from `offset`."""
         if at not in self._positions:
             raise ValueError(f"{at} is not assigned to this member")
         self._positions[at] = offset
 
     def pause(self, at: TopicPartition) -> None:
-        """Keep the partition and fetch nothing from it."""
+        """Keep the partition but fetch nothing from it."""
         self._paused.add(at)
 
     def resume(self, at: TopicPartition) -> None:
-        """Fetch again."""
+        """Fetch from the partition again."""
         self._paused.discard(at)
 
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Record the next offsets of the group, each with a note or none.
+        """Commit the group's next offsets, each with a note or none.
 
-        A member may still do so after it was told of a rebalance, until the rebalance has ended.
-        Raises: Fenced, for a member that is none or of an older generation.
+        A member may still commit between the notice of a rebalance and its end.
+        Raises: Fenced, for a consumer that is no member or belongs to an older generation.
         """
         group = self._group
         if self not in group.members or self._generation != group.generation:
@@ -278,23 +283,23 @@ class MemoryConsumer:
         group.notes.update({at: notes.get(at, "") for at in next_offsets})
 
     def part_with(self, at: TopicPartition, note: str) -> None:
-        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
+        """Set the note to commit when the group revokes this partition."""
         self._parting[at] = note
 
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Do so at once: there is nothing to wait for. Raises: Fenced."""
+        """Commit at once. Raises: Fenced."""
         self.commit(next_offsets, notes)
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has let it in, as far as it has been told."""
+        """Whether the group has admitted it, as of its last poll."""
         return self._membership is _Membership.MEMBER and self._generation >= 0
 
     @property
     def held_back(self) -> Mapping[TopicPartition, HeldBack]:
-        """What tests say of open transactions; the cluster in memory knows none."""
+        """Return the open transactions that tests set; this cluster has none of its own."""
         return {at: held for at, held in self._bus.held_back.items() if at in self._positions}
 
     def close(self) -> None:
@@ -304,7 +309,7 @@ class MemoryConsumer:
         self._membership = _Membership.CLOSED
 
     def expire(self) -> None:
-        """Lose the membership without being told; the next poll tells."""
+        """Lose the membership without notice; the next poll reports it."""
         if self in self._group.members:
             self._group.leave(self)
             self._membership = _Membership.EXPIRED
@@ -324,7 +329,7 @@ class MemoryConsumer:
         return assigned
 
     def _start(self, at: TopicPartition) -> Offset:
-        """Where the group left off; from the first record where that offset does not exist."""
+        """Return the group's offset, or the first offset where that one does not exist."""
         offset = self._group.offsets.get(at, Offset(0))
         return offset if offset <= len(self._bus.log(at)) else Offset(0)
 

@@ -1,4 +1,4 @@
-"""Who writes to the bus in memory, and who reads from it outside any group."""
+"""Producer and group-less reader of the in-memory bus."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -23,14 +23,14 @@ class Cluster(Protocol):
         """Append a record and return its offset. Raises: Misconfigured for a missing partition."""
 
     def log(self, at: TopicPartition) -> list[Record]:
-        """Return a partition's records. Raises: Misconfigured for a missing one."""
+        """Return a partition's records. Raises: Misconfigured for a missing partition."""
 
     def bytes_max(self, topic: str) -> int:
-        """Return how large a record of a topic may be."""
+        """Return the maximal record size of a topic."""
 
 
 class MemoryProducer:
-    """Queues records; `flush` appends them. A crash is to drop the producer with its queue."""
+    """Queues records; `flush` appends them. Drop the producer to simulate a crash."""
 
     def __init__(self, bus: Cluster) -> None:
         self._bus = bus
@@ -42,7 +42,7 @@ class MemoryProducer:
         """Queue a record.
 
         Raises: Misconfigured for a missing partition; InvalidRequest for a record that is too
-        large, as Kafka's producer does, there perhaps in its flush.
+        large (Kafka's producer may raise this in `flush` instead).
         """
         self._bus.log(at)
         size = len(key or b"") + len(value or b"")
@@ -55,13 +55,13 @@ class MemoryProducer:
         self.queued.append((at, key, value, headers))
 
     def deliver(self, records_max: int) -> None:
-        """Append the first of what is queued, as a crash in the midst of a flush leaves it."""
+        """Append the first queued records only, as a crash during a flush does."""
         for at, key, value, headers in self.queued[:records_max]:
             self._bus.append(at, key, value, headers)
         del self.queued[:records_max]
 
     def flush(self, timeout_s: float) -> None:
-        """Append all that was queued."""
+        """Append all queued records."""
         self.deliver(len(self.queued))
 
     def close(self) -> None:
@@ -80,14 +80,14 @@ class MemoryReader:
         return Offset(0), Offset(len(self._bus.log(at)))
 
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
-        """Return all records from `start` on."""
+        """Return all records from offset `start` on."""
         return tuple(self._bus.log(at)[start:])
 
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
-        """Return all records of some partitions from their starts on."""
+        """Return all records of several partitions from their start offsets on."""
         return [
             record for at, start in starts.items() for record in self.read(at, start, timeout_s)
         ]
 
     def close(self) -> None:
-        """Let go."""
+        """Do nothing."""

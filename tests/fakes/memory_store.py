@@ -1,6 +1,6 @@
-"""The store and the bus in memory, for tests and simulation: deterministic, one thread, no waiting.
+"""An in-memory store for tests and simulation: deterministic, single-threaded, never waiting.
 
-Faults are laid around them by wrapping; nothing here fails of its own accord.
+Tests inject faults by wrapping it; it never fails by itself.
 """
 
 import io
@@ -21,8 +21,7 @@ def _epoch() -> int:
 class MemoryStore:
     """A table's folder as a mapping from path to bytes.
 
-    `files` is open to tests: what is written there is what the store holds. Modification times
-    come from `now_ms`.
+    Tests may write `files` directly. Modification times come from `now_ms`.
     """
 
     def __init__(self, root: str = "memory://t", now_ms: Callable[[], int] = _epoch) -> None:
@@ -64,7 +63,7 @@ class MemoryStore:
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
     ) -> Put:
-        """Write a file if none is there; the answer is what a comparison says."""
+        """Write a file if it does not exist, and return whether it was written."""
         if not turn():
             return Put.WITHHELD
         there = self.files.get(checked(path, self._root))
@@ -74,11 +73,11 @@ class MemoryStore:
         return Put.WON
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file whole, over what is there."""
+        """Write a whole file, replacing any that exists."""
         self._write(checked(path, self._root), content)
 
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is no error."""
+        """Delete a file; a missing one is no error."""
         self.files.pop(checked(path, self._root), None)
         self.modified.pop(path, None)
 

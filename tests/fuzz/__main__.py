@@ -1,8 +1,8 @@
-"""Feeds a target for longer than CI does: `python -m tests.fuzz NAME [SECONDS]` (`make fuzz`).
+"""Fuzz a target for longer than CI does: `python -m tests.fuzz NAME [SECONDS]` (`make fuzz`).
 
-With atheris, coverage leads the way; it is no dependency of this project: `pip install atheris`
-into the environment. Without it, samples are mutated blindly. Without a name, every target gets
-its turn. What must not be is written to `.cache/fuzz`, with the command that feeds it again.
+With atheris it is guided by coverage; the project does not depend on it: `pip install atheris` into
+the environment. Without it, samples are mutated blindly. Without a name, every target runs in turn.
+Inputs with a finding are written to `.cache/fuzz`, and it prints the command that runs them again.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ ABSENT: Final = (
 
 
 def main(args: list[str]) -> int:
-    """Feed what is asked for; return 1 where something was found."""
+    """Run the requested targets; return 1 if there was a finding."""
     console = Console()
     name, more = (args[0], args[1:]) if args else ("all", [])
     guide = coverage_guide()
@@ -52,7 +52,7 @@ def main(args: list[str]) -> int:
 
 
 def coverage_guide() -> Any:
-    """Return the module atheris, or None where it is not installed."""
+    """Return the module atheris, or None if it is not installed."""
     try:
         return importlib.import_module("atheris")
     except ModuleNotFoundError:
@@ -60,7 +60,7 @@ def coverage_guide() -> Any:
 
 
 def targets(guide: Any) -> Mapping[str, Any]:
-    """Return the targets; what they import of ours is watched by the guide, where there is one."""
+    """Return the targets; the guide, if any, instruments our modules that they import."""
     watched = guide.instrument_imports(include=["tidegate"]) if guide else nullcontext()
     with watched:
         known: Mapping[str, Any] = importlib.import_module("tests.fuzz.targets").TARGETS
@@ -68,7 +68,7 @@ def targets(guide: Any) -> Mapping[str, Any]:
 
 
 def guided(guide: Any, target: Any, corpus: Path, seconds: float) -> None:
-    """Let atheris feed a target for some seconds, or until it finds something."""
+    """Let atheris run a target for some seconds, or until it finds something."""
     for sample in target.samples():
         keep(sample, corpus)
     found = f"-artifact_prefix={FOUND}/"
@@ -77,7 +77,7 @@ def guided(guide: Any, target: Any, corpus: Path, seconds: float) -> None:
 
 
 def blind(console: Console, name: str, target: Any, seconds: float) -> int:
-    """Feed mutated samples for some seconds; return how many different errors came of it."""
+    """Run mutated samples for some seconds; return the number of different errors."""
     seen: set[str] = set()
     samples = target.samples()
     start = time.monotonic()
@@ -99,10 +99,10 @@ def blind(console: Console, name: str, target: Any, seconds: float) -> int:
 
 
 def fed(target: Any, data: bytes) -> str | None:
-    """Return what a target lets out and must not, by kind and place, or None."""
+    """Return the kind and place of an error that a target must not raise, or None."""
     try:
         target.feed(data)
-    except Exception as error:  # whatever it is: that it came out is what is looked for
+    except Exception as error:  # any escaping exception is a finding
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
@@ -112,7 +112,7 @@ def fed(target: Any, data: bytes) -> str | None:
 
 
 def keep(data: bytes, folder: Path = FOUND) -> Path:
-    """Write what is fed to a file and return its path."""
+    """Write an input to a file and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / hashlib.sha256(data).hexdigest()[:16]
     place.write_bytes(data)

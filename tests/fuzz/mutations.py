@@ -1,4 +1,4 @@
-"""Bytes that were right, made wrong: flipped, cut, doubled; JSON with other values in it."""
+"""Mutate valid bytes: flipped, cut, duplicated; JSON with other values in it."""
 
 import json
 import random
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 _DEEP: Final = 3_000
 _DEPTHS: Final = (65, 129, 200, 253, 254, 255, 256, 500, 1_000)
-"""About the depths past which a validator, an encoder or a parser of ours gives up."""
+"""Depths around the limits of our validators, encoders and parsers."""
 
 ODD: Final[tuple[str, ...]] = (
     "null",
@@ -50,7 +50,7 @@ ODD: Final[tuple[str, ...]] = (
     *('{"a":' * depth + "1" + "}" * depth for depth in _DEPTHS),
     json.dumps("[" * _DEEP),
 )
-"""JSON texts that are seldom what a field is for."""
+"""JSON texts that few fields expect."""
 
 _MARK: Final = "\0odd\0"
 
@@ -94,7 +94,7 @@ def _double(dice: random.Random, data: bytes) -> bytes:
 
 
 def _line(dice: random.Random, data: bytes) -> bytes:
-    """Repeat, drop or swap lines."""
+    """Duplicate, drop or swap lines."""
     lines = data.split(b"\n")
     match dice.randrange(3):
         case 0:
@@ -107,7 +107,7 @@ def _line(dice: random.Random, data: bytes) -> bytes:
 
 
 def _json(dice: random.Random, data: bytes) -> bytes:
-    """Put something odd in the place of a value, drop a field, or give it twice."""
+    """Replace a value by an odd one, drop a field, or duplicate it."""
     lines = data.split(b"\n")
     at = dice.randrange(len(lines))
     try:
@@ -141,7 +141,7 @@ def _odd_json(dice: random.Random, tree: Any) -> str:
 
 
 def _places(tree: Any) -> Any:
-    """Yield each holder of a value with the value's key."""
+    """Yield each container of a value with the value's key."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

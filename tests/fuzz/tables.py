@@ -1,4 +1,4 @@
-"""A small table in memory that has a file of every kind, and what a user does with a table."""
+"""A small in-memory table with a file of every kind, and what users do with a table."""
 
 import io
 import json
@@ -76,12 +76,12 @@ KINDS: Final = (
     "timestamp_nanos",
     "decimal(38,2)",
 )
-"""The types whose values are text in the log."""
+"""The types whose partition values are text in the log."""
 
 
 @cache
 def template() -> Files:
-    """Return the files of the table: four commits, and each kind of summary of them."""
+    """Return the table's files: four commits, and each kind of summary of them."""
     store = MemoryStore(builders.ROOT)
     content, vectors = descriptors.in_file([roaring_bitmap.of_rows([0, 2])], VECTOR_ID)
     store.files[VECTOR] = content
@@ -111,7 +111,7 @@ def template() -> Files:
 
 @cache
 def summarised() -> Files:
-    """Return the files of the table with a checkpoint of each kind, a checksum and a compaction."""
+    """Return the table's files with a checkpoint of each kind, a checksum and a compaction."""
     store = MemoryStore(builders.ROOT)
     store.files.update(template())
     snapshot = open_snapshot(store)
@@ -125,7 +125,7 @@ def summarised() -> Files:
 
 @cache
 def with_v2(form: Form) -> tuple[Files, str]:
-    """Return the files of the table with a V2 checkpoint alone, and the checkpoint's path."""
+    """Return the table's files with only a V2 checkpoint, and the checkpoint's path."""
     store = MemoryStore(builders.ROOT)
     store.files.update(template())
     name = put_v2(store, open_snapshot(store), form, builders.NOW_MS)
@@ -133,13 +133,13 @@ def with_v2(form: Form) -> tuple[Files, str]:
 
 
 def without_commits(files: Files) -> Files:
-    """Return the files of a log that was cleaned up: only summaries and the newest commit."""
+    """Return the files of a cleaned-up log: only summaries and the newest commit."""
     old = {in_log(commit_name(version)) for version in range(HEAD)}
     return {path: content for path, content in files.items() if path not in old}
 
 
 def holding(files: Files, path: str, content: bytes) -> MemoryStore:
-    """Return a store with some files, one of which holds what it is given."""
+    """Return a store with some files, one of them with the given content."""
     store = MemoryStore(builders.ROOT)
     store.files.update({**files, path: content})
     return store
@@ -153,7 +153,7 @@ def to_parquet(rows: pa.Table) -> bytes:
 
 
 def allowed(call: Callable[..., Any], *args: Any) -> Any:
-    """Return what a call gives, or None where it refuses with an error of ours."""
+    """Return a call's result, or None if it raises one of our errors."""
     try:
         return call(*args)
     except TidegateError as error:
@@ -161,12 +161,12 @@ def allowed(call: Callable[..., Any], *args: Any) -> Any:
 
 
 def silent(error: Exception) -> None:
-    """Let an error go that says what happened; one that says nothing is as bad as another's."""
+    """Accept an error with a message; an empty message is as bad as a foreign error."""
     assert str(error).strip(), f"{type(error).__name__} says nothing"
 
 
 def use(store: MemoryStore) -> None:
-    """Do with a table what users and services do: read it, follow it, build on it."""
+    """Do with a table what users and services do: read it, follow it, write to it."""
     head = allowed(open_snapshot, store)
     allowed(look_back, store)
     allowed(recovery.load, store, VECTOR_ID, 2)
@@ -187,7 +187,7 @@ def use(store: MemoryStore) -> None:
 
 
 def look_back(store: MemoryStore) -> None:
-    """Do with a table's versions what its history, its change stream and its compactions do."""
+    """Read versions as a table's history, its change stream and its compactions do."""
     commits = [read_version(store, version) for version in range(HEAD + 1)]
     list(history(store))
     for commit in commits:
@@ -200,7 +200,7 @@ def look_back(store: MemoryStore) -> None:
 
 
 def summarise(store: LogStore, head: Snapshot) -> None:
-    """Write of a version all that sums it up, whatever its table asks for; each can be read."""
+    """Write all summaries of a version, whatever its table's settings; each must be readable."""
     assert version_checksum.decode(version_checksum.encode(version_checksum.of(head)))
     properties = {"delta.checkpoint.writeStatsAsStruct": "true"}
     struct = head.metadata.with_(configuration={**head.metadata.configuration, **properties})
@@ -220,7 +220,7 @@ def summarise(store: LogStore, head: Snapshot) -> None:
 
 
 def tell(rows: pa.Table) -> None:
-    """Tell rows as the change stream does."""
+    """Encode rows as the change stream does."""
     texts = allowed(images, rows, rows.schema.names[:1])
     if texts is None:
         return
@@ -237,4 +237,4 @@ SUMMARIES: Final = {
     "version checksum": in_log(checksum_name(HEAD)),
     "hint": in_log(LAST_CHECKPOINT),
 }
-"""Files that only sum up what the commits say, by what they are."""
+"""Files that only summarise the commits, by kind."""

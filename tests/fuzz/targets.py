@@ -1,7 +1,7 @@
-"""What is fuzzed: each parser of bytes that others wrote, with inputs that are right.
+"""The fuzz targets: each parser of foreign bytes, with valid inputs.
 
-A target is fed bytes. It returns, whatever they are, or lets out an error that may not be: all but
-ours, and the ValueError that pure words of the log promise (z85, bitmaps, partition values).
+A target takes any bytes. It returns, or raises an error that is a finding: any error but ours, and
+but the ValueError that the log's primitive decoders document (z85, bitmaps, partition values).
 """
 
 import json
@@ -57,14 +57,14 @@ Feed = Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class Target:
-    """`feed` takes any bytes; `samples` makes some that are right."""
+    """A target: `feed` takes any bytes; `samples` returns some valid ones."""
 
     feed: Feed
     samples: Callable[[], tuple[bytes, ...]]
 
 
 def promised(call: Callable[..., Any], *args: Any) -> Any:
-    """Return what a pure word of the log gives, or None where it refuses as it promises."""
+    """Return the result of a primitive decoder, or None if it refuses as documented."""
     try:
         return allowed(call, *args)
     except ValueError as error:
@@ -72,12 +72,12 @@ def promised(call: Callable[..., Any], *args: Any) -> Any:
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as the text that JSON or a file name could hold."""
+    """Return bytes as text that JSON or a file name could hold."""
     return data.decode("utf-8", "replace")
 
 
 def commits(data: bytes) -> None:
-    """A commit as an object, as columns and as a plan of changes."""
+    """A commit, parsed as objects, as columns and as a plan of changes."""
     commit = allowed(Commit.decode, 1, data)
     if commit is not None:
         allowed(Commit.decode, 1, commit.encode())
@@ -90,7 +90,7 @@ def commits(data: bytes) -> None:
 
 
 def many_adds(data: bytes) -> None:
-    """A commit whose adds are read many at once says what it says line by line."""
+    """The bulk reader of a commit's adds agrees with the reader of single lines."""
     alone = allowed(read_part, commit_name(1), data)
     several = allowed(read_parts, [(commit_name(1), data)])
     assert (alone is None) == (several is None), "one way of reading refuses, the other does not"
@@ -100,12 +100,12 @@ def many_adds(data: bytes) -> None:
 
 
 def in_table(files: Callable[[], tables.Files], path: str) -> Feed:
-    """One file of a table holds what is fed; the table is used."""
+    """One file of a table has the fuzzed bytes; the table is used."""
     return lambda data: use(holding(files(), path, data))
 
 
 def in_v2(form: Form, *, is_sidecar: bool) -> Feed:
-    """The checkpoint of a cleaned-up log, or its first sidecar, holds what is fed."""
+    """The checkpoint of a cleaned-up log, or its first sidecar, has the fuzzed bytes."""
 
     def feed(data: bytes) -> None:
         files, name = tables.with_v2(form)
@@ -122,7 +122,7 @@ def v2_sample(form: Form, *, is_sidecar: bool) -> tuple[bytes, ...]:
 
 
 def names(data: bytes) -> None:
-    """A file of the log is called what is fed."""
+    """A file of the log has the fuzzed name."""
     name = text_of(data).replace("/", "").strip(".")
     parse(name)
     if name:
@@ -130,7 +130,7 @@ def names(data: bytes) -> None:
 
 
 def schemas(data: bytes) -> None:
-    """A schemaString, in a table and by itself."""
+    """A schemaString, in a table and alone."""
     text = text_of(data)
     found = allowed(parse_schema, text)
     about = Metadata.model_validate({**metadata()["metaData"], "schemaString": text})
@@ -145,7 +145,7 @@ def schemas(data: bytes) -> None:
 
 
 def definitions(data: bytes) -> None:
-    """A table's metaData and protocol, a row each, before all who judge them."""
+    """A table's metaData and protocol, one row each, through all their checks."""
     found = allowed(read_part, commit_name(0), data)
     if found is None or found.metadata is None or found.protocol is None:
         return
@@ -168,7 +168,7 @@ def definitions(data: bytes) -> None:
 
 
 def values(data: bytes) -> None:
-    """A partition value of each type, in a table and by itself."""
+    """A partition value of each type, in a table and alone."""
     text = text_of(data)
     for name in KINDS:
         kind = parse_type(name)
@@ -190,7 +190,7 @@ def values(data: bytes) -> None:
 
 
 def statistics(data: bytes) -> None:
-    """Statistics of a file, asked for by predicates over columns of each type."""
+    """A file's statistics, used by predicates over columns of each type."""
     about = metadata()
     columns = {name.partition("(")[0]: name for name in KINDS}
     about["metaData"]["schemaString"] = schema(**columns)
@@ -207,7 +207,7 @@ def statistics(data: bytes) -> None:
 
 
 def predicates(data: bytes) -> None:
-    """A predicate that the committer lets through is judged without a stumble."""
+    """A predicate that the committer accepts is evaluated without an error."""
     try:
         tree = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -241,14 +241,14 @@ def vectors(data: bytes) -> None:
 
 
 def inline_vectors(data: bytes) -> None:
-    """The descriptor of a file's deletion vector is what is fed."""
+    """A file's deletion vector descriptor is the fuzzed value."""
     row = to_bytes([add(DATA, deletionVector="(vector)")])
     body = data.translate(None, b"\r\n")
     use(holding(tables.template(), in_log(commit_name(2)), row.replace(b'"(vector)"', body)))
 
 
 def table_paths(data: bytes) -> None:
-    """The path of a data file is what is fed."""
+    """A data file's path is the fuzzed value."""
     text = text_of(data)
     file_paths.decode_path(text)
     file_paths.canonical_path(text)
@@ -262,13 +262,13 @@ def table_paths(data: bytes) -> None:
 
 
 def hints(data: bytes) -> None:
-    """`_last_checkpoint` by itself."""
+    """`_last_checkpoint` alone."""
     last_checkpoint.decode(data)
     promised(last_checkpoint.checksum, text_of(data))
 
 
 def checksums(data: bytes) -> None:
-    """A version checksum by itself."""
+    """A version checksum alone."""
     found = allowed(version_checksum.decode, data)
     if found is not None:
         allowed(version_checksum.decode, version_checksum.encode(found))
@@ -452,4 +452,4 @@ TARGETS: Final[Mapping[str, Target]] = {
     "path": Target(table_paths, _texts("p=1/a%20b", "s3://b/c", "file:/a/../b", "/a", "a//b%")),
     "record": Target(records, _records),
 }
-"""Every target, by what is fed to it."""
+"""All targets, by the name of their input."""

@@ -1,4 +1,4 @@
-"""A Dockerfile as instructions in stages: to check it, and to play it without an engine."""
+"""Parse a Dockerfile into stages, to check it and to replay it without a container engine."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ CONTINUED = re.compile(r"\s*\\\n\s*")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of the file, continued lines joined."""
+    """One instruction, with continued lines joined."""
 
     verb: str
     rest: str
@@ -16,19 +16,19 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stage:
-    """From one FROM to the next."""
+    """The instructions from one FROM to the next."""
 
     image: str
     name: str | None
     instructions: tuple[Instruction, ...]
 
     def of(self, verb: str) -> list[str]:
-        """Return what stands behind each instruction of this verb."""
+        """Return the arguments of each instruction with this verb."""
         return [step.rest for step in self.instructions if step.verb == verb]
 
 
 def stages(text: str) -> list[Stage]:
-    """Return the stages, in order; what stands before the first FROM belongs to none."""
+    """Return the stages in order; instructions before the first FROM belong to none."""
     found: list[tuple[str, str | None, list[Instruction]]] = []
     for line in CONTINUED.sub(" ", text).splitlines():
         if not line.strip() or line.lstrip().startswith("#"):

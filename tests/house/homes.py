@@ -1,6 +1,7 @@
-"""Foreign libraries and their only homes: if pyarrow changes, these are the files to open.
+"""Foreign libraries and the only files that may import them.
 
-A home is a path or a folder (ending in `/`), relative to the repository; `*` stands for one name.
+If pyarrow changes, these are the files to check. A home is a file or a folder (ending in `/`),
+relative to the repository; `*` stands for one name.
 """
 
 import ast
@@ -59,16 +60,16 @@ HOMES: Final = {
 }
 
 ARROW_THAT_READS_FILES: Final = frozenset({"pyarrow.parquet", "pyarrow.fs", "pyarrow.dataset"})
-"""Parts of pyarrow that touch files: not for pure packages, which have its tables and compute."""
+"""Parts of pyarrow that touch files: pure packages may use its tables and compute only."""
 
 VALUES: Final = frozenset({"pydantic", "orjson"})
-"""Libraries of plain values, without a world behind them: anywhere."""
+"""Libraries of plain values, without IO: allowed everywhere."""
 
 OURS: Final = frozenset({*tree.PACKAGES, "tests", "bench"})
 
 
 def breaches(path: str, text: str) -> Iterator[str]:
-    """Yield each import of a foreign library outside its homes, or of one that has no home."""
+    """Yield each import of a foreign library outside its homes, or of one without a home."""
     for module in imported(text):
         library = module.partition(".")[0]
         if library in sys.stdlib_module_names | VALUES | OURS:

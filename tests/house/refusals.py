@@ -1,4 +1,4 @@
-"""Every rule by which a proposal can fail, as the committer's code spells them."""
+"""Find every rule by which a proposal can fail, in the committer's code."""
 
 import ast
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from tests.house import tree
 
 COMMITTER = "committer/tidegate_committer/"
 PLACES = {"flaw": 0, "Flaw": 0, "refuse": 0, "Letter": 0, "denied": 1}
-"""Call -> which of its arguments is the rule."""
+"""Call -> the index of its argument that is the rule."""
 
 
 def rules(sources: dict[str, str]) -> set[str]:
     """Return the rules in some sources: names of the functions in RULES, constants, and literals.
 
-    What is passed on under a variable's name is a rule that stands elsewhere, or an error's class.
+    A variable is skipped: its rule is defined elsewhere, or it is an error's class.
     """
     trees = [ast.parse(text) for text in sources.values()]
     constants = {name: value for one in trees for name, value in _constants(one)}
@@ -28,7 +28,7 @@ def rules(sources: dict[str, str]) -> set[str]:
 
 
 def committer_sources() -> dict[str, str]:
-    """Return the committer's files."""
+    """Return the committer's source files."""
     names = [name for name in tree.python_files(tests=False) if name.startswith(COMMITTER)]
     return {name: tree.text(name) for name in names}
 

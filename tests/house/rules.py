@@ -1,7 +1,7 @@
-"""The house rules that no linter knows, as functions from a source to what is wrong with it.
+"""House rules that no linter has, as functions from a source file to its breaches.
 
-Each rule takes a path relative to the repository and what stands there, and yields one sentence
-for each breach; `test_house.py` applies them to the tree, `test_rules.py` shows that each can fail.
+Each rule takes a path relative to the repository and the file's text, and yields one sentence for
+each breach; `test_house.py` applies them to the tree, `test_rules.py` shows that each can fail.
 """
 
 import ast
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 LINES_MAX = 600
-"""From here on a file is reported, for somebody to say whether it holds one thing."""
+"""Longer files are reported, so that a reader can decide whether they hold one thing."""
 
 FUNCTION_LINES_MAX = 60
 
 NOWHERE = frozenset({"utils.py", "util.py", "common.py", "helpers.py", "base.py", "misc.py"})
-"""File names that say nothing about what is inside."""
+"""File names that say nothing about the content."""
 
 TYPES_HOME = "protocol/tidegate_delta/schema/types.py"
 
@@ -52,7 +52,7 @@ BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[[\w, -]+\]\s+#\s*\S|\[[\w, -]+
 
 
 def too_long(path: str, text: str) -> Iterator[str]:
-    """Yield a remark where a file may hold more than one thing."""
+    """Yield a remark if a file may hold more than one thing."""
     lines = len(text.splitlines())
     if lines > LINES_MAX:
         yield f"{path} has {lines} lines: does it hold one thing?"
@@ -67,7 +67,7 @@ def long_functions(path: str, text: str) -> Iterator[str]:
 
 
 def bad_name(path: str, text: str) -> Iterator[str]:
-    """Yield a breach where a file or a class is named after nothing."""
+    """Yield a breach if the name of a file or class says nothing."""
     name = PurePosixPath(path).name
     if name in NOWHERE or (name == "types.py" and path != TYPES_HOME):
         yield f"{path}: name the file after what it holds"
@@ -150,14 +150,14 @@ def machine_paths(path: str, text: str) -> Iterator[str]:
 
 
 def index_addresses(path: str, text: str) -> Iterator[str]:
-    """Yield each address of a package registry, or option that would take one."""
+    """Yield each address of a package registry, and each option that takes one."""
     for number, line in enumerate(text.splitlines(), 1):
         if INDEX_ADDRESSES.search(line):
             yield f"{path}:{number} names a registry: {line.strip()[:80]}"
 
 
 def undocumented(text: str, words: frozenset[str], path: str) -> Iterator[str]:
-    """Yield each word that has no paragraph of its own (a heading with it in backticks)."""
+    """Yield each word without a paragraph of its own (a heading with it in backticks)."""
     headings = [line for line in text.splitlines() if line.startswith("#")]
     for word in sorted(words):
         if not any(f"`{word}`" in heading for heading in headings):

@@ -1,4 +1,4 @@
-"""Which files are long: a report for a reader, never a reason to cut what belongs together."""
+"""Report long files to a reader; length alone is no reason to split one."""
 
 import sys
 

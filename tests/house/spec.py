@@ -1,4 +1,4 @@
-"""The `Spec:` lines of `tidegate_delta`: which heading of PROTOCOL.md each public thing obeys."""
+"""The `Spec:` lines of `tidegate_delta`: the PROTOCOL.md heading of each public name."""
 
 import ast
 import re
@@ -9,14 +9,14 @@ from tests.house import tree
 HEADINGS_FILE = "docs/spec/headings.txt"
 PACKAGE = "protocol/tidegate_delta/"
 OURS = frozenset({f"{PACKAGE}errors.py"})
-"""Modules of the package that the specification says nothing about."""
+"""Modules of the package that the specification does not cover."""
 
 _SPEC = re.compile(r"^\s*Spec:(?P<text>.*(?:\n(?!\s*(?:\w+:|$)).*)*)", re.MULTILINE)
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
 def headings(text: str) -> frozenset[str]:
-    """Return the headings of the file; its first line says of which commit they are."""
+    """Return the headings in the file; its first line names their commit."""
     return frozenset(text.splitlines()[1:])
 
 
@@ -38,7 +38,7 @@ def breaches(path: str, text: str, known: frozenset[str]) -> Iterator[str]:
 
 
 def sources() -> list[str]:
-    """Return the modules whose public things have a `Spec:` line."""
+    """Return the modules whose public functions and classes need a `Spec:` line."""
     return [
         name
         for name in tree.python_files(tests=False)

@@ -1,6 +1,6 @@
-"""Do imports run downwards, between packages and between the rooms of each, and in no circle.
+"""Imports point downwards, between packages and within each, without cycles.
 
-A room is a sub-package, or a module that lies in the package itself.
+A room is a sub-package, or a module directly in the package.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ PACKAGES: Final = (
     "tidegate pyspark_tidegate",
     "tidegate_demo",
 )
-"""From the bottom; those on one line never import one another."""
+"""Packages from the bottom up; those on one line never import one another."""
 
 ROOMS: Final = {
     "tidegate_delta": (
@@ -63,7 +63,7 @@ ROOMS: Final = {
         "__main__",
     ),
 }
-"""The rooms of each package that has some, from the bottom."""
+"""The rooms of each package, from the bottom up."""
 
 MODULES: Final = {
     tree.module_of(name): name
@@ -73,7 +73,7 @@ MODULES: Final = {
 
 
 def arrows() -> Iterator[tuple[str, str]]:
-    """Yield each module with each module of ours that it imports."""
+    """Yield each module with each of our modules that it imports."""
     for module, name in MODULES.items():
         for imported in homes.imported(tree.text(name)):
             if imported in MODULES and imported != module:
@@ -83,13 +83,13 @@ def arrows() -> Iterator[tuple[str, str]]:
 def upward(
     order: tuple[str, ...], pairs: Iterator[tuple[str, str]] | list[tuple[str, str]]
 ) -> list[str]:
-    """Return each pair of which the first does not stand above the second."""
+    """Return each pair whose first element is not above the second."""
     level = {name: number for number, line in enumerate(order) for name in line.split()}
     return sorted({f"{a} imports {b}" for a, b in pairs if a != b and level[a] <= level[b]})
 
 
 def rooms_of(package: str) -> list[tuple[str, str]]:
-    """Return which room of a package imports which; the package itself is none."""
+    """Return the imports between the rooms of a package; the package itself is not a room."""
     inside = [
         (a.split(".")[1], b.split(".")[1])
         for a, b in arrows()

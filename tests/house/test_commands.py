@@ -1,4 +1,4 @@
-"""Is each command that a document names one of ours, with the options that it names."""
+"""Each command in a document exists, with the options that it names."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
 def lines(text: str) -> Iterator[str]:
-    """Yield each line of the command in a document: in backticks, or in a block of code."""
+    """Yield each command line in a document: in backticks, or in a code block."""
     blocks = BLOCKS.findall(text)
     yield from IN_PROSE.findall(BLOCKS.sub("", text))
     for block in blocks:
@@ -30,7 +30,7 @@ def lines(text: str) -> Iterator[str]:
 
 @cache
 def whole() -> TyperGroup:
-    """Return the command with the verbs of all services."""
+    """Return the command with all services' subcommands."""
     return command_for([])
 
 

@@ -1,4 +1,4 @@
-"""Do the image, Compose and Kubernetes files say what their schemas and our settings understand."""
+"""The image, Compose and Kubernetes files match their schemas and our settings."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ UID = "10001"
 COMPOSE_SCHEMA = json.loads(tree.text("deploy/compose.schema.json"))
 MANIFESTS = sorted(name for name in tree.files() if name.startswith("deploy/kubernetes/"))
 KUBERNETES = ("1.31", "1.37")
-"""The oldest and the newest release whose schemas the manifests are held to."""
+"""The oldest and the newest release whose schemas are checked."""
 
 
 def compose() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Do the documents say what the code does: error classes, settings, metrics, features, files."""
+"""The documents match the code: error classes, settings, metrics, features, files."""
 
 import ast
 import importlib
@@ -33,7 +33,7 @@ SHORT_FOR = {
     package.removeprefix("tidegate_"): f"{folder}/{package}"
     for package, folder in tree.PACKAGES.items()
 } | {"protocol": "protocol", "deploy": "deploy"}
-"""A path in prose may leave the package's own folder out: `committer/decision/machine.py`."""
+"""Short forms of package folders in prose paths: `committer/decision/machine.py`."""
 
 
 def error_classes() -> frozenset[str]:
@@ -51,7 +51,7 @@ def error_classes() -> frozenset[str]:
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield each section of the settings with its name; of all services, each once."""
+    """Yield each section of the services' settings with its name, once."""
     seen: set[str] = set()
     kinds: list[type[ServiceSettings]] = [ServiceSettings]
     for name in tree.python_files(tests=False):
@@ -74,12 +74,13 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
 LABELS_ALLOWED = frozenset(
     ("table", "outcome", "status", "rule", "kind", "state", "why", "op", "resolved", "reason")
 ) | {"partition"}
-"""Each has few values, all of our own choice; a table's is one that is registered, a topic
-partition's one that the process owns."""
+"""Each has few values, all set by us; a table's is of a registered table, a topic partition's of
+one that the process owns.
+"""
 
 
 def metric_labels() -> dict[str, tuple[str, ...]]:
-    """Return the labels of all metrics by their names, as they are exposed."""
+    """Return the labels of all metrics by exposed name."""
     kinds = (prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
     return {
         sample.name + ("_total" if isinstance(value, prometheus_client.Counter) else ""): tuple(
@@ -92,12 +93,12 @@ def metric_labels() -> dict[str, tuple[str, ...]]:
 
 
 def metric_names() -> set[str]:
-    """Return the names of all metrics, as they are exposed."""
+    """Return the exposed names of all metrics."""
     return set(metric_labels())
 
 
 def feature_row(feature: Feature) -> str:
-    """Return the line that the guide has for a feature."""
+    """Return the guide's line on a feature."""
     return f"| `{feature.name}` | {feature.reads.value} | {feature.writes.value} |"
 
 
@@ -117,7 +118,7 @@ def test_every_setting_is_explained_under_its_section() -> None:
 
 
 def shown(value: object) -> str:
-    """Return a default as a table of settings shows it."""
+    """Return a default as the tables of settings show it."""
     mib, day_ms = 1024 * 1024, 24 * 60 * 60 * 1000
     if value is None or value == () or value == {}:
         return "none"
@@ -258,6 +259,6 @@ def _exists(document: str, path: str) -> bool:
         )
     folders += [
         tree.ROOT / root for root in set(tree.PACKAGES.values())
-    ]  # tidegate_delta/errors.py
+    ]  # for a path such as tidegate_delta/errors.py
     folders.append(tree.ROOT / SHORT_FOR.get(document.partition("/")[0], "."))
     return any((folder / path).exists() for folder in folders)

@@ -1,4 +1,4 @@
-"""Is the house in order: names, banned calls, paths, folders."""
+"""The house rules hold: names, banned calls, paths, folders."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ IN_CODE: tuple[Rule, ...] = (rules.long_functions,)
 """Rules for Python files outside tests."""
 
 CONTAINS = "runtime/tidegate_runtime/containment.py"
-"""Where what went wrong with one table, or one record, ends: all three services use it."""
+"""Where errors of a single table or record are contained; all three services use it."""
 
 CATCHES_EVERYTHING = frozenset(
     {
@@ -35,15 +35,15 @@ CATCHES_EVERYTHING = frozenset(
         "tests/fuzz/__main__.py",
     }
 )
-"""Where any exception is an answer: an exit status, a case that crashed, a fuzzer's find."""
+"""Files that may catch any exception: for an exit status, a case's result, a fuzzer's finding."""
 
 TEXT_SUFFIXES = (".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".json", ".sh", ".cfg")
 SHOWS_BREACHES = "tests/house/test_rules.py"
-"""Which file holds, as text, the notes and comments that two rules look for."""
+"""The file that holds, as text, the notes and comments that two rules look for."""
 
 
 def breaches(rule: Rule, names: Iterable[str]) -> list[str]:
-    """Return what a rule finds in these files."""
+    """Return a rule's breaches in these files."""
     return [breach for name in names for breach in rule(name, tree.text(name))]
 
 

@@ -1,4 +1,4 @@
-"""Do imports go downwards only, and do foreign libraries stay in their homes."""
+"""Imports point downwards only, and foreign libraries stay in their homes."""
 
 import subprocess
 import sys
@@ -52,7 +52,7 @@ MACHINES = sorted(
 
 
 def closure(module: str) -> dict[str, str]:
-    """Return each module of ours that `module` leads to, and who imported it first."""
+    """Return each of our modules that `module` imports, directly or not, and its first importer."""
     by_module = {
         tree.module_of(name): name
         for name in tree.python_files(tests=False)
@@ -76,7 +76,7 @@ OUTSIDE = {"time", "random", "os", "logging", "socket", "subprocess", "threading
     "faust",
     "pyspark",
 }
-"""Where a clock, dice, files, threads and other machines come from."""
+"""Modules for clocks, randomness, files, threads and other machines."""
 
 
 @pytest.mark.parametrize("module", MACHINES)

@@ -1,4 +1,4 @@
-"""Are the locks whole, hashed and free of addresses, and do they agree with one another."""
+"""The lock files are complete, hashed and without addresses, and agree with each other."""
 
 import re
 import tomllib
@@ -14,18 +14,18 @@ PINNED = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P
 
 
 def pins(text: str) -> set[tuple[str, str]]:
-    """Return names and versions; a name has several where platforms or Pythons differ."""
+    """Return names and versions; a name has several if platforms or Python versions differ."""
     found = (PINNED.match(line) for line in text.splitlines())
     return {(match["name"], match["version"]) for match in found if match}
 
 
 def names(service: str) -> set[str]:
-    """Return the names of what a service installs."""
+    """Return the names of the packages that a service installs."""
     return {name for name, _ in pins(tree.text(f"requirements/{service}.txt"))}
 
 
 def unhashed(text: str) -> Iterator[str]:
-    """Yield each requirement that no hash follows."""
+    """Yield each requirement without a hash."""
     for block in re.split(r"\n(?=\S)", text.strip()):
         if not block.startswith("#") and "--hash=sha256:" not in block:
             yield block.splitlines()[0]

@@ -1,4 +1,4 @@
-"""Does whoever is refused, and whoever runs the gate, find each rule explained."""
+"""The documents explain each rule to writers and operators."""
 
 import ast
 import re
@@ -20,24 +20,24 @@ SETTLING = (
     "protocol/tidegate_delta/definitions/feature_directives.py",
     "protocol/tidegate_delta/definitions/resolve_definition.py",
 )
-"""Where flaws are found that the committer tells a writer under their own names."""
+"""Where table definitions are checked; the committer reports these flaws under their own names."""
 
 
 DOORS_THAT_LOG = (
     *("service/health", "kafka/librdkafka_logs", "storage/object_store", "storage/ratified_store"),
     *("storage/s3_bucket", "table_registry", "service/runner"),
 )
-"""Files of the runtime whose lines stand in the committer's log."""
+"""Runtime files whose log lines appear in the committer's log."""
 
 RATIFIED = ("runtime/tidegate_runtime/storage/ratified_store.py",)
-"""What only the committer opens."""
+"""Files that only the committer uses."""
 
 FAULT = {"fault"}
-"""What a service logs with a trace, and so by the library's own call."""
+"""Events logged with a traceback, and therefore by the logging library's own call."""
 
 
 def spoken() -> set[str]:
-    """Return every rule that a writer can be told."""
+    """Return every rule that an outcome can name."""
     named = {value for name, value in vars(refusals).items() if name.isupper() and name[0] != "_"}
     asked_by_properties = rules({name: tree.text(name) for name in SETTLING})
     by_name = {rule.__name__ for rule in conflicts.RULES}
@@ -105,7 +105,7 @@ def test_the_manual_explains_every_state_of_a_table_and_of_the_loop() -> None:
 
 
 def events(names: Iterable[str]) -> set[str]:
-    """Return the events that files log under a name of their own."""
+    """Return the events that files log by name."""
     calls = [
         node
         for name in names
@@ -117,7 +117,7 @@ def events(names: Iterable[str]) -> set[str]:
 
 
 def explained(manual: str, heading: str) -> set[str]:
-    """Return the events that the table below a heading explains."""
+    """Return the events explained in the table below a heading."""
     section = tree.text(manual).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     return {event for row in rows for event in re.findall(r"`(\w+)`", row)}
@@ -153,7 +153,8 @@ def test_every_alert_says_when_what_it_means_and_what_to_do() -> None:
         assert "tidegate_" in cells[1]
         assert re.fullmatch(r"\d+m", cells[2]), row
         assert all(cells), row
-    # A new process counts a poison, from nothing to one: no increase. And no sum is no alert.
+    # A new process counts a poison record from nothing to one, which `increase` does not see; and
+    # an empty sum raises no alert.
     expressions = [row.strip("|").split(" | ")[1] for row in rows]
     assert not [one for one in expressions if "increase" in one and '"poison"' in one]
     assert not [one for one in expressions if "< 1" in one and "or vector(0)" not in one]

@@ -1,4 +1,4 @@
-"""Each house rule, shown to find what it is for: a rule that cannot fail guards nothing."""
+"""Show that each house rule finds what it is for: a rule that cannot fail is useless."""
 
 import pytest
 

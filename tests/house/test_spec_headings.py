@@ -1,4 +1,4 @@
-"""Does every public thing in `tidegate_delta` name the heading of PROTOCOL.md that it obeys."""
+"""Every public function and class of `tidegate_delta` names its heading in PROTOCOL.md."""
 
 from tests.house import spec, tree
 

@@ -18,7 +18,7 @@ PACKAGES = {
     "tidegate_local": "deploy",
     "tidegate_demo": "deploy",
 }
-"""Package -> the top-level folder where it lies."""
+"""Package -> its top-level folder."""
 
 SOURCE_ROOTS = tuple(f"{folder}/{package}/" for package, folder in PACKAGES.items())
 TOP_FOLDERS = (*dict.fromkeys(PACKAGES.values()), "tests", "bench", "docs")
@@ -27,7 +27,7 @@ SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".cache", "dist", "build"})
 
 @cache
 def files() -> tuple[str, ...]:
-    """Return every file of the repository, tracked or about to be, as text relative to its root."""
+    """Return every file of the repository, tracked or untracked, relative to its root."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -43,13 +43,13 @@ def files() -> tuple[str, ...]:
 
 @cache
 def python_files(*, tests: bool = True) -> tuple[str, ...]:
-    """Return every Python file; without those of `tests/` where they are not asked for."""
+    """Return every Python file, without those of `tests/` unless requested."""
     return tuple(name for name in files() if name.endswith(".py") and (tests or not _is_test(name)))
 
 
 @cache
 def text(name: str) -> str:
-    """Return what stands in a file."""
+    """Return a file's content."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 

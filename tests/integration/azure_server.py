@@ -1,9 +1,8 @@
-"""A scripted server of ours that speaks what we use of Azure's Blob protocol.
+"""A scripted server for the part of Azure's Blob protocol that we use.
 
-It is no Azure: signatures are not checked, and what it knows comes from the published reference. It
-keeps ETags and their conditions, refuses blocks (a blob comes in one request or not at all), pages
-its listings, and answers ranges. The real protocol server that a registry brings, Azurite, stands
-beside it in `emulators.py`.
+It does not check signatures, and it follows the published reference. It keeps ETags and their
+conditions, refuses blocks (a blob comes in one request or not at all), pages its listings, and
+answers ranges. `make emulators` brings a real protocol server, Azurite.
 """
 
 import re
@@ -24,7 +23,7 @@ PAGE_MAX = 300
 
 @dataclass(frozen=True)
 class Stored:
-    """A blob. `is_folder` is what a hierarchical namespace shows for a folder."""
+    """A blob. `is_folder` marks the entry that a hierarchical namespace has for a folder."""
 
     content: bytes
     etag: str
@@ -34,7 +33,7 @@ class Stored:
 
 @dataclass
 class AzureServer:
-    """The container `token_bucket` of any account. `asked` are the methods and paths that came."""
+    """The container `token_bucket` of any account. `asked` are the requests' methods and paths."""
 
     blobs: dict[str, Stored] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -44,7 +43,7 @@ class AzureServer:
         self.server = LoopServer(self._answer)
 
     def make_folder(self, name: str) -> None:
-        """Put what an account with a hierarchical namespace shows for a folder."""
+        """Add the entry that an account with a hierarchical namespace has for a folder."""
         self.blobs[name] = self._stored(b"", is_folder=True)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -54,7 +53,7 @@ class AzureServer:
         _, _account, container, *rest = path.split("/", 3)
         if container != "bucket":
             return _refused(404, "ContainerNotFound")
-        # From here on nothing is awaited: a request is decided in one step.
+        # Nothing is awaited from here on, so that each request is handled atomically.
         if request.query.get("comp") == "list":
             return self._list(dict(request.query))
         name = unquote(rest[0]) if rest else ""

@@ -1,7 +1,7 @@
-"""Blows to the committers of a line, from a seed: who dies at which point, who is suspended.
+"""Faults for a test's committers, from a seed: kills at failpoints, and suspensions.
 
-Two committers run at all times, each armed with the next point of the plan, so whichever is active
-dies at its own, the other takes over, and the dead one starts again behind it.
+Two committers run at all times, each armed with the next failpoint of the plan. The active one dies
+at its own, the other takes over, and the dead one starts again as standby.
 """
 
 import logging
@@ -19,10 +19,10 @@ from tidegate_committer.dependencies import FAILPOINTS
 from tidegate_local.child_processes import ServiceProcess, probe
 
 SUSPENSION: Final = "SIGSTOP"
-"""A committer sleeps until its heir has told outcomes, and wakes up as a zombie."""
+"""Suspend a committer until its successor has published outcomes; it wakes up as a zombie."""
 
 ELSEWHERE: Final = "before_resolve"
-"""The point before a PUT in doubt is resolved needs a store that answers unclearly, as on S3."""
+"""The failpoint before an ambiguous PUT is resolved needs a store with such responses, like S3."""
 
 _OFTEN: Final = (2, 12)
 _PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
@@ -40,7 +40,7 @@ _PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
 PASSAGES: Final = {
     point: _PASSAGES.get(point, _OFTEN) for point in FAILPOINTS if point != ELSEWHERE
 }
-"""The points at which committers die, and at which passage: most lives leave something behind."""
+"""The failpoints, and after how many passes a committer dies there; most lives commit something."""
 
 SUSPENSIONS_A_ROUND: Final = 2
 _POLL_S: Final = 0.02
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 def blows(dice: Random) -> Iterator[str]:
-    """Yield blows for ever: round after round all of them, each time in another order."""
+    """Yield faults for ever: all of them in each round, in a random order."""
     all_of_them = [*PASSAGES, *[SUSPENSION] * SUSPENSIONS_A_ROUND]
     while True:
         yield from dice.sample(all_of_them, len(all_of_them))
@@ -56,19 +56,19 @@ def blows(dice: Random) -> Iterator[str]:
 
 @dataclass
 class Seat:
-    """The place of a committer: when it dies another one takes it, armed with another point."""
+    """A committer's slot: when the process dies a new one starts, armed with another failpoint."""
 
     name: str
     point: str = ""
     service: ServiceProcess | None = None
 
     def signal(self, sign: signal.Signals) -> None:
-        """Send a signal to who sits there."""
+        """Send a signal to the process."""
         assert self.service is not None, "the seat is taken"
         self.service.child.signal(sign)
 
     def fell(self) -> bool:
-        """Return whether who sat there was killed at the point; any other end is a failure."""
+        """Return whether the process was killed at its failpoint; any other exit is a failure."""
         if self.service is None or self.service.child.is_alive():
             return False
         status = self.service.child.exit_status()
@@ -79,13 +79,13 @@ class Seat:
         return True
 
     def is_active(self) -> bool:
-        """Return whether who sits there says that it has the topic partition."""
+        """Return whether the process reports that it owns the topic partition."""
         address = self.service.address() if self.service is not None else None
         return address is not None and "active" in probe(f"{address}/readyz", 1.0)[1]
 
 
 class Siege:
-    """The two committers of a line, and the blows that have fallen on them."""
+    """The two committers of a test, and the faults they have had."""
 
     def __init__(self, line: Line, dice: Random, plan: Iterator[str]) -> None:
         self._line = line
@@ -97,10 +97,10 @@ class Siege:
         self._heard = 0
 
     def step(self, heard: int, unheard_max: int) -> list[str]:
-        """Let fall what is due, and return the blows that have fallen since the last step.
+        """Apply the faults that are due; return those that happened since the last step.
 
-        `heard` counts the outcomes that writers were told; `unheard_max` how many more may be on
-        their way to them, told by who sleeps by now.
+        `heard` counts the outcomes that writers have received; `unheard_max` is how many more may
+        be under way, published by a committer that is suspended by now.
         """
         fallen = []
         for seat in self._seats:
@@ -118,7 +118,7 @@ class Siege:
         return fallen
 
     def lift(self) -> None:
-        """End both committers, and leave the line to one that nobody strikes."""
+        """End both committers, and start one that has no faults."""
         for seat in self._seats:
             if seat.service is not None:
                 seat.service.child.signal(signal.SIGCONT)
@@ -144,7 +144,7 @@ class Siege:
 
 @dataclass
 class Passed:
-    """What the group's offset of a line has passed; each record is read once, however often."""
+    """Check what the group's offset has passed; each record is read once."""
 
     line: Line
     _sent: dict[int, str] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Passed:
     _outcomes: int = 0
 
     def check(self) -> None:
-        """Fail where a proposal before the offset is without an outcome."""
+        """Fail if a proposal before the offset has no outcome."""
         kafka, topics = self.line.kafka, self.line.kafka.topics
         passed = committed_offset(kafka, f"{kafka.topic_prefix}committer")
         for record in read_topic(kafka, topics.proposals, start=max(self._sent, default=-1) + 1):
@@ -167,7 +167,7 @@ class Passed:
 def rain(
     sieges: Sequence[Siege], heard: Sequence[Callable[[], int]], limit: "Limit"
 ) -> Counter[str]:
-    """Let blows fall on all lines at once until they are enough; return how often each fell."""
+    """Apply faults to all committers at once until the limit; return how often each happened."""
     fallen: Counter[str] = Counter()
     until_s = time.monotonic() + limit.patience_s
     while fallen.total() < limit.blows:
@@ -183,7 +183,7 @@ def rain(
 
 @dataclass(frozen=True)
 class Limit:
-    """How many blows, how long at most, and what is looked at after each, by number of the line."""
+    """How many faults, how long at most, and the check after each, by number of the siege."""
 
     blows: int
     patience_s: float

@@ -1,4 +1,4 @@
-"""A table that changes at random for as long as a block runs, its doorbell rung each time."""
+"""A table that changes at random while a block runs, with a notification for each change."""
 
 import random
 import threading
@@ -15,7 +15,7 @@ ENDS_S = 30.0
 
 @contextmanager
 def changing(table: WrittenTable, dice: random.Random, line: Line) -> Iterator[None]:
-    """Write versions in a thread until the block is left; then none is half written."""
+    """Write versions in a thread until the block ends; the last one is complete."""
     bell = KafkaBus(line.kafka, "test").producer()
     over = threading.Event()
 

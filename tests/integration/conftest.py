@@ -1,4 +1,4 @@
-"""A broker for the session, topics of its own for each test, services as processes."""
+"""Fixtures: a broker for the session, topics for each test, services as processes."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -25,11 +25,11 @@ from tidegate_runtime.kafka.topic_admin import create_topics
 SESSION_TIMEOUT_MS = 2_000
 
 FIRST = (
-    "test_mixed_writers.py",
     "test_spark_batch.py",
     "test_cdc_publisher.py",
-    "test_topic_admin.py",  # short, for it waits behind the first: xdist gives a lone test company
     "test_committer_processes.py",
+    "test_mixed_writers.py",
+    "test_topic_admin.py",  # short: xdist puts it behind a file of one test
     "test_spark_stream.py",
     "test_blows.py",
     "test_bench.py",
@@ -37,11 +37,11 @@ FIRST = (
     "test_checkpointer.py",
     "test_image_steps.py",
 )
-"""The files that take longest: begun last, one of them would keep a single core at work."""
+"""The longest files run first; started last, one of them would occupy one core alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first; the order of the others, and within a file, stays."""
+    """Move the longest files to the front; keep the order of the others and within files."""
     gone = [name for name in FIRST if not Path(__file__).with_name(name).exists()]
     assert not gone, f"renamed, or gone: {gone}"
     order = {name: place for place, name in enumerate(FIRST)}
@@ -50,13 +50,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class Broker:
-    """The session's Kafka; `child` is its process, where it is one of ours."""
+    """The session's Kafka; `child` is its process if it is ours."""
 
     bootstrap: str
     child: Child | None = None
 
     def check(self, when: str) -> None:
-        """Fail where it has died: what a test saw then says nothing about the code."""
+        """Fail if it has died: then a test's result says nothing about the code."""
         if self.child is None or self.child.is_alive():
             return
         pytest.fail(
@@ -69,7 +69,7 @@ class Broker:
 
 @pytest.fixture(scope="session")
 def session_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yield a real Kafka: in a container where an engine answers, else embedded."""
+    """Yield a real Kafka: in a container if a container engine is there, otherwise embedded."""
     if _engine_answers():
         container = KafkaContainer("apache/kafka:4.1.1").with_kraft()
         with container as kafka:
@@ -81,7 +81,7 @@ def session_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
 
 @pytest.fixture
 def broker(session_broker: Broker) -> Iterator[str]:
-    """Yield the address of the session's Kafka, which lives before and after the test."""
+    """Yield the address of the session's Kafka, and check that it is alive before and after."""
     session_broker.check("before this test")
     yield session_broker.bootstrap
     session_broker.check("during this test")
@@ -89,12 +89,12 @@ def broker(session_broker: Broker) -> Iterator[str]:
 
 @pytest.fixture
 def kafka(broker: str) -> KafkaSettings:
-    """Return settings with topics that no other test sees, created."""
+    """Return settings with topics created for this test only."""
     return own_topics(broker)
 
 
 def own_topics(broker: str) -> KafkaSettings:
-    """Create topics that nobody else sees, and return the settings that name them."""
+    """Create topics with unique names, and return the settings that name them."""
     settings = KafkaSettings(
         bootstrap_servers=broker,
         topic_prefix=f"t{secrets.token_hex(4)}.",
@@ -106,7 +106,7 @@ def own_topics(broker: str) -> KafkaSettings:
 
 @dataclass
 class Line:
-    """The services of one test: processes on scratch folders, ended with the test."""
+    """The services of one test: processes on temporary folders, stopped with the test."""
 
     kafka: KafkaSettings
     folder: Path
@@ -115,7 +115,7 @@ class Line:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What every service is told, as `--set` takes it."""
+        """Settings common to all services, as `--set` takes them."""
         return {
             "kafka.bootstrap_servers": self.kafka.bootstrap_servers,
             "kafka.topic_prefix": self.kafka.topic_prefix,
@@ -125,7 +125,7 @@ class Line:
     def service(
         self, module: str, name: str = "", failpoint: str = "", **sections: Mapping[str, str]
     ) -> ServiceProcess:
-        """Return a service that is not started: `service("committer", committer={"roots": …})`."""
+        """Return a service, not started: `service("committer", committer={"roots": …})`."""
         own = {f"{s}.{key}": value for s, keys in sections.items() for key, value in keys.items()}
         if module == "committer":
             own.setdefault("committer.roots", self.tables.as_uri())
@@ -136,21 +136,21 @@ class Line:
         return service
 
     def started(self, module: str, name: str = "", **sections: Mapping[str, str]) -> ServiceProcess:
-        """Return a service that is ready."""
+        """Start a service and return it when it is ready."""
         service = self.service(module, name, "", **sections)
         service.start()
         service.wait_ready()
         return service
 
     def stop(self) -> None:
-        """End what was started."""
+        """Stop all services that were started."""
         for service in reversed(self._started):
             service.child.stop()
 
 
 @pytest.fixture
 def line(kafka: KafkaSettings, tmp_path: Path) -> Iterator[Line]:
-    """Yield the means to start services; tables lie in `line.tables`."""
+    """Yield the means to start services; tables are in `line.tables`."""
     tables = tmp_path / "tables"
     tables.mkdir()
     line = Line(kafka, tmp_path / "services", tables)
@@ -160,7 +160,7 @@ def line(kafka: KafkaSettings, tmp_path: Path) -> Iterator[Line]:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Callable[[Command], ServiceProcess]]:
-    """Yield a way to start any program as a service process; ended with the test."""
+    """Yield a way to start any program as a service process; it is stopped with the test."""
     started: list[ServiceProcess] = []
 
     def start(command: Command) -> ServiceProcess:

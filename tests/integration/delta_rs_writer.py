@@ -1,8 +1,8 @@
-"""A writer with delta-rs that knows no gate: arguments are table, name, account, and a folder.
+"""A delta-rs writer that commits directly. Arguments: table, name, report file, and a folder.
 
-It appends a row and then the next, and takes one of ten away again. What it was told of each it
-writes into its account, a line of JSON each; `open` says that it may have been done all the same.
-It rests while the folder holds the file `rest`, and ends when it holds `stop`.
+It appends a row at a time, and deletes one row in ten. It writes the result of each into its
+report, one JSON line each; `open` means that a failed operation may have been committed. It pauses
+while the folder holds the file `rest`, and ends when it holds `stop`.
 """
 
 import json
@@ -18,7 +18,7 @@ SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64())])
 DELETED_OF = 10
 REST_S = 0.01
 LOOKS_MAX = 100
-"""A listing of a folder that grows is no moment of it: delta-rs may miss a version, and fails."""
+"""A listing of a growing folder is no consistent snapshot: delta-rs may miss a version and fail."""
 
 
 def main(folder: str, name: str, account: str, signs: str) -> None:
@@ -48,7 +48,7 @@ def main(folder: str, name: str, account: str, signs: str) -> None:
 
 
 def look_again(table: DeltaTable) -> None:
-    """Bring the table up to its newest version."""
+    """Update the table to its newest version."""
     for left in reversed(range(LOOKS_MAX)):
         try:
             table.update_incremental()

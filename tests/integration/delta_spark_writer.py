@@ -1,9 +1,8 @@
-"""A writer with delta-spark that knows no gate: arguments are table, name, account, and a
-folder.
+"""A delta-spark writer that commits directly. Arguments: table, name, report file, and a folder.
 
-It appends a row and then the next, and writes what it was told of each into its account, a line of
-JSON each. It ends when the folder holds the file `stop`. Exit status 75: delta-spark's jar could
-not be had. It has a log store of ours: its own looks and then renames, and overwrites what another
+It appends a row at a time, and writes the result of each into its report, one JSON line each. It
+ends when the folder holds the file `stop`. Exit status 75: delta-spark's jar is not available. It
+uses a log store of ours, because its own checks and then renames, which overwrites what another
 process wrote in between (`committer/admission/external_writers.py`).
 """
 
@@ -59,9 +58,9 @@ def main(folder: str, name: str, account: str, signs: str) -> int:
 
 
 def compile_into(spark: SparkSession, source: Path, folder: Path) -> None:
-    """Compile a class in Java, and let Spark find it.
+    """Compile a Java class onto Spark's class path.
 
-    Spark brings the compiler: on a machine there may be no other.
+    It uses the compiler that Spark brings, as the machine may have no other.
     """
     java: Any = spark.sparkContext._jvm
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()

@@ -1,7 +1,7 @@
-"""Environments with exactly one service's dependencies, made from what is installed: no registry.
+"""Environments with exactly one service's dependencies, made from installed packages, offline.
 
-The files of each distribution that `requirements/<service>.txt` names are linked into an empty
-environment, so what a service leans on without asking for it is not there.
+The files of each distribution in `requirements/<service>.txt` are linked into an empty environment,
+so a dependency that a service does not declare is missing.
 """
 
 import os
@@ -22,7 +22,7 @@ PINNED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?: ; (?
 
 
 def pinned(service: str) -> dict[str, str]:
-    """Return name -> version of what a service installs on this machine."""
+    """Return name -> version of the packages that a service installs on this machine."""
     lines = (ROOT / "requirements" / f"{service}.txt").read_text(encoding="utf-8").splitlines()
     found = filter(None, map(PINNED.match, lines))
     return {
@@ -58,7 +58,7 @@ def make(folder: Path, service: str, wheel: Path) -> Path:
 
 
 def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the interpreter where neither this tree nor its environment can be seen."""
+    """Run the interpreter without access to this tree or its environment."""
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -1,6 +1,6 @@
-"""A follower as a process: writes each doorbell to a file, and misbehaves where it is told to.
+"""A follower as a process: it writes each notification to a file, and fails on demand.
 
-Settings come as `--set`; the environment says where to write (`SEEN`) and what to do (`MANNERS`).
+Settings come as `--set`; the environment has the output file (`SEEN`) and the faults (`MANNERS`).
 """
 
 import os
@@ -20,17 +20,17 @@ UNBEARABLE = int(MANNERS.removeprefix("fail:")) if MANNERS.startswith("fail:") e
 
 
 class EntryEncoder:
-    """Writes what it hears."""
+    """Writes the notifications that it receives."""
 
     name = "scribe"
     look_s = 0.5
     unfinished = ()
 
     def go_on(self, table: UUID) -> None:
-        """Write nothing: a turn leaves nothing."""
+        """Write nothing: this follower leaves no work for later."""
 
     def notice(self, record: CommitRecord) -> None:
-        """Write the version; `slow` takes its time before, `fail:n` cannot bear version n."""
+        """Write the version; `slow` waits first, `fail:n` fails at version n."""
         if MANNERS == "slow":
             time.sleep(0.2)
         if record.version == UNBEARABLE:
@@ -40,7 +40,7 @@ class EntryEncoder:
             out.flush()
 
     def look(self) -> None:
-        """Write that it looked; `blind` fails."""
+        """Write that it polled; `blind` fails."""
         if MANNERS == "blind":
             raise RuntimeError("cannot look")
         with SEEN.open("a", encoding="utf-8") as out:
@@ -53,7 +53,7 @@ def follow(running: Running) -> None:
 
 
 def skip_the_first() -> None:
-    """Lose the first record on its way, as Faust does when its group's generation changes."""
+    """Lose the first record, as Faust does when its group's generation changes."""
     skipped: list[object] = []
     take = commit_follower._Follower._take
 

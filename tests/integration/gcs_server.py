@@ -1,8 +1,8 @@
-"""A scripted server of ours that speaks what we use of Google Cloud Storage's JSON protocol.
+"""A scripted server for the part of Google Cloud Storage's JSON protocol that we use.
 
-It is no Google: nobody is asked for rights, and what it knows comes from the published reference.
-It keeps generations, their preconditions and hashes, pages its listings, and answers ranges. The
-real protocol server that a registry brings, fake-gcs-server, stands beside it in `emulators.py`.
+It checks no permissions, and it follows the published reference. It keeps generations, their
+preconditions and hashes, pages its listings, and answers ranges. `make emulators` brings a real
+protocol server, fake-gcs-server.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _OBJECTS = re.compile(r"/(?:upload/)?storage/v1/b/([^/]+)/o(?:/(.+))?")
 
 @dataclass(frozen=True)
 class Stored:
-    """An object. Generations begin at 1; 0 says that there is none."""
+    """An object. Generations begin at 1; 0 means that the object does not exist."""
 
     content: bytes
     generation: int
@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass
 class GcsServer:
-    """The bucket named `token_bucket`. `asked` are the methods and queries that came, in order."""
+    """The bucket `token_bucket`. `asked` are the requests' methods and queries, in order."""
 
     objects: dict[str, Stored] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class GcsServer:
             return _refused(404, "notFound", f"no such method: {path}")
         if found[1] != "bucket":
             return _refused(404, "notFound", "The specified bucket does not exist.")
-        # From here on nothing is awaited: a request is decided in one step.
+        # Nothing is awaited from here on, so that each request is handled atomically.
         if path.startswith("/upload/"):
             return self._write(query, body)
         if found[2] is None:

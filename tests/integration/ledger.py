@@ -1,6 +1,6 @@
-"""An independent check of a run: the table's log against what was told on the topics.
+"""An independent check of a run: compares the table's log with the records on the topics.
 
-It shares no code with the committer: it reads the files and the records as anybody could.
+It shares no code with the committer, and reads files and records as anyone can.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def entries(table: Path) -> list[list[dict[str, Any]]]:
 
 
 def provenance(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return commitInfo.tidegate of an entry, or {} for a version by somebody else."""
+    """Return commitInfo.tidegate of an entry, or {} for another writer's version."""
     infos = [row["commitInfo"] for row in rows if "commitInfo" in row]
     return dict(infos[0].get("tidegate") or {}) if infos else {}
 
@@ -40,7 +40,7 @@ def accepted(log: Sequence[list[dict[str, Any]]]) -> dict[str, int]:
 
 
 def refused(log: Sequence[list[dict[str, Any]]]) -> set[str]:
-    """Return the ids that the log says were refused."""
+    """Return the ids of the proposals that the log records as refused."""
     return {one["id"] for rows in log for one in provenance(rows).get("refused", [])}
 
 
@@ -58,7 +58,7 @@ def live_paths(log: Sequence[list[dict[str, Any]]]) -> set[str]:
 
 
 def check_outcomes(log: Sequence[list[dict[str, Any]]], outcomes: Iterable[dict[str, Any]]) -> None:
-    """Assert that outcomes agree among themselves and with the log."""
+    """Assert that outcomes agree with each other and with the log."""
     into, never = accepted(log), refused(log)
     assert not into.keys() & never, "accepted and refused"
     told: dict[str, set[str]] = defaultdict(set)
@@ -76,7 +76,7 @@ def check_outcomes(log: Sequence[list[dict[str, Any]]], outcomes: Iterable[dict[
 
 
 def check_commit_records(table: Path, records: Iterable[dict[str, Any]]) -> list[int]:
-    """Assert that `commits` tells each version once first, in order, with the file's own hash."""
+    """Assert that `commits` has first records of all versions in order, with the files' hashes."""
     first: list[int] = []
     for record in records:
         version = record["version"]

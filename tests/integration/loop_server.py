@@ -12,7 +12,7 @@ STARTS_S = 10.0
 
 
 class LoopServer:
-    """Answers requests on `port` while it is entered. What it answers runs in one thread."""
+    """Answers requests on `port` within a `with` block. All handlers run in one thread."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

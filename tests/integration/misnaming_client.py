@@ -1,6 +1,6 @@
-"""A client that names a header in bytes that are no UTF-8: arguments are broker and topic.
+"""A client that sends a header name that is not UTF-8. Arguments: broker and topic.
 
-librdkafka takes names as text, aiokafka without its compiled parts takes what we give it.
+librdkafka takes names as text; aiokafka without its compiled parts accepts any bytes.
 """
 
 import asyncio
@@ -9,14 +9,14 @@ import sys
 
 os.environ["AIOKAFKA_NO_EXTENSIONS"] = "1"
 
-from aiokafka import AIOKafkaProducer  # it looks at the environment first
+from aiokafka import AIOKafkaProducer  # aiokafka reads the environment when it is imported
 
 
 class Misnamed(str):
-    """A name that is spelt otherwise on the wire."""
+    """A name with other bytes on the wire."""
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        """Return what no text is."""
+        """Return bytes that are not valid text."""
         return b"\xff\xfe"
 
 

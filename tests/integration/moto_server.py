@@ -1,4 +1,4 @@
-"""moto's S3 as a server of its own, in which of two writes of one name only one can win."""
+"""Run moto's S3 as a server; of two writes of one name only one can succeed."""
 
 import threading
 from collections import defaultdict
@@ -19,14 +19,14 @@ HOST = "127.0.0.1"
 
 
 class OneWriteOfAName:
-    """moto looks whether a name is taken, and then takes it: two at once would both be told 200."""
+    """Serialize writes of one name: moto checks, then writes, so two at once would both succeed."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
         self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def __call__(self, asked: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer a request; a write waits for others of its name."""
+        """Handle a request; a write waits for other writes of its name."""
         if asked["REQUEST_METHOD"] in ("GET", "HEAD"):
             return self._application(asked, start)
         with self._turns[asked["PATH_INFO"]]:

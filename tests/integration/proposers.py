@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64())])
 def create_table(
     kafka: KafkaSettings, folder: Path, configuration: dict[str, str] | None = None
 ) -> TableRecord:
-    """Create an empty table through the gate and return its registration."""
+    """Create an empty table by a proposal and return its registration."""
     with Client(KafkaBus(kafka, "test"), kafka.topics, patience_s=3.0) as client:
         outcome = client.propose(creation(folder, configuration))
         assert outcome.status == "committed", outcome
@@ -73,10 +73,9 @@ def write_file(folder: Path, writer: str, number: int) -> Add:
 
 @dataclass
 class Proposer:
-    """A writer that appends rows one proposal at a time, and remembers what it was told.
+    """A writer that appends rows one proposal at a time, and remembers the outcomes.
 
-    It writes `count` rows; where somebody says that it is `enough`, as many as it has written.
-    While it `may_write` no more, it rests.
+    It writes `count` rows, or writes until `enough` is set. It pauses while `may_write` is not set.
     """
 
     kafka: KafkaSettings
@@ -92,7 +91,7 @@ class Proposer:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the writer."""
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
@@ -105,7 +104,7 @@ class Proposer:
     def _run(self) -> None:
         try:
             self._append()
-        except Exception as error:  # whatever ends this thread is raised where it is joined
+        except Exception as error:  # join() raises whatever ends this thread
             self.failure = error
             raise
 
@@ -137,7 +136,7 @@ def append_with(
     enough: threading.Event | None = None,
     may_write: threading.Event | None = None,
 ) -> list[Proposer]:
-    """Start so many writers with so many rows each, or until it is enough."""
+    """Start writers with so many rows each, or until `enough` is set."""
     until = enough or threading.Event()
     proposers = [Proposer(kafka, table, f"w{n}", count, until, may_write) for n in range(writers)]
     for proposer in proposers:
@@ -146,14 +145,14 @@ def append_with(
 
 
 def told(proposers: Sequence[Proposer]) -> list[Outcome]:
-    """Return every outcome that the writers were told."""
+    """Return every outcome that the writers received."""
     return [outcome for proposer in proposers for outcome in proposer.outcomes.copy().values()]
 
 
 def read_topic(
     kafka: KafkaSettings, topic: str, partition: int = 0, start: int = 0
 ) -> Iterator[Record]:
-    """Yield what lies on a partition, from an offset on."""
+    """Yield the records of a partition from an offset on."""
     reader = KafkaBus(kafka, "test").reader()
     at = TopicPartition(topic, partition)
     following, end = reader.bounds(at)
@@ -173,7 +172,7 @@ def values(kafka: KafkaSettings, topic: str) -> list[dict[str, Any]]:
 
 
 def committed_offset(kafka: KafkaSettings, group: str) -> int:
-    """Return the group's next offset on the proposals, 0 where it has none."""
+    """Return the group's next offset on the proposals topic, 0 if it has none."""
     consumer = KafkaBus(kafka, "test").consumer(group, [])
     found = consumer.committed(TopicPartition(kafka.topics.proposals, 0))
     consumer.close()

@@ -1,6 +1,6 @@
-"""Writers who want the same thing: one file that each of them replaces, and one of them at a time.
+"""Competing writers: each of them replaces the same file, and only one at a time can succeed.
 
-Who is told *committed* made the file that is there; all others that tried were told that they lost.
+A writer with outcome *committed* made the live file; all others that tried have lost.
 """
 
 import threading
@@ -25,7 +25,7 @@ TIMEOUT_S = 90.0
 
 @dataclass
 class Baton:
-    """The file, who made it, and the version that it came with, as far as anybody was told."""
+    """The file, its writer and its version, by the latest outcome."""
 
     table: TableRecord
     add: Add | None = None
@@ -37,7 +37,7 @@ class Baton:
 
     @property
     def folder(self) -> Path:
-        """Where the file lies."""
+        """The folder of the file."""
         return Path(self.table.table_root.removeprefix("file://"))
 
     def seen(self) -> tuple[Add | None, int]:
@@ -46,7 +46,7 @@ class Baton:
             return self.add, self.version
 
     def heard(self, name: str, add: Add, outcome: Outcome) -> None:
-        """Note what somebody was told of his try."""
+        """Record a writer's outcome."""
         with self._lock:
             if outcome.status != "committed":
                 self.losses += 1
@@ -60,7 +60,7 @@ class Baton:
 def contend(
     kafka: KafkaSettings, baton: Baton, name: str, is_enough: Callable[[], bool]
 ) -> list[Outcome]:
-    """Replace the file again and again, and return what came of each try."""
+    """Replace the file repeatedly, and return all outcomes."""
     outcomes: list[Outcome] = []
     with Client(KafkaBus(kafka, name), kafka.topics, patience_s=3.0) as client:
         while not is_enough():

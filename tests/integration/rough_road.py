@@ -1,7 +1,7 @@
-"""A proxy between a store and its server that does to requests what networks and clouds do.
+"""A proxy between a store and its server with the faults of networks and cloud services.
 
-It delays, cuts the connection before, within and after a body, delivers a request twice or after
-the caller was told that it failed, throttles, and answers 500 to what was done.
+It delays, closes the connection before, within and after a body, delivers a request twice or after
+its caller saw it fail, throttles, and answers 500 to a request that succeeded.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ WRITES: Final[Mapping[Fault, int]] = {
     "fail after": 12,
     "late": 8,
 }
-"""How often each befalls a write, of a hundred and some."""
+"""Weights of the faults of a write, out of a hundred and some."""
 
 READS: Final[Mapping[Fault, int]] = {
     "none": 80,
@@ -58,7 +58,7 @@ _HOPS: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "cont
 
 @dataclass
 class RoughRoad:
-    """Forwards to `upstream`, in the manner that chance picks. `met` counts what befell writes."""
+    """Forwards to `upstream` with random faults. `met` counts the faults of writes."""
 
     upstream: int
     seed: int = 0
@@ -85,7 +85,7 @@ class RoughRoad:
 
     @property
     def front(self) -> int:
-        """The port where the road begins."""
+        """The port of the proxy."""
         return self._server.port
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""A server between a store and an object store's that gives the answers no emulator gives."""
+"""A proxy between a store and an object store's server, for responses that no emulator gives."""
 
 import threading
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, Self
 
 Step = Literal["forward", "lose the answer", "lose the request", "hang"] | int
-"""What becomes of a write; a number is a status to answer with, and nothing is forwarded."""
+"""What happens to a write; a number is a status to answer with, without forwarding."""
 
 _HANGS_S = 20.0
 _POLLS_S = 0.02
@@ -19,9 +19,9 @@ _KEPT = (
 
 @dataclass
 class Relay:
-    """Forwards to `port`; the next writes go by `script`, one a request. `puts` are their paths.
+    """Forwards to `port`; `script` decides on the next writes, one each. `puts` are their paths.
 
-    One that `forgets` passes no condition on, as stores do that have never heard of it.
+    One that `forgets` drops conditional headers, as stores do that do not know them.
     """
 
     port: int
@@ -49,7 +49,7 @@ class Relay:
 
     @property
     def front(self) -> int:
-        """The port where the relay listens."""
+        """The port of the proxy."""
         return self._server.server_address[1]
 
 
@@ -110,4 +110,4 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""The one Spark session of a test run: local, two cores, in UTC, with workers of this Python."""
+"""The Spark session of a test run: local, two cores, UTC, with workers of this Python."""
 
 import os
 import sys

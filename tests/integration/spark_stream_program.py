@@ -1,4 +1,4 @@
-"""A stream as a process of its own, to be killed: SOURCE CHECKPOINT TABLE BOOTSTRAP PREFIX."""
+"""A stream as a process that tests can kill: SOURCE CHECKPOINT TABLE BOOTSTRAP PREFIX."""
 
 import sys
 
@@ -6,7 +6,7 @@ from tests.integration.spark_session import open_session
 
 
 def main(source: str, checkpoint: str, table: str, bootstrap: str, prefix: str) -> None:
-    """Write a batch a file until there is no more."""
+    """Write one batch per file until no file is left."""
     query = (
         open_session()
         .readStream.schema("k long")

@@ -1,8 +1,8 @@
-"""The object stores' servers that tests run: who speaks which protocol, and how one is told of it.
+"""The object-store servers of the tests: their protocols, and how to configure a store for each.
 
-moto, and for GCS and Azure a scripted server of ours, run everywhere. fake-gcs-server and Azurite
-are brought by `make emulators` from the registries of Go and npm; where they are not, tests of them
-are skipped and say so.
+moto, and scripted servers of ours for GCS and Azure, run everywhere. `make emulators` installs
+fake-gcs-server and Azurite from the registries of Go and npm; where they are missing, their tests
+are skipped with that reason.
 """
 
 import os
@@ -31,14 +31,14 @@ ACCOUNT: Final = "devstoreaccount1"
 KEY: Final = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
-"""The account and key that Azurite's documentation gives to everybody."""
+"""The public account and key from Azurite's documentation."""
 
 STARTS_S: Final = 30.0
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A server's protocol. `throttled` is how such a store says that it is asked too often."""
+    """A server's protocol. `throttled` is the response by which it asks for fewer requests."""
 
     name: str
     scheme: str
@@ -51,11 +51,11 @@ class Kind:
         return f"{self.scheme}://bucket{at}/{folder}"
 
     def opened(self, port: int, root: str) -> ObjectStore:
-        """Return a store of its own, with connections of its own, at a port here."""
+        """Return a new store with its own connections to a local port."""
         return ObjectStore(root, self.options(port))
 
     def options(self, port: int) -> dict[str, str]:
-        """Return what a store of this kind must be told of a server here."""
+        """Return the options for a store of this kind on a local server."""
         endpoint = f"http://127.0.0.1:{port}"
         match self.scheme:
             case "s3":

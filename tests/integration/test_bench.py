@@ -1,4 +1,4 @@
-"""The bench of tables, small: its figures are made and mean what they say; no time is asserted."""
+"""A small run of the table bench: its figures are complete and consistent; no time is asserted."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Committers that are killed and suspended again and again under load: every account agrees.
+"""Kill and suspend committers repeatedly under load; log, topics and writers must agree.
 
-`--blows` says how many; `make nightly` asks for more of them. Two lines are struck at once, for
-most of a takeover is waiting for a session to end.
+`--blows` sets the number; `make nightly` asks for more. Two sets of services run at once, because
+most of a takeover is waiting for a session to time out.
 """
 
 import threading
@@ -44,15 +44,15 @@ FOUNDED_EVERY_S = 2.5
 FOUNDED_LATER_S = 0.2
 SEED = 20_260
 SPARED = frozenset({"poison"})
-"""Who has the bad luck that three committers in a row die over him may be refused for it."""
+"""If three committers in a row happen to die with the same proposal, it may be refused."""
 
 S_A_BLOW = 12.0
-"""Patience, not a measure: a blow costs a session's timeout and a start."""
+"""A generous limit, not a measurement: a fault costs a session timeout and a start."""
 
 
 @dataclass
 class Front:
-    """A line under load: writers who append, rivals for one file, and one who founds tables."""
+    """Services under load: appending writers, rivals for one file, and one that creates tables."""
 
     line: Line
     table: TableRecord
@@ -75,11 +75,11 @@ class Front:
         self.founding = self.pool.submit(_found, kafka, self.line.tables, self.enough)
 
     def heard(self) -> int:
-        """Return how many outcomes its writers have been told."""
+        """Return the number of outcomes that its writers have received."""
         return len(told(self.proposers)) + self.baton.passes + self.baton.losses
 
     def check(self) -> None:
-        """Let everybody finish; then fail unless log, topics, rows and memories agree."""
+        """Let all writers finish; fail unless log, topics, rows and the writers' memories agree."""
         for proposer in self.proposers:
             proposer.join(WAIT_S)
         outcomes = [one for rival in self.contended for one in rival.result(WAIT_S)]
@@ -97,9 +97,9 @@ class Front:
 
 
 def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[TableRecord]:
-    """Create a table now and then, and return those that are there.
+    """Create tables from time to time, and return those that exist.
 
-    Ever more seldom, for each committer reads them all when it takes over.
+    The intervals grow, because each committer reads all tables when it takes over.
     """
     tables: list[TableRecord] = []
     with Client(KafkaBus(kafka, "founder"), kafka.topics, patience_s=3.0) as client:

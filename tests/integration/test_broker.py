@@ -1,4 +1,4 @@
-"""The embedded broker is a real Kafka, comes up again with its data, and leaves nothing behind."""
+"""The embedded broker is a real Kafka, restarts with its data, and leaves nothing behind."""
 
 import os
 import signal

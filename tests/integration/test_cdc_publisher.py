@@ -1,4 +1,4 @@
-"""The publisher as a process on a real broker: killed at any point it repeats and loses nothing."""
+"""The publisher as a process on a real broker: killed anywhere, it repeats and loses nothing."""
 
 import json
 import random
@@ -38,7 +38,7 @@ from tidegate_runtime.kafka.topic_admin import create_topics
 
 pytestmark = pytest.mark.broker
 PATIENCE_S = 180.0
-"""How long what has to happen may take on a busy machine."""
+"""Time limit for anything to happen on a busy machine."""
 
 CDC = {"chunk_rows": "20", "look_s": "0.5", "transaction_timeout_ms": "5000"}
 
@@ -54,7 +54,7 @@ def publisher(line: Line, name: str = "cdc", failpoint: str = "", **cdc: str) ->
 
 
 def committed(line: Line, topic: str) -> list[Message]:
-    """Return what a reader of committed records finds on partition 0, to its end."""
+    """Return all committed records of partition 0."""
     consumer = Consumer(
         {
             "bootstrap.servers": line.kafka.bootstrap_servers,
@@ -107,7 +107,7 @@ def wait_for_progress(line: Line, table: WrittenTable) -> None:
 
 
 def check_stream(line: Line, table: WrittenTable) -> list[dict[str, Any]]:
-    """Assert that the topic, read by anybody, tells the table exactly; return the changes."""
+    """Assert that the change topic describes the table exactly; return the changes."""
     topic = line.kafka.topics.changes(table.folder.name)
     kept: dict[bytes | None, dict[str, Any]] = {}
     changes, seen = [], []

@@ -1,4 +1,4 @@
-"""The checkpointer as a process: killed at any point, the table reads on and it catches up."""
+"""The checkpointer as a process: killed anywhere, the table stays readable and it catches up."""
 
 import random
 import time
@@ -55,7 +55,7 @@ def wait_for_checkpoint_after(table: WrittenTable, version: int) -> int:
 
 
 def check_table(table: WrittenTable) -> None:
-    """Assert that we and delta-rs read what the table holds, and that every checksum is true."""
+    """Assert that we and delta-rs read the table's rows, and that every checksum is right."""
     snapshot = open_snapshot(LocalStore(table.root))
     assert snapshot.version == table.version
     assert sorted(snapshot.files["path"].to_pylist()) == sorted(table.files)

@@ -1,4 +1,4 @@
-"""A real committer over S3's protocol, where an answer is lost or refused on the way."""
+"""A real committer over S3's protocol, with lost and refused responses."""
 
 import secrets
 import signal
@@ -49,7 +49,7 @@ def options(port: int) -> dict[str, str]:
 
 @pytest.fixture
 def root() -> str:
-    """Return a root of its own: the emulator's buckets outlive its server."""
+    """Return a unique root, because the emulator's buckets outlive its server."""
     return f"s3://bucket/tables/{secrets.token_hex(6)}"
 
 

@@ -1,4 +1,4 @@
-"""A record that kills every process which judges it, on a real broker."""
+"""A record that kills every process that decides it, on a real broker."""
 
 import signal
 from functools import partial

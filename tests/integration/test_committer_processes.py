@@ -1,4 +1,4 @@
-"""Real committers on a real broker: killed at every point, two at once, beside a foreign writer."""
+"""Real committers on a real broker: killed at each failpoint, two at once, and a foreign writer."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def until(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> No
 
 
 def check_offsets_are_safe(line: Line) -> None:
-    """No proposal before the group's offset is without an outcome."""
+    """Fail if a proposal before the group's offset has no outcome."""
     kafka = line.kafka
     passed = committed_offset(kafka, f"{kafka.topic_prefix}committer")
     answered = {one["proposal_id"] for one in values(kafka, kafka.topics.outcomes)}
@@ -65,7 +65,7 @@ def check_offsets_are_safe(line: Line) -> None:
 
 
 def account_of(line: Line, *tables: TableRecord) -> Account:
-    """Return what was sent, told and written of some tables, with the broker's times."""
+    """Return the record of a run for some tables, with the broker's timestamps."""
     topics = line.kafka.topics
     sent = proposals(_stamped(line, topics.proposals))
     told = [
@@ -91,16 +91,17 @@ def _stamped(line: Line, topic: str) -> list[tuple[bytes, float]]:
 def check_all(
     line: Line, table: TableRecord, proposers: Sequence[Proposer], spared: Collection[str] = ()
 ) -> None:
-    """Versions dense, ids once, a serial order, commits told in order, rows all there.
+    """Check versions, ids, a serial order, commit records and rows.
 
-    Nothing was refused but by the rules that are `spared`; of those the rows are not there.
+    Versions are dense, ids unique, commit records in order. Only `spared` rules may refuse a
+    proposal, whose rows are then missing.
     """
     kafka = line.kafka
     log = ledger.entries(folder_of(table))
     ledger.live_paths(log)
     ledger.check_outcomes(log, _of(table, values(kafka, kafka.topics.outcomes)))
     explain(account_of(line, table))
-    # A writer may hear of his outcome before anybody can read the record of its version.
+    # A writer may receive its outcome before the version's commit record is readable.
     until(lambda: _told_versions(line, table) >= len(log), "a record of the last version")
     records = _of(table, values(kafka, kafka.topics.commits))
     assert ledger.check_commit_records(folder_of(table), records) == list(range(len(log)))
@@ -127,7 +128,7 @@ def _of(table: TableRecord, found: Sequence[dict[str, Any]]) -> list[dict[str, A
 
 AT_CREATION = ("after_claim", "after_register")
 UNDER_LOAD = [point for point in FAILPOINTS if point not in ("before_resolve", *AT_CREATION)]
-"""The others have tests of their own: a store that answers 503, and a table's creation."""
+"""The others have their own tests: a store that answers 503, and a table's creation."""
 
 
 @pytest.mark.parametrize("failpoint", UNDER_LOAD)

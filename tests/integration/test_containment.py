@@ -1,4 +1,4 @@
-"""Each service fails over one table in a way that nobody foresaw, and serves the other one on."""
+"""Each service fails on one table with an unforeseen error, and keeps serving the other one."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ FOLLOWERS = ["cdc-publisher", "checkpointer"]
 
 
 def services(line: Line) -> list[ServiceProcess]:
-    """Start all three; each fails once over the table `bad`."""
+    """Start all three services; each fails once on the table `bad`."""
     keys = {f"tables.{name}.key_columns": "k" for name in ("bad", "good")}
     topic = line.kafka.topics.changes("bad")
     started = [
@@ -53,7 +53,7 @@ def services(line: Line) -> list[ServiceProcess]:
 
 
 def delete(client: Client, name: str, folder: Path) -> Outcome:
-    """Propose to take the table's first file away."""
+    """Propose to remove the table's first file."""
     record = client.require(name)
     path = deltalake.DeltaTable(folder).file_uris()[0].removeprefix(f"{folder}/")
     return client.propose(
@@ -71,7 +71,7 @@ def delete(client: Client, name: str, folder: Path) -> Outcome:
 
 
 def changes(line: Line, name: str) -> int:
-    """Return the end of a table's change topic."""
+    """Return the end offset of a table's change topic."""
     reader = KafkaBus(line.kafka, "test").reader()
     try:
         return reader.bounds(TopicPartition(line.kafka.topics.changes(name), 0))[1]

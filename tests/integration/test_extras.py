@@ -1,4 +1,4 @@
-"""Does each service start in an environment that has only its own extra."""
+"""Each service starts in an environment that has only its own extra."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ NEIGHBOURS = {
     "cdc-publisher": ("tidegate_producers.table",),
     "producers": ("tidegate_runtime.followers.commit_follower",),
 }
-"""Modules whose libraries a service does not install: they must fail there, to prove anything."""
+"""Modules whose libraries a service does not install; their import must fail there."""
 
 COMMAND = "from tidegate_runtime.cli.main import main; main()"
-"""What the program `tidegate` does."""
+"""The code of the command `tidegate`."""
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -71,7 +71,7 @@ def test_the_command_shows_the_service_and_hides_its_neighbours(
     shown = {word for line in done.stdout.splitlines() for word in line.split()[:2]}
     commands = {"committer", "checkpointer", "cdc-publisher", "demo"}
     runs = {"checkpointer", "cdc-publisher"} if service in SERVICES[1:] else {service}
-    # Both followers have the same libraries; the committer needs nothing that others lack.
+    # Both followers have the same libraries; the committer needs none that the others lack.
     assert shown & commands <= runs | {"committer"}
 
 

@@ -1,4 +1,4 @@
-"""The code of docs/first-proposal.md does what the page says, and needs no Spark."""
+"""The code in docs/first-proposal.md does what the page says, without Spark."""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""The gate for a new Faust: what the followers rest on, against a real broker and real kills."""
+"""What followers require of the Faust library, against a real broker with real kills.
+
+A new version of Faust must pass these tests.
+"""
 
 import signal
 import subprocess
@@ -82,7 +85,7 @@ class Follower:
             time.sleep(0.05)
 
     def committed(self) -> int | None:
-        """Return the group's position, asked by a consumer that does not join."""
+        """Return the group's committed offset, read by a consumer that does not join."""
         topics = self._kafka.topics
         consumer = KafkaBus(self._kafka, "test").consumer(f"{topics.prefix}scribe", [])
         try:

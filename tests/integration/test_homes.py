@@ -1,4 +1,4 @@
-"""One table, sent to several topic partitions: one of them serves it, by real committers."""
+"""A table proposed on several topic partitions is served by one of them, with real committers."""
 
 import secrets
 import threading
@@ -32,13 +32,13 @@ pytestmark = pytest.mark.broker
 PARTITIONS = 4
 CREATIONS = 20
 APART_S = 0.5
-"""How long after the first sending the last of the second ones is sent."""
+"""The longest delay of the second proposals after the first, in seconds."""
 WAIT_S = 60.0
 
 
 @pytest.fixture
 def wide(broker: str, tmp_path: Path) -> Iterator[Line]:
-    """Yield the means to start services over four partitions of each topic."""
+    """Yield the means to start services with four partitions per topic."""
     kafka = KafkaSettings(
         bootstrap_servers=broker,
         topic_prefix=f"h{secrets.token_hex(4)}.",
@@ -61,7 +61,7 @@ def send(kafka: KafkaSettings, producer: Producer, partition: int, *proposals: P
 
 
 def answers(kafka: KafkaSettings, partition: int) -> dict[str, Outcome]:
-    """Return the first outcome of each bytes on a topic partition, by their hash."""
+    """Return the first outcome of each proposal on a topic partition, by its SHA-256."""
     found: dict[str, Outcome] = {}
     for record in read_topic(kafka, kafka.topics.outcomes, partition):
         outcome = decode(Outcome, record.value)
@@ -70,7 +70,7 @@ def answers(kafka: KafkaSettings, partition: int) -> dict[str, Outcome]:
 
 
 def answered(kafka: KafkaSettings, sent: dict[int, list[Proposal]]) -> dict[int, list[Outcome]]:
-    """Return the answers to what was sent to each topic partition, once all are there."""
+    """Return the outcomes of the proposals sent to each topic partition, once all are there."""
     until_s, found = time.monotonic() + WAIT_S, dict[int, dict[str, Outcome]]()
     keys = {number: [sha256(encode(one)) for one in ones] for number, ones in sent.items()}
     while not all(found.get(number, {}).keys() >= set(keys[number]) for number in keys):
@@ -148,7 +148,7 @@ def test_a_table_that_is_sent_to_two_topic_partitions_has_one_home(wide: Line) -
 
 
 def writers_of_registrations(kafka: KafkaSettings) -> dict[UUID, set[int]]:
-    """Return which topic partitions have ever registered each table."""
+    """Return for each table the topic partitions that have ever registered it."""
     found: dict[UUID, set[int]] = defaultdict(set)
     for number in range(PARTITIONS):
         for record in read_topic(kafka, kafka.topics.table_state, number):

@@ -1,4 +1,4 @@
-"""Records that a hostile client sends to a real broker: the committer answers, and goes on."""
+"""Records of a hostile client on a real broker: the committer answers them and continues."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.broker
 
 MIB = 1024 * 1024
 NEARLY = 4 * MIB - 64 * 1024
-"""What the topic lets pass."""
+"""Just below the topic's limit."""
 NO_HEADERS: Mapping[str, bytes] = {}
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 HOSTILE = {
@@ -42,7 +42,7 @@ HOSTILE = {
 
 
 class Target:
-    """A committer that is thrown things at, and has to go on without starting again."""
+    """A committer that receives hostile records and must continue without a restart."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -53,7 +53,7 @@ class Target:
 
     @property
     def letters(self) -> int:
-        """How many records were set aside."""
+        """The number of dead letters."""
         return len(list(read_topic(self.line.kafka, self.line.kafka.topics.dead_letters)))
 
     def send(
@@ -63,7 +63,7 @@ class Target:
         headers: Mapping[str, bytes] = NO_HEADERS,
         codec: str = "none",
     ) -> KafkaError | None:
-        """Send a record; return what the broker has against it."""
+        """Send a record; return the broker's error, if any."""
         kafka, answers = self.line.kafka, list[KafkaError | None]()
 
         def answered(error: KafkaError | None, message: Message) -> None:
@@ -78,25 +78,25 @@ class Target:
         return answer
 
     def ready(self) -> str:
-        """Return what `/readyz` says; it stays ready."""
+        """Return the body of `/readyz`; the service must be ready."""
         status, said = probe(f"{self.committer.address()}/readyz")
         assert status == 200, said
         return said
 
     def gauge(self, name: str) -> float:
-        """Return what a gauge shows of the one topic partition."""
+        """Return a gauge of the only topic partition."""
         status, metrics = probe(f"{self.committer.address()}/metrics")
         assert status == 200
         [line] = [one for one in metrics.splitlines() if one.startswith(f"{name}{{")]
         return float(line.rpartition(" ")[2])
 
     def sets_aside(self, before: int) -> None:
-        """Fail unless the committer sets one more record aside and goes on."""
+        """Fail unless the committer writes one more dead letter and continues."""
         until(lambda: self.letters == before + 1, "the dead letter")
         self.goes_on()
 
     def goes_on(self) -> None:
-        """Fail unless the same process commits what is good."""
+        """Fail unless the same process commits a valid proposal."""
         good = Proposer(self.line.kafka, self.table, f"w{next(self._numbers)}", 1)
         good.start()
         good.join(WAIT_S)
@@ -143,7 +143,7 @@ def test_a_header_whose_name_is_no_text_does_not_stop_the_committer(target: Targ
 def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_told(
     target: Target,
 ) -> None:
-    """Whoever aborts relies on it; whoever waits behind an open transaction hears why."""
+    """A client may rely on its abort; one that waits behind an open transaction gets the reason."""
     kafka, table = target.line.kafka, target.table
     writer = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{kafka.topic_prefix}w"}

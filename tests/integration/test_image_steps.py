@@ -1,4 +1,4 @@
-"""Do the build steps of the Dockerfile make a service that starts: played without an engine."""
+"""The Dockerfile's build steps make a service that starts; replayed without a container engine."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ NO_REGISTRY = (
 
 
 def play(stage: dockerfile.Stage, folder: Path, arguments: dict[str, str]) -> None:
-    """Do what a stage's COPY and RUN lines say, in a folder that holds only what they copy."""
+    """Run a stage's COPY and RUN lines in a folder that holds only what they copy."""
     environment = {**os.environ, **arguments}
     for step in stage.instructions:
         if step.verb == "ARG" and "=" in step.rest:

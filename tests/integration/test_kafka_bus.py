@@ -33,7 +33,7 @@ ZOMBIE = Path(__file__).parent / "zombie_program.py"
 
 @pytest.fixture
 def settings(kafka: KafkaSettings) -> KafkaSettings:
-    """Two partitions instead of one."""
+    """Return settings with two partitions instead of one."""
     wide = kafka.model_copy(update={"partitions": 2, "topic_prefix": f"b{secrets.token_hex(4)}."})
     create_topics(wide, wide.topics.declared())
     return wide
@@ -63,7 +63,7 @@ def member(bus: KafkaBus, topic: str) -> Iterator[Callable[[], Consumer]]:
 
 
 def poll_until(consumer: Consumer, done: Callable[[Polled], bool], *others: Consumer) -> Polled:
-    """Poll until what came is what is waited for; the others poll too, so that they rejoin."""
+    """Poll until the result is as expected; the others poll too, so that they rejoin."""
     ends = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends:
         polled = consumer.poll(100, 0.1)
@@ -79,7 +79,7 @@ def was_assigned(polled: Polled) -> bool:
 
 
 def joined(member: Callable[[], Consumer]) -> Consumer:
-    """Return a member that was assigned its partitions."""
+    """Return a member that has its partitions assigned."""
     one = member()
     poll_until(one, was_assigned)
     return one
@@ -221,7 +221,7 @@ def test_a_paused_partition_waits_and_then_goes_on_where_it_was(
 
 @dataclass(eq=False)
 class Holder:
-    """What a member holds, what it read, and what was taken from it, over all of its polls."""
+    """A member's partitions, its records, and the partitions it lost, over all of its polls."""
 
     consumer: Consumer
     held: set[TopicPartition] = field(default_factory=set)
@@ -237,7 +237,7 @@ class Holder:
 
 
 def poll_until_held(holders: Mapping[Holder, int]) -> None:
-    """Poll all in turn until each holds as many partitions as is said of it."""
+    """Poll all members in turn until each holds the expected number of partitions."""
     ends = time.monotonic() + PATIENCE_S
     while any(len(holder.held) != count for holder, count in holders.items()):
         assert time.monotonic() < ends, "the partitions were not shared out so"
@@ -352,7 +352,7 @@ def test_many_partitions_are_read_in_the_time_of_one(kafka: KafkaSettings) -> No
         found = reader.read_several(starts, 1.0)
         starts |= {record.at: Offset(record.offset + 1) for record in found}
         read += found
-    # One after the other each waits for the fetch of the one before: a tenth of a second.
+    # Sequentially, each would wait for the fetch before it: a tenth of a second each.
     assert time.monotonic() - began < 2.0
     assert sorted((record.at, record.value) for record in read) == [(at, b"1") for at in everywhere]
     reader.close()

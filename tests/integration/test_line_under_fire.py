@@ -1,4 +1,4 @@
-"""The whole line under load, each service killed in turn: at the end every account agrees."""
+"""All services under load, each killed in turn: in the end log, topics and rows agree."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ PROPERTIES = {
 
 
 def started(line: Line) -> dict[str, ServiceProcess]:
-    """Start the three services, and return them when all are ready."""
+    """Start the three services, and return them when they are ready."""
     services = {
         "committer": line.service("committer"),
         "checkpointer": line.service("checkpointer", checkpointer={"look_s": "0.5"}),
@@ -59,7 +59,7 @@ def hinted(log: Path) -> int:
 
 
 def replayed(messages: list[Message]) -> list[tuple[str, int]]:
-    """Return the rows that a topic of changes adds up to, asserting that it tells each once."""
+    """Return the rows that a change topic adds up to, asserting that it has each change once."""
     rows: dict[bytes, dict[str, Any]] = {}
     places: list[list[int]] = []
     for message in messages:

@@ -1,8 +1,8 @@
-"""Every kind of writer on one table at once: through the gate, and past it with foreign engines.
+"""Every kind of writer on one table at once: by proposals, and directly with foreign engines.
 
-The checkpointer follows, as it does beside any table that is written to so often: without it
-foreign writers read more of the log with every version.
-`--versions` says how many versions they make together; `make nightly` asks for more of them.
+The checkpointer runs too, as it does for any table written so often: without it foreign writers
+read more of the log with every version. `--versions` sets how many versions they write together;
+`make nightly` asks for more.
 """
 
 import json
@@ -45,35 +45,34 @@ DELTA_RS = ("rs0", "rs1", "rs2", "rs3")
 DELTA_SPARK = "spark"
 ROWS_MAX = 10_000_000
 VERSIONS_A_S = 6
-"""Patience, not a measure."""
+"""A generous limit, not a measurement."""
 LISTING_S = 1e-5
-"""What a version more may cost each that comes after it: foreign writers list the whole log."""
+"""What each version may cost every later one: foreign writers list the whole log."""
 STEP_S = 0.1
 END_S = 120.0
 LAST_CALL_S = 1e-2
-"""What a version more may cost a foreign writer that is told to stop: its last call lists the log,
-time and again."""
+"""What each version may cost a stopping foreign writer: its last call lists the log repeatedly."""
 BETWEEN_RESTS = 200
-"""Versions after which all others let delta-spark go first."""
+"""Versions after which all others pause for delta-spark."""
 LEAST = 10
-"""Commits without which a writer was hardly there."""
+"""Fewest commits of a writer that counts as having taken part."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Foreign:
-    """A writer of another engine as a process, and the account of what it was told."""
+    """A process that writes with another engine, and its report."""
 
     name: str
     process: ServiceProcess
     account: Path
 
     def told(self, verb: str) -> dict[int, str | None]:
-        """Return what it was told of each number: None where it was done, else why it was not."""
+        """Return the result of each number: None if it succeeded, otherwise the reason."""
         return {one["number"]: one["why"] for one in self._lines() if one["verb"] == verb}
 
     def open_ends(self) -> set[int]:
-        """Return the numbers of which it was told of a failure that may have come after the act."""
+        """Return the numbers whose operation failed but may have been committed."""
         if self.name == DELTA_SPARK:
             return set(self.told("append"))
         return {one["number"] for one in self._lines() if one["open"]}
@@ -82,11 +81,11 @@ class Foreign:
         return [json.loads(line) for line in self.account.read_text("utf-8").splitlines()]
 
     def lines(self, number: int) -> list[dict[str, Any]]:
-        """Return all it was told of a number."""
+        """Return all report lines about a number."""
         return [line for line in self._lines() if line["number"] == number]
 
     def done(self, verb: str) -> set[int]:
-        """Return the numbers of which it was told that it is done."""
+        """Return the numbers whose operation succeeded."""
         return {number for number, why in self.told(verb).items() if why is None}
 
 
@@ -94,7 +93,7 @@ Start = Callable[[Command], ServiceProcess]
 
 
 def started(start: Start, program: str | None, name: str, table: Path, signs: Path) -> Foreign:
-    """Start a foreign writer; it looks into a folder for signs to rest or to stop."""
+    """Start a foreign writer; files in a folder tell it to pause or to stop."""
     assert program is not None
     account = signs / f"{name}.jsonl"
     argv = [sys.executable, program, str(table), name, str(account), str(signs)]
@@ -104,10 +103,11 @@ def started(start: Start, program: str | None, name: str, table: Path, signs: Pa
 
 @dataclass
 class Conductor:
-    """Who watches the table grow, and lets all others rest now and then until delta-spark is done.
+    """Watches the table grow, and pauses the other writers at times until delta-spark has
+    committed.
 
-    From a look to its PUT delta-spark takes longer than others to write several versions, through
-    the gate or past it: beside writers who never rest it is always too late.
+    Between reading and its PUT delta-spark takes longer than others take for several versions, so
+    beside writers that never pause it always loses.
     """
 
     table: Path
@@ -137,7 +137,7 @@ class Conductor:
         return self.head
 
     def stop(self) -> None:
-        """Tell everybody that it is enough."""
+        """Tell all writers to stop."""
         (self.signs / "stop").touch()
         self.may_write.set()
 
@@ -162,10 +162,10 @@ class Conductor:
 
 
 def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Foreign]) -> None:
-    """Fail unless the table holds the rows that its writers were told of, each once, as both read.
+    """Fail unless the table has exactly the rows that its writers reported, by two readers.
 
-    A proposer's rows were all committed. Of what a foreign writer was told that it failed, nothing
-    is there, but where it may have failed after its commit: that is open.
+    A proposer's rows were all committed. No row of a foreign writer's failed operation is there,
+    unless the failure may have come after the commit: that is open.
     """
     found = Counter(rows_of(table))
     store = open_store(table.table_root)
@@ -190,7 +190,7 @@ def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Fore
 
 
 def story(table: Path, row: tuple[str, int], foreign: list[Foreign]) -> str:
-    """Return what the log, its checkpoints and the row's writer say of it, a line each."""
+    """Return what the log, its checkpoints and the row's writer say of it, one line each."""
     writer, number = row
     told = [line for one in foreign if one.name == writer for line in one.lines(number)]
     logged = [
@@ -221,7 +221,7 @@ def test_writers_of_all_kinds_share_a_table_and_no_row_is_lost_or_doubled(
     line: Line, process: Start, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     wanted: int = pytestconfig.getoption("versions")
-    # A group an entry makes few versions of much; here there are to be many.
+    # Grouping would make few versions of many proposals; this test needs many versions.
     line.started("committer", committer={"group_members_max": "1", "external_probe_s": "0.5"})
     line.started("checkpointer")
     table = create_table(line.kafka, line.tables / "t", {"delta.checkpointInterval": "100"})

@@ -1,4 +1,4 @@
-"""The brokers, then the store, are away for a while, under load: writers wait, nothing is lost."""
+"""The broker, then the store, is down for a while under load: writers wait, nothing is lost."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 WRITERS = 3
 ROWS = 12
 AWAY_S = 5.0
-"""Longer than a session: the group forgets who was in it."""
+"""Longer than a session, so that the group drops its members."""
 
 
 def free_port() -> int:
@@ -44,7 +44,7 @@ def free_port() -> int:
 
 @contextmanager
 def suspended(pid: int) -> Iterator[None]:
-    """Let a process see what is done here as one step."""
+    """Suspend a process, so that it sees what happens meanwhile as one step."""
     os.kill(pid, signal.SIGSTOP)
     yield
     os.kill(pid, signal.SIGCONT)
@@ -52,7 +52,7 @@ def suspended(pid: int) -> Iterator[None]:
 
 @pytest.fixture
 def fragile(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    """Yield a broker that a test may kill and start again in its place."""
+    """Yield a broker that a test may kill and restart at the same address."""
     broker = EmbeddedKafka(tmp_path / "kafka", free_port())
     broker.start()
     yield broker
@@ -123,7 +123,7 @@ def test_a_store_that_takes_nothing_for_a_while_holds_up_its_table_only(line: Li
     proposers = append_with(line.kafka, table, WRITERS, ROWS)
     until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
     with suspended(committer.child.pid):
-        # A file where the folder should be: nobody reads or writes below it, root neither.
+        # A file in place of the folder fails reads and writes below it, even for root.
         log.rename(aside)
         log.write_text("the disk is away")
     before = len(told(proposers))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 
 class Terminal:
-    """Runs a command as a person would, with the line's broker."""
+    """Runs a command as a user would, with the test's broker."""
 
     def __init__(self, line: Line) -> None:
         self._set = [f"--set={key}={value}" for key, value in line.settings.items()]

@@ -1,7 +1,7 @@
-"""A store without put-if-absent, on a real broker: the partition decides, and committers die.
+"""A store without put-if-absent on a real broker: the partition decides, committers are killed.
 
-The store is a folder, which only replaces files as far as these committers know: no version is put
-by put-if-absent, each is decided on the topic `ratify` and then published.
+The store is a folder that, for these committers, only replaces files: each version is decided on
+the topic `ratify` and then published.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ def committer(line: Line, name: str, failpoint: str = "") -> ServiceProcess:
 
 
 def decided(line: Line) -> dict[int, dict[str, Any]]:
-    """Return the claim that decides on each version, by a fold of our own."""
+    """Return the claim that decides each version, by an independent fold."""
     first, *more = values(line.kafka, line.kafka.topics.ratify)
     head, claims = first["version"], {}
     for one in more:
@@ -82,7 +82,7 @@ def test_committers_on_a_ratified_root_die_one_after_the_other_and_lose_and_doub
 
     folder = folder_of(table)
     check_the_partition_decided(line, folder)
-    # Who dies while a PUT flies leaves its staged file: of a decided version, for the sweep.
+    # A committer that dies during a PUT leaves its staged file, which the sweep removes.
     staged = list((folder / "_delta_log" / "_staged_commits").glob("*.json"))
     assert len(staged) <= len(doomed)
     assert {staged_version(one.name) for one in staged} <= set(range(len(ledger.entries(folder))))

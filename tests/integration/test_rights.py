@@ -1,4 +1,4 @@
-"""The rights in Kafka that the manual names for each service are enough: nobody has more here."""
+"""The Kafka ACLs that the manual lists for each service suffice: no service has more here."""
 
 import re
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ WHO = ("committer", "checkpointer", "cdc_publisher", "writer")
 
 
 class GuardedKafka(EmbeddedKafka):
-    """A broker that lets nobody do what he has no right to; who comes by the other door may all."""
+    """A broker that enforces ACLs; a second listener has none."""
 
     def _properties(self) -> dict[str, str | int]:
         plain = super()._properties()
@@ -70,7 +70,7 @@ class GuardedKafka(EmbeddedKafka):
 
 
 def rights() -> list[AclBinding]:
-    """Return the rights that the manual's table names."""
+    """Return the ACLs of the manual's table."""
     found = []
     for row in ROW.finditer(MANUAL.read_text(encoding="utf-8")):
         who = row["who"].replace("change publisher", "cdc_publisher").replace("everybody", "*")
@@ -152,7 +152,7 @@ def login(who: str) -> dict[str, str]:
 
 
 def told(guarded: GuardedKafka) -> int:
-    """Return the end of the table's changes."""
+    """Return the end offset of the table's change topic."""
     anybody = KafkaSettings(bootstrap_servers=guarded.bootstrap, topic_prefix=PREFIX)
     bus = KafkaBus(anybody, "test")
     at = TopicPartition(anybody.topics.changes("t"), 0)

@@ -1,4 +1,4 @@
-"""Deletes from one shared file through a real broker, while the committer is killed."""
+"""Row deletes from one shared file through a real broker, while the committer is killed."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +51,7 @@ def shared_file(folder: Path) -> Add:
 
 
 def create(client: Client, folder: Path) -> None:
-    """Create the table with its file through the gate."""
+    """Create the table with its file by a proposal."""
     metadata = Metadata(
         id=str(new_id(CLOCK)),
         schema_string=format_schema(from_arrow(SCHEMA)),
@@ -88,14 +88,14 @@ def test_every_row_is_deleted_once_whoever_else_deletes_and_dies(line: Line) -> 
 
 
 def rows_of(writer: int) -> range:
-    """Return the rows that a writer deletes, one by one; the last one deletes many at once."""
+    """Return the rows that a writer deletes one by one; the last writer deletes many at once."""
     if writer == WRITERS:
         return range(1_000, ROWS, 3)
     return range(writer, WRITERS * DELETES, WRITERS)
 
 
 def writer(line: Line, place: TableLocation, number: int) -> list[Outcome]:
-    """Delete a writer's rows, and return what it was told."""
+    """Delete a writer's rows, and return its outcomes."""
     store = LocalStore(place.root)
 
     def mark(rewriting: Rewriting, files: Sequence[Mapping[str, Any]]) -> Sequence[Rewritten]:

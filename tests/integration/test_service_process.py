@@ -1,4 +1,4 @@
-"""Services as processes: ready, stopped, killed, and the whole line up and down."""
+"""Services as processes: ready, stopped, killed, and all of them up and down."""
 
 import json
 import signal

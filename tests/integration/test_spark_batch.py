@@ -36,7 +36,7 @@ def spark() -> SparkSession:
 
 
 class Gate:
-    """A committer that runs, and a table's path behind it."""
+    """A running committer, and the path of a table that it serves."""
 
     def __init__(self, spark: SparkSession, line: Line) -> None:
         self.spark = spark
@@ -221,7 +221,7 @@ def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(gate:
     with pytest.raises(Rejected) as raised:
         delete(client, options.place, "k = 2", saying, overtaken)
     outcome: Outcome = raised.value.outcome
-    # The winner wrote the file anew, and whoever looked for rows had to see what it added.
+    # The winner rewrote the file, and a reader of its rows had to see what it added.
     assert raised.value.error_class == "ConcurrentAppendException"
     assert outcome.rejection is not None
     assert outcome.rejection.winner_version == 1
@@ -232,7 +232,7 @@ def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(gate:
 
 
 def _foreign_table(path: str) -> None:
-    """Write version 0 by hand: a table that nobody registered."""
+    """Write version 0 by hand: a table that is not registered."""
     schema = {
         "type": "struct",
         "fields": [{"name": "k", "type": "long", "nullable": True, "metadata": {}}],

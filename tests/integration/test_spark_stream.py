@@ -1,4 +1,4 @@
-"""A structured stream through the gate: every row once, also where a batch is written again."""
+"""A structured stream into a table: every row once, even if a batch is written again."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def spark() -> SparkSession:
 
 
 class Stream:
-    """Files that a stream reads, one a batch, and the table it writes."""
+    """The source files of a stream, one per batch, and the table it writes."""
 
     def __init__(self, spark: SparkSession, line: Line, folder: Path) -> None:
         self.spark = spark
@@ -39,14 +39,14 @@ class Stream:
         line.started("committer")
 
     def files(self, first: int, count: int) -> None:
-        """Put files into the source, with keys that follow one another."""
+        """Add files to the source, with consecutive keys."""
         for number in range(first, first + count):
             low = number * ROWS_A_FILE
             frame = self.spark.range(low, low + ROWS_A_FILE, 1, 1).withColumnRenamed("id", "k")
             frame.write.parquet(str(self.source / f"file-{number:03d}"))
 
     def run(self) -> None:
-        """Write all there is, a batch a file, and end."""
+        """Write all that is there, one batch per file, and end."""
         query = (
             self.spark.readStream.schema("k long")
             .option("maxFilesPerTrigger", 1)
@@ -61,14 +61,14 @@ class Stream:
         query.awaitTermination()
 
     def forget_last_batch(self) -> None:
-        """Make Spark believe that its last batch was not committed, as a crash does."""
+        """Make Spark believe that its last batch was not committed, as after a crash."""
         commits = self.checkpoint / "commits"
         last = max((path for path in commits.iterdir() if path.name.isdigit()), key=_number)
         last.unlink()
         (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
     def told(self) -> list[tuple[str, str | None]]:
-        """Return status and rule of each proposal, in the order they were sent."""
+        """Return status and rule of each proposal's outcome, in sending order."""
         kafka = self.line.kafka
         found = last_proposals(KafkaBus(kafka, "test"), kafka.topics, 1000)
         reasons = [one.outcomes[-1].rejection for one in found]

@@ -1,8 +1,8 @@
-"""Contests of two writers over a road that delays, cuts, repeats, throttles and answers late.
+"""Pairs of writers race through a proxy that delays, cuts, repeats, throttles and answers late.
 
-Each name has two writers who do as the committer does: put, and in doubt read, compare, and send
-the same bytes again. In the end one of them has won, the other has lost, and both know it.
-`--contests` says how many names; CI takes few, the nightly run a thousand.
+Each name has two writers that act as the committer does: put, and on doubt read, compare, and send
+the same bytes again. In the end one has won, the other has lost, and both know it. `--contests`
+sets the number of names; CI takes few, the nightly run a thousand.
 """
 
 import secrets
@@ -24,14 +24,14 @@ from tidegate_runtime.storage.object_store import ObjectStore
 
 WRITERS: Final = 2
 AT_ONCE: Final = 8
-"""Contests that go on at the same time."""
+"""Races that run at the same time."""
 
 TRIES_MAX: Final = 60
 
 
 @dataclass
 class Contest:
-    """A name, and what its writers put there. `doubts` counts answers that had to be resolved."""
+    """A name, and what its writers put. `doubts` counts responses that had to be resolved."""
 
     path: str
     contents: tuple[bytes, ...]
@@ -40,7 +40,7 @@ class Contest:
     doubts: int = 0
 
     def put(self, number: int, store: LogStore) -> None:
-        """Put until it is known what it came to."""
+        """Put until the result is known."""
         content = self.contents[number]
         self.together.wait(DEADLINE_S)
         for _ in range(TRIES_MAX):
@@ -58,7 +58,7 @@ class Contest:
         try:
             return store.read(self.path)
         except Unavailable:
-            # Four faults in a row: the committer rests and asks again.
+            # Four faults in a row: the committer pauses and tries again.
             return None
 
 
@@ -86,7 +86,7 @@ def test_every_contest_has_one_winner_and_every_doubt_is_resolved(
         ThreadPoolExecutor(max_workers=AT_ONCE * WRITERS) as pool,
     ):
         stores = [kind.opened(road.front, root) for _ in range(WRITERS)]
-        # Writers of one contest stand side by side in the queue, so that neither waits for long.
+        # The writers of one race are adjacent in the queue, so that neither waits for long.
         futures = [
             pool.submit(contest.put, number, stores[number])
             for contest in contests
@@ -101,7 +101,7 @@ def test_every_contest_has_one_winner_and_every_doubt_is_resolved(
 
 
 def assert_decided(contests: list[Contest], truth: ObjectStore) -> None:
-    """Check each contest against what the store holds, asked without a road between."""
+    """Check each race against the store's content, read without the proxy."""
     wrong: Counter[str] = Counter()
     for contest in contests:
         there = truth.read(contest.path)

@@ -1,4 +1,4 @@
-"""Every object store is held to `tests/store_laws.py`, by each server that speaks its protocol."""
+"""Each object store satisfies `tests/store_laws.py`, on every server of its protocol."""
 
 import secrets
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Object stores against answers that no emulator gives: each is told the truth about its PUT."""
+"""Object stores with responses that no emulator gives: each PUT reports its true result."""
 
 import secrets
 from collections.abc import Iterator

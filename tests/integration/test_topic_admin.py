@@ -1,4 +1,4 @@
-"""Topics as they are declared, in a real cluster."""
+"""Topics are created as declared, in a real cluster."""
 
 import secrets
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""A member that is stopped while it holds a partition: arguments are broker, topic and group.
+"""A member that is stopped while it holds a partition. Arguments: broker, topic and group.
 
-It says `assigned`, waits for a line, then commits and says what came of it.
+It prints `assigned`, waits for a line, then commits and prints the result.
 """
 
 import sys

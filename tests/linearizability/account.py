@@ -1,7 +1,7 @@
-"""An account of a run: what was sent, what was told and when, and the files of the logs.
+"""The record of a run: what was sent, which outcomes came when, and the files of the logs.
 
-It is made of bytes that anybody can read, parsed with plain JSON. Moments are numbers of any one
-clock or counter; of two with the same moment nobody knows which was first.
+It is made of bytes that anyone can read, parsed as plain JSON. Moments are numbers of any one clock
+or counter; the order of two events at the same moment is unknown.
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from typing import Any
 
 Rows = list[dict[str, Any]]
 Key = tuple[str, str]
-"""What identifies a proposal: its id and the SHA-256 of its bytes."""
+"""A proposal's identity: its id and the SHA-256 of its bytes."""
 
 FILES = ("add", "remove", "cdc")
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A proposal, and the moment at which it was sent for the first time."""
+    """A proposal, and the moment at which it was first sent."""
 
     key: Key
     body: Mapping[str, Any]
@@ -27,62 +27,62 @@ class Sent:
 
     @property
     def root(self) -> str:
-        """The root of the table that it is for."""
+        """The root of its table."""
         return str(self.body.get("table_root", ""))
 
     @property
     def read_version(self) -> int:
-        """The version that its writer had read."""
+        """The version that its writer read."""
         return int(self.body["read_version"])
 
     @property
     def kind(self) -> str:
-        """What it asks for."""
+        """The kind of the proposal."""
         return str(self.body.get("kind", "commit"))
 
     @property
     def reads(self) -> Mapping[str, Any]:
-        """What its writer had looked at; without a word on it, at the whole table."""
+        """Its read set; the whole table if it has none."""
         reads = self.body.get("reads")
         return {"whole_table": True} if reads is None else reads
 
     @property
     def intents(self) -> frozenset[str]:
-        """The files of which it deletes rows, and which stay."""
+        """The files whose rows it deletes while the files stay."""
         return frozenset(one["path"] for one in self.body.get("dv_intents") or ())
 
     @property
     def moves(self) -> Mapping[str, str]:
-        """The file to which the rows of each file go that leaves, where it says so."""
+        """The file to which the rows of each removed file move, if it says so."""
         told = self.body.get("row_mapping") or ()
         return {source["path"]: one["path"] for one in told for source in one["sources"]}
 
     @property
     def minds_lost_rows(self) -> bool:
-        """Whether rows that leave a file which stays matter to whoever read it."""
+        """Whether it conflicts with rows deleted from a file that it read and that stays."""
         return not (self.reads.get("delete_insensitive") or self.moves)
 
     @property
     def is_serializable(self) -> bool:
-        """Whether rows that come may matter to whoever read the whole table."""
+        """Whether it conflicts with added rows if it read the whole table."""
         return self.body.get("isolation", "default") in ("default", "Serializable")
 
 
 @dataclass(frozen=True)
 class Told:
-    """An outcome, and the moment at which it was there."""
+    """An outcome, and the moment at which it was published."""
 
     body: Mapping[str, Any]
     moment: float
 
     @property
     def key(self) -> Key:
-        """Which proposal it answers."""
+        """The proposal that it answers."""
         return str(self.body["proposal_id"]), str(self.body["proposal_sha256"])
 
     @property
     def status(self) -> str:
-        """What became of it."""
+        """Its status."""
         return str(self.body["status"])
 
     @property
@@ -92,17 +92,17 @@ class Told:
 
     @property
     def winner(self) -> int | None:
-        """The version that it lost to."""
+        """The version to which it lost."""
         found: int | None = (self.body.get("rejection") or {}).get("winner_version")
         return found
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table's log, every version of it that there ever was.
+    """A table's log, with every version that ever existed.
 
-    `floor` is the first version that cleanup left; `appeared` says when a version was first seen,
-    for those of which it is known, `digests` which version a SHA-256 is that of.
+    `floor` is the first version that cleanup left; `appeared` maps versions to the moment they were
+    first seen, where known; `digests` maps a SHA-256 to its version.
     """
 
     entries: Sequence[Rows]
@@ -112,15 +112,15 @@ class Table:
 
     @classmethod
     def of(cls, files: Sequence[bytes], **known: Any) -> "Table":
-        """Return a table of the bytes of its versions."""
+        """Return a table from the bytes of its versions."""
         return cls([[json.loads(line) for line in one.splitlines()] for one in files], **known)
 
     def accepted(self, version: int) -> list[Key]:
-        """Return whose proposals a version says it holds, in their order."""
+        """Return the keys of the proposals in a version, in order."""
         return [(one["id"], one["sha256"]) for one in self._told(version).get("accepted", ())]
 
     def refused(self) -> set[tuple[str, str | None]]:
-        """Return the refusals that stand in the log; without a SHA-256, whatever its bytes."""
+        """Return the refusals in the log; one without a SHA-256 holds for any bytes of its id."""
         found = (
             one for version in range(len(self.entries)) for one in self._told(version)["refused"]
         )
@@ -134,9 +134,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Account:
-    """A run. `claims` are the files, by path, in which proposals left their actions.
+    """The record of a run. `claims` are the staged action files of proposals, by path.
 
-    `is_over` says that everybody had the time to be answered: then nothing may be missing.
+    `is_over` means that all had time to be answered, so that no outcome may be missing.
     """
 
     sent: Mapping[Key, Sent]
@@ -146,21 +146,21 @@ class Account:
     is_over: bool = True
 
     def actions(self, sent: Sent) -> Rows:
-        """Return the actions that a proposal brought."""
+        """Return the actions of a proposal."""
         claim = sent.body.get("claim_check")
         if claim is None:
             return list(sent.body.get("actions", ()))
         return [json.loads(line) for line in self.claims[claim["path"]].splitlines()]
 
     def followed(self, files: Iterable[str]) -> set[str]:
-        """Return some files, and all those to which their rows may have moved."""
+        """Return the given files, and all files to which their rows may have moved."""
         found, ways = set(files), [way for one in self.sent.values() for way in one.moves.items()]
         while new := {there for here, there in ways if here in found} - found:
             found |= new
         return found
 
     def members(self) -> Iterator[tuple[str, int, int, Key]]:
-        """Yield root, version, place and key of every proposal that a log says it holds."""
+        """Yield root, version, index and key of every proposal in the logs."""
         for root, table in self.tables.items():
             for version in range(len(table.entries)):
                 for place, key in enumerate(table.accepted(version)):
@@ -168,7 +168,7 @@ class Account:
 
 
 def proposals(values: Sequence[tuple[bytes, float]]) -> dict[Key, Sent]:
-    """Return the proposals among some records, given as bytes and moment, in their order."""
+    """Return the proposals among some records, given as bytes and moment, in order."""
     found: dict[Key, Sent] = {}
     for value, moment in values:
         try:

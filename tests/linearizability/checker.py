@@ -1,9 +1,9 @@
-"""Is there a serial order that explains every outcome? The log names one: here it is tested.
+"""Check whether a serial order explains every outcome; the log names one, and it is tested here.
 
-Proposals that were committed stand in the order of their versions and of their places in them. The
-order explains the run if each proposal does in it, once, what it was told; if each finds the table
-as it had read it; if nobody who was told before another began comes after him; and if who was
-rejected lost to somebody before him. It shares no code with the committer.
+Committed proposals are ordered by version and by index within it. The order explains the run if
+each proposal has, once, the effect its outcome states; if each finds what it had read unchanged; if
+none comes after one that was sent only after its own outcome; and if each rejected proposal lost to
+an earlier one. It shares no code with the committer.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from tests.linearizability.account import FILES, Account, Key, Rows, Sent, Table
 from tests.linearizability.justice import injustice
 
 REQUESTS = ("register", "halt", "reopen", "drop")
-"""What asks for nothing of the log: to ask again may be answered with another version."""
+"""Kinds of proposals that write nothing into the log; a repeat may get another version."""
 
 
 class Unexplained(AssertionError):
@@ -56,7 +56,7 @@ def explain(account: Account) -> tuple[Step, ...]:
 
 
 def _doubled(order: tuple[Step, ...]) -> Iterator[str]:
-    """A proposal stands in the order at most once, whatever its bytes."""
+    """Yield proposals that are in the order twice, whatever their bytes."""
     seen: dict[str, Step] = {}
     for step in order:
         identity = step.key[0]
@@ -67,7 +67,7 @@ def _doubled(order: tuple[Step, ...]) -> Iterator[str]:
 
 
 def _from_nowhere(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
-    """What the log holds, and what was answered, was sent, and for that table."""
+    """Yield what is in the log or was answered, but was not sent for that table."""
     for step in order:
         sent = account.sent.get(step.key)
         if sent is None:
@@ -80,7 +80,7 @@ def _from_nowhere(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
 
 
 def _torn(account: Account) -> Iterator[str]:
-    """A proposal is not told two different promises."""
+    """Yield proposals with two different definite outcomes."""
     promised: dict[Key, tuple[str, int | None]] = {}
     for told in account.told:
         if told.status not in ("committed", "rejected"):
@@ -95,7 +95,7 @@ def _torn(account: Account) -> Iterator[str]:
 
 
 def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
-    """Who was told committed stands where he was told; who was told rejected stands nowhere."""
+    """Yield committed proposals that are not at their place, and rejected ones in the log."""
     places = {step.key: step for step in order}
     by_id = {step.key[0]: step for step in order}
     for told in account.told:
@@ -114,7 +114,7 @@ def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
 
 
 def _inexact(account: Account) -> Iterator[str]:
-    """Ready bytes are the version that their writer was told; who was refused is none."""
+    """Yield verbatim entries that are not their version, and rejected ones in the log."""
     for told in account.told:
         sent = account.sent.get(told.key)
         if sent is None or sent.kind != "verbatim" or sent.root not in account.tables:
@@ -128,7 +128,7 @@ def _inexact(account: Account) -> Iterator[str]:
 
 
 def _unjust(account: Account) -> Iterator[str]:
-    """Who was refused lost to somebody; who came too early or too late did."""
+    """Yield unjust outcomes: rejected without a winner, or expired or denied without cause."""
     for told in account.told:
         sent = account.sent.get(told.key)
         if sent is None or sent.kind != "commit" or sent.root not in account.tables:
@@ -145,13 +145,13 @@ def _unjust(account: Account) -> Iterator[str]:
 
 
 def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
-    """Who was told before another was sent stands before him."""
+    """Yield proposals ordered after one that was sent after their own outcome."""
     told = {one.key: one.moment for one in reversed(account.told) if one.status == "committed"}
     by_table: dict[str, list[Step]] = {}
     for step in order:
         by_table.setdefault(step.root, []).append(step)
     for steps in by_table.values():
-        # From the last to the first: when was the earliest of those behind told?
+        # Going backwards: the earliest outcome among all later proposals.
         behind, who = float("inf"), ""
         for step in reversed(steps):
             sent = account.sent.get(step.key)
@@ -171,7 +171,7 @@ def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
 
 
 def _lost(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
-    """When the run is over everybody was answered."""
+    """Yield proposals without an outcome, if the run is over."""
     if not account.is_over:
         return
     answered = {told.key for told in account.told}
@@ -182,10 +182,10 @@ def _lost(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Deed:
-    """What one proposal, or a version of others, did to the files of a table.
+    """What one proposal, or another writer's version, did to the files of a table.
 
-    `revised` are files that lost or regained rows and stay; `moved` those of the ones that are
-    gone whose rows are where it says.
+    `revised` are files that lost or regained rows and stay; `moved` are the removed files whose
+    rows it relocates.
     """
 
     version: int
@@ -208,7 +208,7 @@ def _deed(
 
 
 def _now(files: frozenset[str], moved: Mapping[str, str]) -> frozenset[str]:
-    """Return the files in which the rows of some files are now."""
+    """Return the files that hold the rows of the given files at present."""
     found = set[str]()
     for path in files:
         while path in moved:
@@ -218,7 +218,7 @@ def _now(files: frozenset[str], moved: Mapping[str, str]) -> frozenset[str]:
 
 
 def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
-    """One after the other, each finds what it read, and leaves what its version says."""
+    """Yield what the order leaves unexplained when its proposals are applied one by one."""
     for root, table in account.tables.items():
         live: set[str] = set()
         since: list[_Deed] = []
@@ -230,7 +230,7 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             whole = _deed(version, rows)
             deeds = [whole]
             if members:
-                # Rows that were gone already change nothing.
+                # Deleting rows that are already gone changes nothing.
                 changed, both = whole.revised | whole.gone, zip(members, brought, strict=True)
                 deeds = [
                     _deed(
@@ -248,17 +248,17 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
                     yield from _stale(members[place], since, where)
                 yield from _applied(live, deed, where)
                 since.append(deed)
-            # A file that lost its last row to several members leaves with all of them.
+            # If several members delete a file's last rows, the file is removed with all of them.
             live -= whole.gone
             for member in members:
                 moved |= member.moves
 
 
 def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -> bool:
-    """Whether a version holds the files of its members, and revises those that they revise.
+    """Whether a version has the files of its members, and revises no files but theirs.
 
-    A file without a row left is gone; one whose rows were gone already stays as it is. Which rows
-    left is not looked at here.
+    A file without rows is removed; one whose rows were already gone stays as it is. Which rows were
+    deleted is not checked here.
     """
     whole = _deed(version, rows)
     revised = frozenset().union(*(deed.revised for deed in deeds))
@@ -270,7 +270,7 @@ def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -
 
 
 def _stale(sent: Sent, since: list[_Deed], where: str) -> Iterator[str]:
-    """Nothing that a proposal had read was changed before its turn."""
+    """Yield whether something that a proposal read was changed before its place in the order."""
     read, whole = set(sent.reads.get("files", ())), bool(sent.reads.get("whole_table"))
     if not read and not whole:
         return

@@ -1,4 +1,4 @@
-"""The account of a gate in this process: its bus stamps records with its clock."""
+"""The record of a gate in this process; its bus stamps records with the gate's clock."""
 
 import json
 
@@ -7,7 +7,7 @@ from tests.linearizability.account import Account, Table, Told, proposals
 
 
 def account_of(gate: Gate, root: str = ROOT) -> Account:
-    """Return what a gate was sent, told and wrote, of one table."""
+    """Return what a gate received, answered and wrote for one table."""
     sent = [(one.value or b"", one.timestamp_ms) for one in gate.records(gate.topics.proposals)]
     told = [
         Told(json.loads(one.value or b""), one.timestamp_ms)

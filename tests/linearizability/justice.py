@@ -1,4 +1,4 @@
-"""Whether a refusal was just: what each rule claims, looked up in the winner's own rows."""
+"""Check whether a rejection is justified: look up each rule's claim in the winner's rows."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -6,18 +6,18 @@ from typing import Any, Final
 from tests.linearizability.account import Account, Rows, Sent, Table, Told, paths
 
 Claim = Callable[[Account, Sent, Rows], bool]
-"""Says whether a winner's rows are what the rule says they are."""
+"""Whether the winner's rows are what the rule says they are."""
 
 
 def added_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
-    """The winner added files, and the proposal is no blind append: it depends on what there is."""
+    """The winner added files, and the proposal has a read set, so that it is not a blind append."""
     has_read = any(sent.reads.get(what) for what in ("whole_table", "predicates", "files"))
     has_removed = bool(paths(account.actions(sent), "remove") or sent.intents)
     return bool(paths(winner, "add")) and (has_read or has_removed)
 
 
 def removed_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
-    """The winner removed a file that the proposal had read."""
+    """The winner removed a file that the proposal read."""
     gone = {path for _, path in paths(winner, "remove")}
     own = {path for _, path in paths(account.actions(sent), "remove")}
     read = account.followed(own | sent.intents | set(sent.reads.get("files", ())))
@@ -25,14 +25,14 @@ def removed_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
 
 
 def removed_the_same(account: Account, sent: Sent, winner: Rows) -> bool:
-    """Both removed a file."""
+    """Both the winner and the proposal removed a file, or deleted rows of it."""
     gone = {path for _, path in paths(winner, "remove")}
     own = {path for _, path in paths(account.actions(sent), "remove")}
     return bool(gone & (own | account.followed(sent.intents)))
 
 
 def wrote_something(account: Account, sent: Sent, winner: Rows) -> bool:
-    """The winner wrote files or changed the table: what is asked of rules for maintenance."""
+    """The winner wrote files or changed the table, which is all that maintenance rules require."""
     return bool(paths(winner, "add", "remove")) or changed_the_table(account, sent, winner)
 
 
@@ -42,13 +42,13 @@ def changed_the_table(account: Account, sent: Sent, winner: Rows) -> bool:
 
 
 def moved_an_application(account: Account, sent: Sent, winner: Rows) -> bool:
-    """The winner moved an application that the proposal asked for."""
+    """The winner wrote a txn of an application in the proposal's read set."""
     moved = {row["txn"]["appId"] for row in winner if "txn" in row}
     return bool(moved & set(sent.reads.get("app_ids", ())))
 
 
 def wrote_a_domain(account: Account, sent: Sent, winner: Rows) -> bool:
-    """Both wrote a metadata domain, or the winner wrote one that was read."""
+    """Both wrote a metadata domain, or the winner wrote one that the proposal read."""
     wrote = _domains(winner)
     return bool(wrote & (_domains(account.actions(sent)) | set(sent.reads.get("domains", ()))))
 
@@ -72,11 +72,11 @@ LOST_TO: Final[Mapping[str, Claim]] = {
     "row_ids_without_statistics": wrote_something,
     "duplicate_actions": wrote_something,
 }
-"""The rules that name a winner, and what each says of it."""
+"""The rules that name a winner, and what each claims of it."""
 
 
 def injustice(account: Account, sent: Sent, told: Told) -> str | None:
-    """Return why a rejection does not follow from the log, or None where it does."""
+    """Return why a rejection does not follow from the log, or None if it does."""
     table = account.tables[sent.root]
     identity, digest = sent.key
     if {(identity, None), (identity, digest)} & table.refused():

@@ -1,4 +1,4 @@
-"""The checker explains what the gate did, and nothing that it did not."""
+"""The checker explains what the gate did, and nothing else."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tidegate_messages.read_set import ReadSet
 
 @pytest.fixture(scope="module")
 def run() -> Account:
-    """A table, two appends, a delete, one that lost to it, a batch told twice, two refusals."""
+    """Return a run: a table, two appends, a delete, one that lost, a repeat, two refusals."""
     gate = Gate()
     gate.ask(create())
     gate.ask(proposal(add("a")))
@@ -56,7 +56,7 @@ def log_of(run: Account) -> list[Rows]:
 
 
 def retold(run: Account, key: Key, **changed: Any) -> Account:
-    """Return a run in which one was told something else."""
+    """Return a run in which one outcome is different."""
     told = [
         replace(one, body={**one.body, **changed}) if one.key == key else one for one in run.told
     ]

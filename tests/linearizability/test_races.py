@@ -1,4 +1,4 @@
-"""Two committers that both believe they are the one, and another engine, over real files."""
+"""Two committers that both believe they own the partition, and another engine, on real files."""
 
 import random
 from pathlib import Path
@@ -19,7 +19,7 @@ ROUNDS = 40
 
 
 def proposed(gate: Gate, root: str, dice: random.Random) -> Proposal:
-    """Return an append, or the rewrite of a file that was there not long ago."""
+    """Return an append, or the rewrite of a file that was live recently."""
     entries = gate.entries(root)
     read = max(0, len(entries) - 1 - dice.choice((0, 0, 1, 3)))
     new = add(f"f{dice.randrange(10**9)}")

@@ -1,4 +1,4 @@
-"""A case: a model under a setting, what it shows, and what is expected of it."""
+"""A case: a model with a setting, its search, and the expected result."""
 
 import csv
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ FIGURES: Final = Path(__file__).with_name("figures.csv")
 
 @dataclass(frozen=True)
 class Case:
-    """A search. `broken` is the invariant that must be violated, `Trapped` or `Starvation`.
+    """A search. `broken` is the invariant it must violate, or `Trapped` or `Starvation`.
 
-    `is_large` is for the nightly run. `waits` looks for an endless wait.
+    `is_large` marks a case of the nightly run. `waits` makes it look for an endless wait.
     """
 
     name: str
@@ -37,14 +37,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Figures:
-    """How large a search is. `states` are those of a search that came to its end, else None."""
+    """The size of a search. `states` is None unless the search was complete."""
 
     states: int | None
     depth: int
 
 
 def figures() -> dict[str, Figures]:
-    """Return what each case is known to come to, by name."""
+    """Return the recorded figures of each case, by name."""
     with FIGURES.open() as file:
         return {
             row["name"]: Figures(int(row["states"]) if row["states"] else None, int(row["depth"]))
@@ -53,13 +53,19 @@ def figures() -> dict[str, Figures]:
 
 
 def found_figures(found: Found[Any]) -> Figures:
-    """Return what a search came to; where it stopped early the order of the steps decides how many
-    states it saw, and only the length of the shortest counterexample is a fact."""
+    """Return the figures of a search.
+
+    If it stopped early, the number of states depends on the order of steps; only the length of the
+    shortest counterexample is well-defined.
+    """
     return Figures(found.states if found.is_complete else None, found.depth)
 
 
 def named(cases: Iterable[Case]) -> dict[str, Case]:
-    """Return cases by name. Raises: ValueError for a name that two have."""
+    """Return cases by name.
+
+    Raises: ValueError for a name that two cases have.
+    """
     found: dict[str, Case] = {}
     for case in cases:
         if case.name in found:

@@ -1,4 +1,4 @@
-"""What stands beside the protocol: the right of way for ever, and stores without put-if-absent."""
+"""Cases beside the protocol: verbatim priority, and stores without put-if-absent."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from tests.model.right_of_way import RightOfWay, WaySetting
 
 
 def way(**setting: Any) -> RightOfWay:
-    """Return the model of the right of way."""
+    """Return the model of verbatim priority."""
     return RightOfWay(WaySetting(**setting))
 
 
@@ -84,7 +84,7 @@ WAY: Final = (
         waits=True,
     ),
 )
-"""The right of way with work that never ends."""
+"""Verbatim priority with work that never ends."""
 
 RATIFY: Final = (
     Case(

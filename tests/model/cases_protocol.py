@@ -1,4 +1,4 @@
-"""The seed's model and the committer's: the protocol as it is, and without each of its rules."""
+"""Cases of the published copy-on-write model and of the committer's, with and without each rule."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -10,21 +10,21 @@ from tests.model.committer_state import Setting
 from tests.model.copy_on_write import CopyOnWrite, CopyOnWriteSetting
 
 CALM: Final[dict[str, Any]] = {"rebalances": 0, "repeats": 0, "drops": 0, "timeouts": 0}
-"""No fault happens but for those that are named."""
+"""No fault happens unless a case names it."""
 
 
 def committer(**setting: Any) -> CommitterModel:
-    """Return the committer's model under a setting."""
+    """Return the committer's model with a setting."""
     return CommitterModel(Setting(**setting))
 
 
 def calm(**setting: Any) -> CommitterModel:
-    """Return the committer's model where nothing happens that is not named."""
+    """Return the committer's model with only the named faults."""
     return committer(**{**CALM, **setting})
 
 
 def seed() -> Iterator[Case]:
-    """Yield the seed's configurations: what keeps writers apart, with partitions and without."""
+    """Yield the published configurations: what isolates writers, with partitions and without."""
     word = {True: "yes", False: "no"}
     for pia, lock, part in product((True, False), repeat=3):
         yield Case(
@@ -176,7 +176,7 @@ PROTOCOL: Final = (
         is_large=True,
     ),
 )
-"""The protocol as it is: nothing may be violated."""
+"""The protocol with all its rules: nothing may be violated."""
 
 WITHOUT: Final = (
     Case(
@@ -330,4 +330,4 @@ WITHOUT: Final = (
         "NoOverwrite",
     ),
 )
-"""The protocol without one of its rules: what is named must be violated."""
+"""The protocol without one of its rules: the named invariant must be violated."""

@@ -1,4 +1,4 @@
-"""Verbatim proposals: as they are, and without each of their rules."""
+"""Cases of verbatim proposals, with all rules and without each of them."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ NATIVE: Final = frozenset(Setting.__dataclass_fields__)
 
 
 def verbatim(**setting: Any) -> VerbatimModel:
-    """Return the model of verbatim proposals, calm but for what is named."""
+    """Return the model of verbatim proposals with only the named faults."""
     native = {**CALM, **{name: one for name, one in setting.items() if name in NATIVE}}
     own = {name: one for name, one in setting.items() if name not in NATIVE}
     return VerbatimModel(VerbatimSetting(native=Setting(**native), **own))
@@ -146,7 +146,7 @@ VERBATIM: Final = (
         is_large=True,
     ),
 )
-"""Verbatim proposals as they are."""
+"""Verbatim proposals with all rules."""
 
 WITHOUT: Final = (
     Case(

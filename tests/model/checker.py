@@ -1,8 +1,8 @@
 """A small explicit-state model checker.
 
-`explore` goes breadth first, so a counterexample is a shortest one; asked for progress, it also
-shows that from every reachable state a goal can be reached. `lasso` looks for an infinite run in
-which somebody is never served. `walk` rolls dice where a model is too large to exhaust.
+`explore` searches breadth first, so its counterexample is a shortest one; on request it also shows
+that a goal is reachable from every reachable state. `lasso` looks for an infinite run in which a
+waiting writer is never served. `walk` takes random steps where a model is too large to exhaust.
 """
 
 import random
@@ -17,38 +17,38 @@ from tidegate_runtime.gc_control import paused
 S = TypeVar("S", bound=Hashable)
 
 Invariant = Callable[[S], str | None]
-"""Says in a sentence how a state breaks it, or None."""
+"""Return a sentence saying how a state violates it, or None."""
 
 Path = tuple[tuple[str, S], ...]
-"""Steps, each with the label that says what happens and the state that it leads to."""
+"""Steps: each has a label that says what happens, and the state it leads to."""
 
 
 class Model(Protocol[S]):
-    """States, and the steps between them."""
+    """States and the steps between them."""
 
     @property
     def invariants(self) -> Mapping[str, Invariant[S]]:
-        """What must hold in every state, by name."""
+        """Invariants of every state, by name."""
 
     def starts(self) -> Iterable[S]:
-        """Return where a run may begin."""
+        """Return the initial states."""
 
     def steps(self, state: S) -> Iterable[tuple[str, S]]:
-        """Yield everything that may happen next."""
+        """Yield every possible next step."""
 
     def is_done(self, state: S) -> bool:
         """Whether a state is a goal of the progress check."""
 
     def serves(self, label: str) -> bool:
-        """Whether a step serves the one who waits: for `lasso`."""
+        """Whether a step serves the writer that waits; used by `lasso`."""
 
 
 @dataclass(frozen=True)
 class Found(Generic[S]):
-    """What a search found: nothing broken, an invariant, a trap, or an endless wait.
+    """The result of a search: no violation, a violated invariant, a trap, or an endless wait.
 
-    `broken` is the name of the invariant, `Trapped` or `Starvation`. `depth` is that of the deepest
-    state, for a counterexample its length in steps; `path` is the counterexample.
+    `broken` is the name of the invariant, or `Trapped` or `Starvation`. `depth` is the depth of the
+    deepest state, or the length of the counterexample in steps; `path` is the counterexample.
     """
 
     states: int
@@ -61,10 +61,10 @@ class Found(Generic[S]):
 
 
 class _Search(Generic[S]):
-    """A search under way: the states in the order in which they were found, and whence each.
+    """A running search: the states in order of discovery, and the predecessor of each.
 
-    `targets` are, state by state, the numbers of those that it leads to; `ends` says where those
-    of a state end.
+    `targets` are the successors' numbers, state by state; `ends` says where those of each state
+    end.
     """
 
     def __init__(self, model: Model[S]) -> None:
@@ -78,7 +78,7 @@ class _Search(Generic[S]):
         self.transitions = self.depth = self.place = 0
 
     def run(self, states_max: int, *, keeps_edges: bool) -> tuple[str, str] | None:
-        """Search up to the first violation, and return its name and why; None for none."""
+        """Search up to the first violation; return its name and the reason, or None."""
         for start in self.model.starts():
             if start not in self.numbers and (wrong := self._add(start, -1)):
                 return wrong
@@ -109,7 +109,7 @@ class _Search(Generic[S]):
         return None
 
     def path(self, number: int) -> Path[S]:
-        """Return how a state was found: labels are told again, not kept."""
+        """Return the path to a state; labels are computed again, not stored."""
         states = []
         while number >= 0:
             states.append(self.order[number])
@@ -122,13 +122,13 @@ class _Search(Generic[S]):
         return tuple(zip(("start", *labels), states, strict=True))
 
     def trapped(self) -> int | None:
-        """Return the first state from which no goal can be reached, or None."""
+        """Return the first state from which no goal is reachable, or None."""
         targets, ends = self.targets, self.ends
         good = bytearray(self.model.is_done(state) for state in self.order)
         has_changed = True
         while has_changed:
             has_changed = False
-            # What is found later is nearer to a goal: from the end backwards few rounds do.
+            # Later states are nearer to a goal, so going backwards needs few rounds.
             for number in range(len(good) - 1, -1, -1):
                 start = ends[number - 1] if number else 0
                 if not good[number] and any(good[other] for other in targets[start : ends[number]]):
@@ -139,7 +139,7 @@ class _Search(Generic[S]):
 
 
 def explore(model: Model[S], states_max: int, *, asks_progress: bool = False) -> Found[S]:
-    """Search breadth first, up to the first violation or to the end."""
+    """Search breadth first, up to the first violation or until all states are found."""
     with paused():
         search = _Search(model)
         wrong = search.run(states_max, keeps_edges=asks_progress)
@@ -151,15 +151,15 @@ def explore(model: Model[S], states_max: int, *, asks_progress: bool = False) ->
             wrong = ("Trapped", "from here no goal can be reached any more")
             path = search.path(trapped)
     name, why = wrong or (None, "")
-    # Where nothing stopped the search the depth is that of the deepest state, trap or not.
+    # If nothing stopped the search, the depth is that of the deepest state, trap or not.
     depth = search.depth if is_complete or not path else len(path) - 1
     return Found(len(search.order), search.transitions, depth, is_complete, name, why, path)
 
 
 def lasso(model: Model[S], states_max: int) -> Found[S]:
-    """Look for a reachable cycle of steps none of which serves the one who waits.
+    """Look for a reachable cycle of steps none of which serves the waiting writer.
 
-    The invariants are checked on the way. The path is the stem, and after `again and again` the
+    It checks the invariants on the way. The path is the stem, and after `again and again` the
     cycle.
     """
     found = explore(model, states_max)
@@ -181,7 +181,7 @@ def lasso(model: Model[S], states_max: int) -> Found[S]:
 
 
 def _stems(model: Model[S]) -> dict[S, tuple[S | None, str]]:
-    """Return for each state whence it was reached first, and how."""
+    """Return for each state its first predecessor and the label of that step."""
     stems: dict[S, tuple[S | None, str]] = {start: (None, "start") for start in model.starts()}
     order = list(stems)
     for state in order:
@@ -193,7 +193,10 @@ def _stems(model: Model[S]) -> dict[S, tuple[S | None, str]]:
 
 
 def _cycle(model: Model[S], states: Iterable[S]) -> list[tuple[str, S]] | None:
-    """Return a cycle of steps that do not serve, or None: depth first, without recursion."""
+    """Return a cycle of steps that do not serve, or None.
+
+    Depth first, without recursion.
+    """
     on_path, done = set[S](), set[S]()
     for root in states:
         if root in done:
@@ -220,14 +223,17 @@ def _idle(model: Model[S], state: S) -> Iterator[tuple[str, S]]:
 
 
 def walk(model: Model[S], seeds: Iterable[int], steps_max: int = 120) -> Found[S]:
-    """Walk at random, once for each seed, up to the first violation. Depth is the longest walk."""
+    """Take random steps, one walk per seed, up to the first violation.
+
+    Depth is the longest walk.
+    """
     transitions = longest = 0
     for seed in seeds:
         dice = random.Random(seed)
         state = dice.choice(list(model.starts()))
         path: list[tuple[str, S]] = [("start", state)]
         for _ in range(steps_max):
-            # In the order of their labels: steps come out of sets, whose order is no one's.
+            # Sorted by label, because steps come out of sets, whose order is arbitrary.
             choices = sorted(model.steps(state), key=lambda step: step[0])
             if not choices:
                 break

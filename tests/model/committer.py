@@ -1,10 +1,10 @@
 """The commit protocol: committers, one topic partition of proposals, one table.
 
-What may happen: proposals are begun, sent, and sent again at any later time; a rebalance gives the
-topic partition to another committer, or to the same one restarted, while the old owner goes on as a
-zombie; PUTs travel, land late, are lost, or are answered ambiguously; another engine writes to the
-same log; the admission rule changes its answer; the log is cleaned up; what is published is fenced,
-in one transaction with the offset or not, or torn.
+Events: proposals are started, sent, and sent again at any later time; a rebalance gives the topic
+partition to another committer, or to the same one restarted, while the old owner goes on as a
+zombie; PUTs travel, land late, are lost, or get an ambiguous response; another engine writes to the
+same log; the admission rule changes its result; the log is cleaned up; publication is fenced, in
+one transaction with the offset or not, or torn.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,14 +33,14 @@ from tests.model.judgement import decide
 
 Steps = Iterator[tuple[str, Any]]
 Sizes = Callable[[Any, int, Committer], Iterable[int]]
-"""How many records a committer may decide on next."""
+"""How many records a committer may decide next."""
 
 Passed = Callable[[Any, int, int], int]
-"""The offset that a committer has passed once everything before one is settled."""
+"""The offset that a committer has passed once everything before a record is decided."""
 
 
 def start(setting: Setting) -> State:
-    """Return the state in which nothing has happened; the table has one version with one file."""
+    """Return the initial state: the table has one version with one file."""
     first: Committer = Committer("fencing" if setting.fences_first else "loading", generation=1)
     base = Entry(0, (made_of((), "A", "b"),), ())
     return State(
@@ -69,7 +69,7 @@ def start(setting: Setting) -> State:
 
 @dataclass(frozen=True)
 class CommitterModel:
-    """The protocol under a setting. `sizes` and `passed` are given by a model that adds to it."""
+    """The protocol with a setting. A model that extends it supplies `sizes` and `passed`."""
 
     setting: Setting
     sizes: Sizes | None = None
@@ -77,27 +77,27 @@ class CommitterModel:
 
     @property
     def invariants(self) -> Mapping[str, Invariant[Any]]:
-        """What must hold, but for what the setting leaves unchecked."""
+        """The invariants, except those that the setting leaves unchecked."""
         known = committer_invariants.INVARIANTS
         return {name: one for name, one in known.items() if name not in self.setting.unchecked}
 
     def starts(self) -> Iterable[State]:
-        """Return where a run begins."""
+        """Return the initial state."""
         return (start(self.setting),)
 
     def is_done(self, state: State) -> bool:
-        """Everything was sent, told, and passed."""
+        """Whether everything was sent, answered and passed by the offset."""
         told = {one.id for one in state.outcomes}
         sent = {record.id for record in state.topic}
         all_sent = len(state.topic) >= len(self.setting.kinds)
         return all_sent and state.group.offset == len(state.topic) and sent <= told
 
     def serves(self, label: str) -> bool:
-        """Nobody waits for ever here: see `is_done`."""
+        """Return True: no wait is checked here, see `is_done`."""
         return True
 
     def steps(self, state: State) -> Steps:
-        """Yield what may happen next; nothing after a version was overwritten."""
+        """Yield the next steps; none after a version was overwritten."""
         if state.broken:
             return
         yield from self._writers(state)
@@ -112,7 +112,7 @@ class CommitterModel:
                 yield from self._works(state, number, who)
 
     def _writers(self, state: State) -> Steps:
-        """W1: an id is made with the read version; a repeat is the same bytes."""
+        """W1: a proposal gets its id and its read version together; a repeat has the same bytes."""
         setting = self.setting
         for number, kind in enumerate(setting.kinds):
             own = str(number)
@@ -143,7 +143,7 @@ class CommitterModel:
         return is_passed and not any(one.id == own for one in state.outcomes)
 
     def _rule(self, state: State) -> Steps:
-        """A clock, a quota, a release: the admission rule's answer changes."""
+        """Change the admission rule's result: a clock, a quota or a release does so."""
         left = state.budget.rule_changes
         if left:
             budget = state.budget._replace(rule_changes=left - 1)
@@ -151,7 +151,7 @@ class CommitterModel:
             yield f"the rule {what}", state._replace(denies=not state.denies, budget=budget)
 
     def _cleanup(self, state: State) -> Steps:
-        """A4: the log is cleaned up to its head; no PUT and no view in use may be that old."""
+        """A4: clean the log up to its head; no PUT and no snapshot in use may be that old."""
         head, left = len(state.log), state.budget.cleanups
         if not left or state.floor >= head:
             return
@@ -170,7 +170,7 @@ class CommitterModel:
         return (who.plan.version + 1 if who.plan and wrote else who.head) < head
 
     def _external(self, state: State) -> Steps:
-        """Another engine reads, commits, and rebases what appends."""
+        """Let another engine read, commit, and rebase its appends."""
         setting, other = self.setting, state.external
         if other.work is None:
             if other.left:
@@ -194,7 +194,7 @@ class CommitterModel:
             yield "another engine gives up", state._replace(external=idle)
 
     def _rebalances(self, state: State) -> Steps:
-        """Any committer becomes the owner, with nothing in mind; the old one goes on."""
+        """Make any committer the owner, without state; the old owner goes on."""
         left = state.budget.rebalances
         if not left:
             return
@@ -242,7 +242,7 @@ class CommitterModel:
         return f"c{number} fences older ones", after
 
     def _decides(self, state: State, number: int, who: Committer) -> Steps:
-        """DECIDE, and send the PUT where something is to be written."""
+        """DECIDE, and send the PUT if an entry is to be written."""
         claims = self.setting.refusals == "claimed"
         seen = [entry for entry in state.log[: who.head] if entry is not None]
         if claims and any(_generation(entry) > who.generation for entry in seen):
@@ -281,7 +281,7 @@ class CommitterModel:
     def _pipelined(
         self, state: State, sent: State, number: int, entry: Entry, position: int
     ) -> Steps:
-        """The PUT of the version after the next one is sent, before that one is there."""
+        """Send the PUT of the version after the next one, before that one has landed."""
         who = state.committers[number]
         if position >= len(state.topic):
             return

@@ -1,4 +1,4 @@
-"""What must hold in every state of the committer's model; the names are those of docs/proof.md."""
+"""Invariants of the committer's model; the names are those of docs/proof.md."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,7 +19,7 @@ def exactly_once(state: State) -> str | None:
 
 
 def no_overwrite(state: State) -> str | None:
-    """I2: a version that is there does not change, and none comes back after cleanup."""
+    """I2: a visible version does not change, and none comes back after cleanup."""
     return state.broken or None
 
 
@@ -31,12 +31,12 @@ def no_gap(state: State) -> str | None:
 
 
 def consistent_read(state: State) -> str | None:
-    """I4, and through it I8: each version holds what was committed up to it."""
+    """I4, which implies I8: each version holds exactly what was committed up to it."""
     return misread(state.log)
 
 
 def outcome_agreement(state: State) -> str | None:
-    """I5: committed at a version that holds it, rejected and in none."""
+    """I5: committed means that the version holds it; rejected, that no version does."""
     if not state.outcomes:
         return None
     places = {
@@ -49,7 +49,7 @@ def outcome_agreement(state: State) -> str | None:
 
 
 def disagreement(state: State, places: Mapping[str, int]) -> str | None:
-    """Return which outcome is not what the log says."""
+    """Return an outcome that contradicts the log, or None."""
     for told in state.outcomes:
         if told.status == "C" and places.get(told.id) != told.reason:
             return f"p{told.id} was told {told.reason}, the log has {places.get(told.id)}"
@@ -59,7 +59,7 @@ def disagreement(state: State, places: Mapping[str, int]) -> str | None:
 
 
 def offset_safe(state: State) -> str | None:
-    """I6: the offset passes nothing that has no outcome."""
+    """I6: the offset passes no record without an outcome."""
     told = {one.id for one in state.outcomes}
     for record in state.topic[: state.group.offset]:
         if record.id not in told:

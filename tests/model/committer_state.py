@@ -1,7 +1,7 @@
 """The state of the committer's model: one table, one topic partition, some committers.
 
-Rows are the ids of the operations that were applied, so a sound snapshot of version v holds exactly
-the ids of the operations committed up to v.
+Rows are the ids of the operations that were applied, so a correct snapshot of version v holds
+exactly the ids of the operations committed up to v.
 """
 
 from collections.abc import Hashable
@@ -14,11 +14,11 @@ Phase = Literal[
 ]
 
 ALIVE: Final = ("ready", "waiting", "resolving", "publishing", "published")
-"""Phases in which a committer goes by what it has read of the log."""
+"""Phases in which a committer relies on what it has read of the log."""
 
 
 class Operation(NamedTuple):
-    """What a proposal does to the table: a file of its own with these rows, and files removed."""
+    """What a proposal does to the table: it adds a file with these rows, and removes files."""
 
     id: str
     rows: tuple[str, ...]
@@ -26,9 +26,9 @@ class Operation(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A proposal on the topic; `read` is how many versions there were when it was begun.
+    """A proposal on the topic; `read` is the number of versions when it was started.
 
-    Of a verbatim proposal `id` is the attempt, and `read` the version that its bytes are for.
+    For a verbatim proposal `id` is the attempt, and `read` the version that its bytes are for.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A version: who wrote it (a generation, 0 for others, the bytes' name), and what is in it."""
+    """A version: its writer (a generation, 0 for others, or the bytes' name), and its content."""
 
     token: Hashable
     operations: tuple[Operation, ...]
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was told: C committed at a version, R rejected, E expired or denied, with the reason."""
+    """An outcome: C committed at a version, R rejected, E expired or denied, with the reason."""
 
     id: str
     status: Literal["C", "R", "E"]
@@ -54,9 +54,9 @@ class Outcome(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A decision on the way: the version, its entry, the offset after it, what is to be told.
+    """A pending decision: the version, its entry, the offset after it, and the outcomes.
 
-    `place` is the offset of the record that it settles, where that is a verbatim proposal.
+    `place` is the offset of the record that it decides, if that is a verbatim proposal.
     """
 
     version: int
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A request to the store that travels."""
+    """A pending request to the store."""
 
     version: int
     entry: Entry
@@ -77,8 +77,8 @@ class Put(NamedTuple):
 class Committer(NamedTuple):
     """A committer: what it has read of topic and log, and what it is doing.
 
-    `known` is the memory of a committer that trusts its own; `unpublished` is what is settled and
-    not yet told, each with its offset.
+    `known` is the memory of a committer that relies on its own; `unpublished` are decided but
+    unpublished outcomes, each with its offset.
     """
 
     phase: Phase
@@ -91,7 +91,7 @@ class Committer(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Kafka's view: the generation, its owner, the offset, and below what producers are fenced."""
+    """Kafka's state: generation, owner, offset, and the generation below which it fences."""
 
     generation: int
     owner: int
@@ -100,7 +100,7 @@ class Group(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What may still happen."""
+    """The faults and events that may still happen."""
 
     rebalances: int
     repeats: int
@@ -112,7 +112,7 @@ class Budget(NamedTuple):
 
 
 class External(NamedTuple):
-    """Another engine on the same log: idle, or with work made of what it read."""
+    """Another engine on the same log: idle, or with a transaction based on what it read."""
 
     head: int
     work: Operation | None
@@ -121,7 +121,7 @@ class External(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """A foreign writer: what it does, for which version, and how often it was refused.
+    """A foreign writer: its phase, the version it aims at, and how often it was refused.
 
     `refused_for_native` counts the refusals that a native group caused; `attempt` names the bytes.
     """
@@ -136,7 +136,7 @@ class Writer(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Whom a committer holds its native groups for, and which records it has settled ahead."""
+    """The writers for which a committer holds native groups, and the records decided ahead."""
 
     writers: frozenset[str] = frozenset()
     settled: frozenset[int] = frozenset()
@@ -144,7 +144,7 @@ class Hold(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What may still happen to verbatim proposals."""
+    """The events that may still happen to verbatim proposals."""
 
     replays: int
     gaps: int
@@ -154,7 +154,7 @@ class Extras(NamedTuple):
 
 
 class Foreign(NamedTuple):
-    """What there is beside the native protocol; `lost` are staged files that are no more."""
+    """State beside the native protocol; `lost` are staged files that no longer exist."""
 
     writers: tuple[Writer, ...]
     holds: tuple[Hold, ...]
@@ -163,7 +163,7 @@ class Foreign(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `log` holds None where a version is missing below a later one."""
+    """The whole state. `log` holds None where a version is missing below a later one."""
 
     proposals: tuple[Record | None, ...]
     topic: tuple[Record, ...]
@@ -226,7 +226,7 @@ class Setting:
 
 @lru_cache(maxsize=1_000_000)
 def snapshot(log: tuple[Entry | None, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the live files, with their rows, after all versions of a log."""
+    """Return the live files and their rows after all versions of a log."""
     if not log:
         return ()
     files = dict(snapshot(log[:-1]))
@@ -242,7 +242,7 @@ def snapshot(log: tuple[Entry | None, ...]) -> tuple[tuple[str, tuple[str, ...]]
 
 @lru_cache(maxsize=1_000_000)
 def misread(log: tuple[Entry | None, ...]) -> str | None:
-    """Return which version does not hold what was committed up to it, or None."""
+    """Return how a version differs from what was committed up to it, or None."""
     if not log:
         return None
     earlier = misread(log[:-1])
@@ -256,7 +256,7 @@ def misread(log: tuple[Entry | None, ...]) -> str | None:
 
 
 def made_of(log: tuple[Entry | None, ...], kind: str, own: str) -> Operation:
-    """Return what a writer of a kind makes of the log that it has read."""
+    """Return the operation that a writer of a kind derives from the log that it has read."""
     if kind == "A":
         return Operation(own, (own,), frozenset())
     files = snapshot(log)
@@ -265,5 +265,5 @@ def made_of(log: tuple[Entry | None, ...], kind: str, own: str) -> Operation:
 
 
 def head_of(log: tuple[Entry | None, ...]) -> int:
-    """Return how many versions there are without a gap."""
+    """Return the number of versions before the first gap."""
     return log.index(None) if None in log else len(log)

@@ -1,6 +1,6 @@
-"""The store in the committer's model: PUTs that travel, and what a committer makes of their answer.
+"""The store in the committer's model: pending PUTs, and how a committer handles the response.
 
-It is `put_if_absent` and the desk's PUT and RESOLVE.
+It models `put_if_absent` and the table committer's PUT and RESOLVE.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ Steps = Iterator[tuple[str, Any]]
 
 
 def arrivals(setting: Setting, state: State) -> Steps:
-    """Yield what may become of each PUT that travels."""
+    """Yield what may happen to each pending PUT."""
     for put in state.network:
         rest = state.network - {put}
         who = state.committers[put.sender]
@@ -47,7 +47,7 @@ def _lands(setting: Setting, state: State, put: Put, who: Committer) -> Steps:
         return
     yield name, _with(landed, put.sender, who._replace(phase="publishing"))
     if setting.library_retries and not setting.compares:
-        # The library sends again what has landed, and reports that somebody was there before.
+        # The client library repeats a request that has landed, and reports the version as taken.
         yield f"{name}, reported as taken", _with(landed, put.sender, rebased(who, landed))
 
 
@@ -61,7 +61,7 @@ def _lands_again(state: State, put: Put, who: Committer) -> tuple[str, Any]:
 
 
 def timeouts(state: State, number: int, who: Committer) -> Steps:
-    """A PUT that is lost is without an answer for certain; one that travels, perhaps."""
+    """Let a PUT time out: certain if it was lost, possible if it is pending."""
     travels = _own_put(number, who) in state.network
     if travels and not state.budget.timeouts:
         return
@@ -87,12 +87,12 @@ def resolved(setting: Setting, state: State, number: int, who: Committer) -> tup
 
 
 def rebased(who: Committer, state: State) -> Committer:
-    """REBASE: read what others wrote, drop the plan, keep the batch."""
+    """REBASE: read the other writers' versions, drop the plan, keep the batch."""
     return who._replace(phase="ready", head=head_of(state.log), plan=None)
 
 
 def _name(put: Put) -> str:
-    """Return what no other PUT on its way is called."""
+    """Return a name that no other pending PUT has."""
     ids = "+".join(one.id for one in put.entry.operations)
     return f"PUT {put.version} of c{put.sender} (p{ids}, {put.entry.token})"
 

@@ -1,9 +1,9 @@
 """Delta Lake's copy-on-write path after Jack Vanlightly's published specification (`basic_cow`).
 
-Writers insert, update and delete rows; what keeps them apart is put-if-absent, a lock, both or
-neither; the table has partitions or not. The states are those of the specification, one for one, so
-that their number can be compared with TLC's. Ours is the lease: a lock that may expire under a
-writer which is still alive.
+Writers insert, update and delete rows; put-if-absent, a lock, both or neither isolates them; the
+table has partitions or not. The states are those of the specification, one for one, so that their
+number can be compared with TLC's. The lease is our addition: a lock that may expire while its
+writer is still alive.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ Files = tuple[tuple[FileId, Rows], ...]
 
 @dataclass(frozen=True)
 class CopyOnWriteSetting:
-    """What keeps writers apart, and how large the world is."""
+    """What isolates writers, and the size of the world."""
 
     puts_if_absent: bool
     locks: bool
@@ -34,7 +34,7 @@ class CopyOnWriteSetting:
 
 
 class Transaction(NamedTuple):
-    """An operation on the rows of one colour, begun at a version."""
+    """An operation on the rows of one colour, based on a version."""
 
     read_version: int
     operation: Literal["insert", "update", "delete"]
@@ -55,7 +55,7 @@ Log = tuple[LogEntry, ...]
 
 
 class Working(NamedTuple):
-    """A writer at work; `targets` are the files that it read, `added` and `removed` its own."""
+    """An active writer: `targets` are the files it read, `added` and `removed` its changes."""
 
     phase: Literal["reading", "writing", "locking", "committing"]
     transaction: Transaction
@@ -70,7 +70,7 @@ Writer = Literal["idle", "failed"] | Working
 
 
 class CopyOnWriteState(NamedTuple):
-    """Everything. `done` are, colour by colour, the transactions that were committed."""
+    """The whole state. `done` are the committed transactions, by colour."""
 
     writers: tuple[Writer, ...]
     lock: int
@@ -88,33 +88,33 @@ NO_FILES: frozenset[tuple[FileId, Rows]] = frozenset()
 
 @dataclass(frozen=True)
 class CopyOnWrite:
-    """The model, under a setting."""
+    """The model with a setting."""
 
     setting: CopyOnWriteSetting
 
     @property
     def invariants(self) -> Mapping[str, Invariant[CopyOnWriteState]]:
-        """What must hold."""
+        """The invariants."""
         return {"ConsistentRead": self._consistent_read, "ValidDeltaLog": valid_log}
 
     def starts(self) -> Iterable[CopyOnWriteState]:
-        """Return where a run begins."""
+        """Return the initial states."""
         setting = self.setting
         idle: Writer = "idle"
         writers = (idle,) * setting.writers
         return (CopyOnWriteState(writers, UNLOCKED, (), (), ((),) * len(setting.colours), 1, 0),)
 
     def is_done(self, state: CopyOnWriteState) -> bool:
-        """Every operation was begun and every writer has ended."""
+        """Whether every operation was started and every writer has ended."""
         is_all = state.begun == self.setting.operations_max
         return is_all and all(isinstance(writer, str) for writer in state.writers)
 
     def serves(self, label: str) -> bool:
-        """Nobody waits for ever here: operations are counted."""
+        """Return True: operations are limited, so no wait is endless."""
         return True
 
     def steps(self, state: CopyOnWriteState) -> Steps:
-        """Yield what may happen next."""
+        """Yield the next steps."""
         if self.setting.lease_expires and state.lock != UNLOCKED:
             yield "the lease expires", state._replace(lock=UNLOCKED)
         for number, writer in enumerate(state.writers):
@@ -148,7 +148,7 @@ class CopyOnWrite:
                 yield f"w{number} begins {one.operation} {colour} {one.number}", after
 
     def _reads(self, state: CopyOnWriteState, number: int, writer: Working) -> Steps:
-        """Find the files to change; what is inserted goes into a live file or into a new one."""
+        """Find the files to change; inserted rows go into a live file or into a new one."""
         one, there = writer.transaction, dict(state.files)
         if one.operation != "insert":
             targets = frozenset(
@@ -170,7 +170,7 @@ class CopyOnWrite:
     def _writes(
         self, state: CopyOnWriteState, number: int, writer: Working
     ) -> tuple[str, CopyOnWriteState]:
-        """Write the files anew, with the rows changed."""
+        """Rewrite the files with the changed rows."""
         there = dict(state.files)
         files = dict(there)
         targets = sorted(writer.targets, key=lambda target: (target[0], sorted(target[1])))
@@ -188,7 +188,7 @@ class CopyOnWrite:
         return f"w{number} writes", after
 
     def _locks(self, state: CopyOnWriteState, number: int, writer: Working) -> Steps:
-        """Take the lock for the version after the head, having looked at the winners."""
+        """Take the lock for the version after the head, after checking the winning versions."""
         if state.lock != UNLOCKED:
             return
         head = head_of(state.log)
@@ -201,7 +201,7 @@ class CopyOnWrite:
         yield f"w{number} looks at the winners", _with(state, number, after)
 
     def _commits(self, state: CopyOnWriteState, number: int, writer: Working) -> Steps:
-        """Write the version, or find it taken; or fail, and be gone."""
+        """Write the version, or find it taken; or fail and end."""
         unlocked = UNLOCKED if self.setting.locks else state.lock
         is_there = any(entry.version == writer.version for entry in state.log)
         if not (self.setting.puts_if_absent and is_there):
@@ -233,7 +233,7 @@ class CopyOnWrite:
         return f"w{number} commits {writer.version}", after
 
     def _conflicts(self, writer: Working, log: Log) -> bool:
-        """Whether a version from the read one on touched the partition."""
+        """Whether a version after the read version changed the partition."""
         own = writer.transaction
         for entry in log:
             if entry.version < own.read_version:
@@ -251,7 +251,7 @@ class CopyOnWrite:
         return ((number, part) for number in range(first, last + 1) for part in partitions)
 
     def _consistent_read(self, state: CopyOnWriteState) -> str | None:
-        """Each version reads as the committed transactions, one after the other, leave it."""
+        """Each version reads as the committed transactions, in order, leave it."""
         files = dict(state.files)
         for place, colour in enumerate(self.setting.colours):
             for version in range(1, head_of(state.log) + 1):
@@ -269,12 +269,12 @@ class CopyOnWrite:
 
 
 def head_of(log: Log) -> int:
-    """Return the last version, 0 where there is none."""
+    """Return the last version, 0 if there is none."""
     return max((entry.version for entry in log), default=0)
 
 
 def is_live(file: FileId, partition: str | None, log: Log) -> bool:
-    """Return whether a file of a partition was added and not removed after that."""
+    """Return whether a file of a partition was added and not removed since."""
     if file[1] != partition:
         return False
     for version, added, _ in log:
@@ -286,7 +286,7 @@ def is_live(file: FileId, partition: str | None, log: Log) -> bool:
 
 
 def changed(rows: Rows, one: Transaction) -> Rows:
-    """Return what a transaction makes of the rows of a file."""
+    """Return the rows of a file after a transaction."""
     if one.number is None:
         return frozenset(row for row in rows if row[0] != one.colour)
     new = (one.colour, one.number)
@@ -296,7 +296,7 @@ def changed(rows: Rows, one: Transaction) -> Rows:
 
 
 def replayed(done: tuple[tuple[int, Transaction], ...], version: int) -> set[int]:
-    """Return what the transactions up to a version leave, one after the other."""
+    """Return the rows after applying the transactions up to a version in order."""
     there: set[int] = set()
     for at, one in done:
         if at > version:

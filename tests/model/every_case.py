@@ -1,4 +1,4 @@
-"""Every case there is: the quick ones for each change, the large ones for the night."""
+"""All cases: quick ones for each change, large ones for the nightly run."""
 
 from typing import Final
 

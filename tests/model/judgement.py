@@ -1,6 +1,6 @@
 """The decision of the model's committer: a function of the log that it read, and of the rule.
 
-It is `plan` and `decide` of the committer's machine, with `STEPS` in their order.
+It models `plan` and `decide` of the committer's machine, with `STEPS` in their order.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from tests.model.committer_state import Committer, Entry, Operation, Outcome, Re
 
 
 class Decision(NamedTuple):
-    """What becomes of the next records: what is applied, what is refused in the log, what told."""
+    """The result for the next records: what is applied, refused in the log, and answered."""
 
     operations: tuple[Operation, ...]
     refused: tuple[str, ...]
@@ -24,7 +24,7 @@ class _Group(NamedTuple):
 
 
 def decide(setting: Setting, state: State, who: Committer, count: int) -> Decision:
-    """Return what a committer decides on its next records, given what it has read."""
+    """Return a committer's decision on its next records, given what it has read."""
     view = state.log[: who.head]
     group = _Group([], [])
     told: list[Outcome] = []
@@ -49,7 +49,7 @@ def _judged(
     record: Record,
     group: _Group,
 ) -> Outcome | None:
-    """Return the outcome of a record that is not to be applied, or None."""
+    """Return the outcome of a record that is not applied, or None."""
     if record.read < state.floor:
         old = setting.too_old == "expired"
         return Outcome(record.id, "E" if old else "R", "expired" if old else "old")
@@ -70,7 +70,7 @@ def _settled(
     record: Record,
     group: _Group,
 ) -> Outcome | None:
-    """Return what the log after the read version, or the memory, says of an id; or None."""
+    """Return the outcome that the log after the read version, or memory, has for an id, or None."""
     own = record.id
     if setting.dedupe == "none":
         return None
@@ -97,7 +97,7 @@ def _has(operations: list[Operation] | tuple[Operation, ...], own: str) -> bool:
 def _conflicts(
     setting: Setting, view: tuple[Entry | None, ...], record: Record, group: _Group
 ) -> bool:
-    """Whether something was committed after what a rewrite had read."""
+    """Whether another operation committed after the version that a rewrite had read."""
     if setting.kinds[int(record.id)] == "A":
         return False
     if any(entry is not None and entry.operations for entry in view[record.read :]):

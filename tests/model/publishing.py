@@ -1,6 +1,6 @@
-"""Publishing in the committer's model: outcomes, then the offset, in order and perhaps late.
+"""Publication in the committer's model: outcomes, then the offset, in order and perhaps late.
 
-It is what the lane tells and makes durable.
+It models what the partition worker publishes and commits.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ Steps = Iterator[tuple[str, Any]]
 
 
 def publishes(setting: Setting, state: State, number: int, who: Committer) -> Steps:
-    """PUBLISH: the outcomes, and in one transaction or after them the offset."""
+    """PUBLISH: the outcomes, and in one transaction with them or after them the offset."""
     plan = _planned(who)
     ready = _ready(who, plan)
     if len(who.unpublished) < setting.behind_max:
@@ -44,7 +44,7 @@ def publishes(setting: Setting, state: State, number: int, who: Committer) -> St
 
 
 def publishes_late(setting: Setting, state: State, number: int, who: Committer) -> Steps:
-    """Publish the first batch of those that wait."""
+    """Publish the first of the waiting batches."""
     if not who.unpublished:
         return
     end, outcomes = who.unpublished[0]
@@ -61,7 +61,7 @@ def publishes_late(setting: Setting, state: State, number: int, who: Committer) 
 
 
 def records(setting: Setting, state: State, number: int, who: Committer) -> tuple[str, State]:
-    """Record the offset, after what it passes was told."""
+    """Commit the offset after the outcomes before it are published."""
     plan, group = _planned(who), state.group
     if who.generation < group.generation and setting.offsets_are_fenced:
         gone = state._replace(committers=placed(state, number, who._replace(phase="off")))

@@ -1,9 +1,9 @@
 """Stores without put-if-absent: the Kafka partition decides, the store follows.
 
 A committer stages its bytes under a unique name, appends a record (version, name) to the `ratify`
-partition and reads the partition back. A version is the first record that is valid where it stands:
-its number is that of the valid records before it. Publishing copies the staged bytes of a valid
-record with a plain PUT; any committer may do so, any number of times, at any later time.
+partition and reads the partition back. A version is the first valid record for it; a record is
+valid if its number is that of the valid records before it. Publishing copies the staged bytes of a
+valid record with a plain PUT; any committer may do so, any number of times, at any later time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,9 +17,9 @@ from tests.model.checker import Invariant
 class RatifySetting:
     """The rules in force and the faults that may happen.
 
-    `folds`: the validity rule is applied, else every record counts, the last one most. `is_fenced`:
-    Kafka refuses records of an older generation, but for `leaks` of them. `publishing` may be in
-    order, in any order, or before the record was read back.
+    `folds`: the validity rule is applied; otherwise every record counts and the last one wins.
+    `is_fenced`: Kafka refuses records of an older generation, except for `leaks` of them.
+    `publishing` may happen in order, in any order, or before the record was read back.
     """
 
     proposals: int = 2
@@ -35,7 +35,7 @@ class RatifySetting:
 
 
 class Ratified(NamedTuple):
-    """A record of the partition: which bytes are to be a version."""
+    """A record of the partition: the bytes that it proposes as a version."""
 
     version: int
     generation: int
@@ -52,7 +52,7 @@ Content = tuple[int, int]
 
 
 class Ratifier(NamedTuple):
-    """A committer: `position` in the proposals, `read` of the partition, `own` record in flight."""
+    """A committer: `position` in the proposals, `read` of the partition, `own` pending record."""
 
     phase: Literal["off", "fencing", "ready", "waiting"]
     generation: int = 0
@@ -62,7 +62,7 @@ class Ratifier(NamedTuple):
 
 
 class RatifyBudget(NamedTuple):
-    """What may still happen."""
+    """The events that may still happen."""
 
     rebalances: int
     timeouts: int
@@ -72,7 +72,7 @@ class RatifyBudget(NamedTuple):
 
 
 class RatifyState(NamedTuple):
-    """Everything: `appends` and `puts` travel; `store` are versions with what they hold."""
+    """The whole state: `appends` and `puts` are pending; `store` maps versions to their content."""
 
     topic: tuple[int, ...]
     records: tuple[Ratified, ...]
@@ -91,13 +91,13 @@ Steps = Iterator[tuple[str, RatifyState]]
 
 @dataclass(frozen=True)
 class Ratify:
-    """The model, under a setting."""
+    """The model with a setting."""
 
     setting: RatifySetting
 
     @property
     def invariants(self) -> Mapping[str, Invariant[RatifyState]]:
-        """What must hold."""
+        """The invariants."""
         return {
             "ExactlyOnce": self._exactly_once,
             "StoreFollowsLog": self._store_follows_log,
@@ -106,7 +106,7 @@ class Ratify:
         }
 
     def starts(self) -> Iterable[RatifyState]:
-        """Return where a run begins."""
+        """Return the initial state."""
         setting = self.setting
         rest = (Ratifier("off") for _ in range(setting.committers - 1))
         budget = RatifyBudget(
@@ -117,7 +117,7 @@ class Ratify:
         return (RatifyState((), (), frozenset(), (), frozenset(), committers, 1, 0, none, budget),)
 
     def is_done(self, state: RatifyState) -> bool:
-        """Every proposal is a version, told, and in the store."""
+        """Whether every proposal is a version, answered, and in the store."""
         decided = self._fold(state.records)
         proposals = {content[1] for content in decided.values()}
         told = {proposal for proposal, _ in state.outcomes}
@@ -125,11 +125,11 @@ class Ratify:
         return is_all and told == proposals and len(state.store) == len(proposals)
 
     def serves(self, label: str) -> bool:
-        """Nobody waits for ever here: see `is_done`."""
+        """Return True: no wait is checked here, see `is_done`."""
         return True
 
     def steps(self, state: RatifyState) -> Steps:
-        """Yield what may happen next."""
+        """Yield the next steps."""
         yield from self._sends(state)
         yield from self._rebalances(state)
         yield from self._appends_land(state)
@@ -148,7 +148,7 @@ class Ratify:
                     yield from self._publishes(state, number, who)
 
     def _fold(self, records: tuple[Ratified, ...]) -> dict[int, Content]:
-        """Return what each version holds, by the rule in force."""
+        """Return the content of each version by the rule in force."""
         decided: dict[int, Content] = {}
         for record in records:
             if not self.setting.folds or record.version == len(decided):
@@ -189,10 +189,10 @@ class Ratify:
             yield f"{tuple(record)} lands", after
 
     def _works(self, state: RatifyState, number: int, who: Ratifier) -> Steps:
-        """Read the partition on; append a record for the next proposal; send it again."""
+        """Read the partition; append a record for the next proposal; send it again."""
         if who.read < len(state.records):
             record = state.records[who.read]
-            # Once the own record is read back the fold says whether it won.
+            # Once a committer's own record is read back, the fold says whether it won.
             phase = "ready" if record == who.own else who.phase
             own = None if record == who.own else who.own
             read = who._replace(phase=phase, read=who.read + 1, own=own)

@@ -1,15 +1,15 @@
-"""The right of way, with work that never ends: who can be refused, or held, for ever?
+"""Verbatim priority with work that never ends: can a writer be refused, or held, for ever?
 
 `verbatim.py` counts refusals under budgets. Here native groups and foreign writers go on for ever,
-and the log shrinks to what matters of it: whether the version that a writer has staged bytes for is
-still the next one or taken. The states are few, and `checker.lasso` looks for a run in which
-somebody waits for ever.
+and the log is reduced to one fact per writer: whether the version that it staged bytes for is still
+the next one or is taken. The states are few, and `checker.lasso` looks for a run in which a writer
+waits for ever.
 
-Time is in ticks, one for each native group that could be committed. In a tick the writers whose
-proposals have arrived are decided, in any order; then, unless a hold is on, a native group is
-committed. A writer reads the head when it begins, and its proposal arrives 1 to `retry` ticks
-later: any version committed in between makes it stale. A hold begins with a refusal and ends when
-the same writer proposes again, or after `grace` ticks.
+Time is in ticks, one for each native group that could be committed. In a tick the committer decides
+the proposals that have arrived, in any order; then it commits a native group, unless a hold is
+active. A writer reads the head when it starts, and its proposal arrives 1 to `retry` ticks later:
+any version committed in between makes it stale. A hold starts with a refusal and ends when the same
+writer proposes again, or after `grace` ticks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,13 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WaySetting:
-    """How many foreign writers there are, and the rule of the hold.
+    """The number of foreign writers, and the rule of the hold.
 
-    `begins`: every refusal begins a hold, or only one that a native group caused, or only when a
-    native group was committed since the last hold began. `endless`: every writer begins new work
-    when it is committed, not just the others. `waits`: who is looked at, writer 0 or the native
-    groups. `refusals_max`, `hold_max`: bounds to check; 0 for none. Units: `retry`, `grace` and
-    `hold_max` in ticks; a `grace` of 0 is no right of way.
+    `begins`: every refusal starts a hold, or only one that a native group caused, or only if a
+    native group was committed since the last hold started. `endless`: every writer starts new work
+    when it commits, not just the others. `waits`: which party may starve, writer 0 or the native
+    groups. `refusals_max`, `hold_max`: bounds to check; 0 for none.
+
+    Units: `retry`, `grace` and `hold_max` in ticks; a `grace` of 0 means no priority.
     """
 
     writers: int = 1
@@ -45,14 +46,14 @@ class WaySetting:
 
 
 class Proposing(NamedTuple):
-    """A writer: ticks until its proposal arrives, and who took its version."""
+    """A writer: ticks until its proposal arrives, and which kind of writer took its version."""
 
     ticks: int
     taken_by: Literal["", "native", "foreign"] = ""
 
 
 class WayState(NamedTuple):
-    """The writers, the ticks left of the hold for each, and what is counted for the bounds."""
+    """The writers, the remaining ticks of each one's hold, and the counters for the bounds."""
 
     writers: tuple[Proposing, ...]
     holds: tuple[int, ...]
@@ -65,13 +66,13 @@ class WayState(NamedTuple):
 
 @dataclass(frozen=True)
 class RightOfWay:
-    """The model, under a setting."""
+    """The model with a setting."""
 
     setting: WaySetting
 
     @property
     def invariants(self) -> Mapping[str, Invariant[WayState]]:
-        """The bounds that are checked."""
+        """The bounds to check."""
         known: dict[str, Invariant[WayState]] = {}
         if self.setting.refusals_max:
             known["RightOfWay"] = self._refusals
@@ -80,22 +81,22 @@ class RightOfWay:
         return known
 
     def starts(self) -> Iterable[WayState]:
-        """Return where a run may begin: proposals are on their way."""
+        """Return the initial states, in which proposals are on their way."""
         setting = self.setting
         for ticks in product(range(1, setting.retry + 2), repeat=setting.writers):
             writers = tuple(Proposing(one) for one in ticks)
             yield WayState(writers, (0,) * setting.writers, True, setting.takeovers)
 
     def is_done(self, state: WayState) -> bool:
-        """Whether writer 0 has ended."""
+        """Whether writer 0 has finished."""
         return state.is_over
 
     def serves(self, label: str) -> bool:
-        """Whether a step serves the one who waits."""
+        """Whether a step serves the waiting party."""
         return ("commits v0" if self.setting.waits == "foreign" else "native group") in label
 
     def steps(self, state: WayState) -> Iterator[tuple[str, WayState]]:
-        """Yield what a tick may bring, or a takeover, which loses the holds."""
+        """Yield the results of a tick, or a takeover, which loses the holds."""
         if state.is_over:
             return
         if state.takeovers:
@@ -111,7 +112,7 @@ class RightOfWay:
     def _ends(
         self, before: WayState, labels: tuple[str, ...], state: WayState
     ) -> tuple[str, WayState]:
-        """The tick ends with a native group, or with a hold."""
+        """End the tick with a native group, or with a hold."""
         setting = self.setting
         if any(state.holds):
             most = setting.hold_max and setting.hold_max + 1
@@ -128,7 +129,7 @@ class RightOfWay:
     def _arrivals(
         self, state: WayState, due: frozenset[int]
     ) -> Iterator[tuple[tuple[str, ...], WayState]]:
-        """Yield every order in which the proposals that have arrived can be decided."""
+        """Yield every order in which the arrived proposals can be decided."""
         if not due:
             yield (), state
         for number in due:
@@ -143,7 +144,7 @@ class RightOfWay:
                     yield (label, *labels), last
 
     def _decided(self, state: WayState, number: int) -> tuple[str, WayState]:
-        """Commit a proposal, which makes all others stale; or refuse it, which may begin a hold."""
+        """Commit a proposal, which makes all others stale; or refuse it, which may start a hold."""
         setting = self.setting
         taken_by = state.writers[number].taken_by
         if not taken_by:

@@ -1,4 +1,4 @@
-"""The checker itself, on graphs whose answers are known: one that finds nothing proves nothing."""
+"""Check the checker on graphs with known answers: if it finds nothing, it proves nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tests.model.checker import Invariant, explore, lasso, walk
 
 @dataclass(frozen=True)
 class Arrows:
-    """A graph by its arrows; a label is `from>to`."""
+    """A graph given by its edges; a label is `from>to`."""
 
     arrows: Mapping[int, tuple[int, ...]]
     goals: frozenset[int] = frozenset()
@@ -21,23 +21,23 @@ class Arrows:
 
     @property
     def invariants(self) -> Mapping[str, Invariant[int]]:
-        """Some states are forbidden."""
+        """States that are forbidden."""
         return {"Allowed": lambda state: f"{state} is not" if state in self.forbidden else None}
 
     def starts(self) -> Iterable[int]:
-        """Return the first states."""
+        """Return the initial states."""
         return self.first
 
     def steps(self, state: int) -> Iterable[tuple[str, int]]:
-        """Yield the arrows."""
+        """Yield the edges."""
         return ((f"{state}>{other}", other) for other in self.arrows.get(state, ()))
 
     def is_done(self, state: int) -> bool:
-        """Whether it is a goal."""
+        """Whether a state is a goal."""
         return state in self.goals
 
     def serves(self, label: str) -> bool:
-        """Whether an arrow serves."""
+        """Whether an edge serves."""
         return label in self.serving
 
 

@@ -1,4 +1,4 @@
-"""Every state of every model: what must hold does, and what a missing rule breaks is broken."""
+"""Explore every model: with all rules its invariants hold; without one the expected one breaks."""
 
 from pathlib import Path
 
@@ -42,6 +42,6 @@ def test_the_document_tells_what_a_case_comes_to(name: str) -> None:
 
 def test_every_rule_of_the_research_has_a_case_without_it() -> None:
     told = " ".join(case.why for case in CASES.values() if case.broken)
-    # F16, the fixed topic partition, is of the topics and not of the protocol.
+    # F16, the fixed topic partition, concerns the topics and not the protocol.
     missing = [number for number in range(1, 16) if f"F{number}:" not in told]
     assert missing == []

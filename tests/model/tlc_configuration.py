@@ -1,6 +1,6 @@
-"""The committer's settings as TLC is told them: a module and a configuration, made from a case.
+"""Write a case's setting for TLC: a module and a configuration.
 
-`tlc/Committer.tla` knows the rules that matter most; a setting that needs another one is not asked.
+`tlc/Committer.tla` has only the most important rules; a setting that needs another one is skipped.
 """
 
 from dataclasses import fields, replace
@@ -24,7 +24,7 @@ INVARIANTS: Final = "ExactlyOnce ConsistentRead OutcomeAgreement OffsetSafe"
 
 
 def setting_of(case: Case) -> Setting | None:
-    """Return the setting of a case, if the TLA+ module can be told all of it."""
+    """Return the setting of a case if the TLA+ module can express all of it."""
     if not isinstance(case.model, CommitterModel):
         return None
     setting, usual = case.model.setting, Setting()
@@ -37,14 +37,14 @@ def setting_of(case: Case) -> Setting | None:
 
 
 def module(name: str, setting: Setting) -> str:
-    """Return the module that gives the proposals."""
+    """Return the module that defines the proposals."""
     kinds = ", ".join(f'"{kind}"' for kind in setting.kinds)
     return f"---- MODULE {name} ----\nEXTENDS Committer\nK == <<{kinds}>>\n====\n"
 
 
 def configuration(setting: Setting) -> str:
-    """Return the configuration that gives the constants."""
-    # Proposals are numbered from 1 there.
+    """Return the configuration that defines the constants."""
+    # Proposals are numbered from 1 in TLA+.
     deniable = ", ".join(str(int(number) + 1) for number in setting.deniable)
     external = ", ".join(f'"{kind}"' for kind in sorted(set(setting.external)))
     constants: dict[str, str | int | bool] = {

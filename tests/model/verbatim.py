@@ -1,15 +1,15 @@
-"""Verbatim proposals: ready bytes that become exactly version N or nothing, beside native ones.
+"""Verbatim proposals: bytes that become exactly version N or nothing, beside native proposals.
 
     N = head + 1    the bytes are PUT as version N
     N <= head       version N holds these bytes: committed, a repeat; other bytes: rejected
-    N > head + 1    the view is refreshed from the log; still so: denied
+    N > head + 1    the snapshot is refreshed; if that does not help: denied
 
-Neither answer to N <= head is written into the log: version N never changes, so both are facts.
+Neither outcome for N <= head is written into the log: version N never changes, so both are facts.
 
-The right of way: after a refusal the committer holds its native groups until the same transaction
-proposes again and is answered, or the hold runs out. Verbatim proposals overtake what is held, so
-the offset is that of the first record not settled, and what is settled behind it is remembered.
-Hold and memory are the committer's own: a takeover loses both.
+Verbatim priority: after a refusal the committer holds its native groups until the same transaction
+proposes again and is decided, or the hold runs out. Verbatim proposals overtake held ones, so the
+committed offset is that of the first undecided record, and the committer remembers which records
+after it are decided. Hold and memory are its own: a takeover loses both.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,18 +42,18 @@ from tests.model.verbatim_writers import ENDED, Steps, foreign_of, transaction_o
 
 @dataclass(frozen=True)
 class VerbatimModel:
-    """The protocol with both kinds of proposals, under a setting."""
+    """The protocol with both kinds of proposals, with a setting."""
 
     setting: VerbatimSetting
 
     @cached_property
     def native(self) -> CommitterModel:
-        """The protocol of native proposals, whose groups stop at a verbatim one."""
+        """The protocol of native proposals; its groups end before a verbatim proposal."""
         return CommitterModel(self.setting.native, self._sizes, self._passed)
 
     @cached_property
     def invariants(self) -> Mapping[str, Invariant[Any]]:
-        """What must hold, or of it what is to be checked alone."""
+        """The invariants, or only those that the setting names."""
         known = {**self.native.invariants, **verbatim_invariants.of(self.setting)}
         only = self.setting.only.split()
         if not only:
@@ -61,7 +61,7 @@ class VerbatimModel:
         return {name: one for name, one in known.items() if not only or name in only}
 
     def starts(self) -> Iterable[State]:
-        """Return where a run begins."""
+        """Return the initial state."""
         setting = self.setting
         extras = Extras(
             setting.replays, setting.gaps, setting.impatient, setting.expiries, setting.spoils
@@ -74,7 +74,7 @@ class VerbatimModel:
         return (start(setting.native)._replace(foreign=foreign),)
 
     def is_done(self, state: State) -> bool:
-        """Everything was sent, told and passed, and every foreign writer has ended."""
+        """Whether everything was sent, answered and passed, and every foreign writer has ended."""
         told = {one.id for one in state.outcomes}
         natives = sum(not _is_verbatim(record) for record in state.topic)
         return (
@@ -85,11 +85,11 @@ class VerbatimModel:
         )
 
     def serves(self, label: str) -> bool:
-        """Nobody waits for ever here: see `is_done`."""
+        """Return True: no wait is checked here, see `is_done`."""
         return True
 
     def steps(self, state: State) -> Steps:
-        """Yield what may happen next; nothing after a version was overwritten."""
+        """Yield the next steps; none after a version was overwritten."""
         if state.broken:
             return
         for label, following in self.native.steps(state):
@@ -101,7 +101,7 @@ class VerbatimModel:
                 yield from self._decides(state, number, who)
 
     def _sizes(self, state: State, number: int, who: Committer) -> Iterable[int]:
-        """A native group holds no verbatim proposal, and waits while the committer holds."""
+        """Yield the sizes of the next native group: no verbatim proposal in it, none in a hold."""
         if foreign_of(state).holds[number].writers:
             return
         most = min(self.setting.native.group_max, len(state.topic) - who.position)
@@ -117,7 +117,7 @@ class VerbatimModel:
         return end
 
     def _followed(self, before: State, after: State) -> State:
-        """Holds, and what is settled ahead, follow what a committer has just done."""
+        """Update holds and records decided ahead after a committer's step."""
         if before.committers is after.committers:
             return after
         holds = list(foreign_of(before).holds)
@@ -144,7 +144,7 @@ class VerbatimModel:
         return hold._replace(settled=left)
 
     def _answered(self, state: State, hold: Hold, plan: Plan) -> Hold:
-        """A refused writer gets the right of way; one that is answered otherwise loses it."""
+        """Start a hold for a refused writer; end it for one with another outcome."""
         setting, told = self.setting, plan.outcomes[0]
         own = transaction_of(told.id)
         is_repeat = any(record.id == told.id for record in state.topic[: plan.place])
@@ -157,7 +157,7 @@ class VerbatimModel:
         return Hold(held, hold.settled | {plan.place}, may_begin)
 
     def _holds_end(self, state: State, number: int) -> Steps:
-        """A hold runs out: for a writer that has ended always, for another by the budget."""
+        """Let a hold run out: always for a writer that has ended, otherwise by the budget."""
         foreign = foreign_of(state)
         hold = foreign.holds[number]
         for own in sorted(hold.writers):
@@ -172,7 +172,7 @@ class VerbatimModel:
             yield f"c{number} holds for {own} no longer", after
 
     def _decides(self, state: State, number: int, who: Committer) -> Steps:
-        """Settle the next verbatim proposal: at the head of the queue, or past what is held."""
+        """Decide the next verbatim proposal: at the head of the queue, or ahead of held ones."""
         place = self._next_verbatim(state, number, who)
         if place is None:
             return
@@ -211,7 +211,7 @@ class VerbatimModel:
         return place if place == who.position or may_overtake else None
 
     def _verdict(self, state: State, head: int, record: Record) -> tuple[Outcome, bool]:
-        """Return what becomes of a verbatim proposal, and whether its bytes are to be written."""
+        """Return a verbatim proposal's outcome, and whether its bytes are to be written."""
         setting, version = self.setting, record.read
         lost = foreign_of(state).lost
 
@@ -233,7 +233,7 @@ class VerbatimModel:
         return (told("E", "file lost"), False) if record.id in lost else (told("C", version), True)
 
     def _is_repeat(self, state: State, record: Record) -> bool:
-        """Version N holds these very bytes; by their SHA-256, or by the file where they lay."""
+        """Whether version N holds these bytes, judged by SHA-256 or by the staged file."""
         there = state.log[record.read]
         is_same = there is not None and there.token == (record.id, record.read)
         can_tell = self.setting.claims == "sha256" or record.id not in foreign_of(state).lost

@@ -1,4 +1,4 @@
-"""What must hold where there are verbatim proposals, beside what holds anyway."""
+"""Further invariants where there are verbatim proposals."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from tests.model.verbatim_writers import foreign_of
 
 
 def exact_version(state: State) -> str | None:
-    """Bytes that were made for a version are that version."""
+    """Bytes written for a version are that version."""
     for version, entry in enumerate(state.log):
         if entry is not None and isinstance(entry.token, tuple) and entry.token[1] != version:
             return f"the bytes {entry.token[0]} were made for {entry.token[1]} and are {version}"
@@ -19,7 +19,7 @@ def exact_version(state: State) -> str | None:
 
 
 def outcome_agreement(state: State) -> str | None:
-    """I5: of a verbatim proposal it is the attempt, its bytes, that was told."""
+    """I5 for verbatim proposals: the outcome concerns the attempt, that is its bytes."""
     if not state.outcomes:
         return None
     places: dict[str, int] = {}
@@ -31,7 +31,7 @@ def outcome_agreement(state: State) -> str | None:
 
 
 def client_agreement(state: State) -> str | None:
-    """A foreign writer that was told a version is in it; one that gave up is in none."""
+    """A foreign writer with outcome committed is in that version; one that gave up is in none."""
     for number, writer in enumerate(foreign_of(state).writers):
         own = f"v{number}"
         at = [
@@ -47,7 +47,7 @@ def client_agreement(state: State) -> str | None:
 
 
 def denied_only_gap(state: State) -> str | None:
-    """Only what was one version too far is denied."""
+    """Only a proposal that skips a version is denied."""
     for told in state.outcomes:
         if told.reason == "denied" and not told.id.endswith("g"):
             return f"{told.id} was denied, and was no version too far"
@@ -55,7 +55,7 @@ def denied_only_gap(state: State) -> str | None:
 
 
 def denied_stays(state: State) -> str | None:
-    """Not promised: that what was denied is never in the table."""
+    """Not guaranteed: that a denied proposal never gets into the table."""
     denied = {told.id for told in state.outcomes if told.reason == "denied"}
     for entry in state.log:
         if entry is not None and isinstance(entry.token, tuple) and entry.token[0] in denied:
@@ -64,7 +64,7 @@ def denied_stays(state: State) -> str | None:
 
 
 def of(setting: VerbatimSetting) -> Mapping[str, Invariant[Any]]:
-    """Return the invariants under a setting."""
+    """Return the invariants for a setting."""
 
     def right_of_way(state: State) -> str | None:
         return _right_of_way(setting, state)
@@ -80,9 +80,11 @@ def of(setting: VerbatimSetting) -> Mapping[str, Invariant[Any]]:
 
 
 def _right_of_way(setting: VerbatimSetting, state: State) -> str | None:
-    """Each refusal for native groups after the first is paid for, by a hold that ran out, a loss
-    of patience or a takeover; where holds take turns, also by versions that others wrote: losing
-    to them begins no hold, and theirs may have been the turn."""
+    """Each refusal by native groups after the first has a cause.
+
+    Causes are a hold that ran out, an impatient writer or a takeover. Where holds take turns, other
+    writers' versions count too: losing to them starts no hold, and the turn may have been theirs.
+    """
     foreign = foreign_of(state)
     takeovers = setting.native.rebalances - state.budget.rebalances
     paid = setting.expiries - foreign.extras.expiries

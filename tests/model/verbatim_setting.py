@@ -8,14 +8,13 @@ from tests.model.committer_state import Setting
 
 @dataclass(frozen=True)
 class VerbatimSetting:
-    """What is in force. `writers` has a letter for each foreign writer, as `Setting.kinds`.
+    """The rules in force. `writers` has a letter for each foreign writer, as in `Setting.kinds`.
 
-    `attempts`: proposals that a foreign writer stages at most. `gaps`: writers that may propose one
-    version too far, of the kinds in `gap_kinds`. `at`: at the exact version, or the bytes are
-    written at the head. `cleaned`: the answer where the version itself was cleaned away. `hold`:
-    for every refused writer, for the last one, for none. `begins`: a hold may begin at once, or
-    only when a native group was committed since the last one began. `only`: the invariants to check
-    alone.
+    `attempts`: most proposals that a foreign writer stages. `gaps`: writers that may propose one
+    version too far, of the kinds in `gap_kinds`. `at`: the bytes go to the exact version, or to the
+    head. `cleaned`: the outcome if the version itself was cleaned up. `hold`: for every refused
+    writer, for the last one, or for none. `begins`: a hold may start at once, or only if a native
+    group was committed since the last hold started. `only`: the only invariants to check.
     """
 
     native: Setting = field(default_factory=Setting)

@@ -1,8 +1,8 @@
-"""Foreign writers: they read the log, stage ready bytes for the next version, and propose them.
+"""Foreign writers: they read the log, stage the bytes of the next version, and propose them.
 
-Refused, a writer reads the winners, gives up if it conflicts with them, else stages new bytes under
-the same transaction. It does not look for its own transaction among the winners: told that its
-version is taken when the bytes there are its own, it would commit the same work twice.
+After a refusal a writer reads the winning versions, gives up if it conflicts with them, or stages
+new bytes for the same transaction. It does not look for its own transaction among the winners: if
+its version is reported as taken by its own bytes, it commits the same work twice.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Steps = Iterator[tuple[str, State]]
 
 
 def foreign_of(state: State) -> Foreign:
-    """Return what a state has beside the native protocol."""
+    """Return the state beside the native protocol."""
     assert state.foreign is not None, "a verbatim model has foreign writers"
     return state.foreign
 
@@ -28,7 +28,7 @@ def transaction_of(attempt: str) -> str:
 
 
 def writers(setting: VerbatimSetting, state: State) -> Steps:
-    """Yield what the foreign writers, the gateway and the staging area may do next."""
+    """Yield what foreign writers, the gateway and the staging area may do next."""
     foreign = foreign_of(state)
     for number, writer in enumerate(foreign.writers):
         own = f"v{number}"
@@ -101,7 +101,7 @@ def _is_told(state: State, number: int, writer: Writer, told: Outcome) -> tuple[
 
 
 def _mishaps(state: State, own: str) -> Steps:
-    """A staged file is lost; a proposal is repeated by whoever passes it on."""
+    """Lose a staged file, or let a gateway repeat a proposal."""
     foreign = foreign_of(state)
     extras = foreign.extras
     mine = [record for record in state.topic if transaction_of(record.id) == own]

@@ -1,4 +1,4 @@
-"""Logs as Hypothesis draws them: commits that add and remove a few files, again and again."""
+"""Hypothesis strategies for logs: commits that add and remove a few files repeatedly."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ domain_rows = st.builds(
 
 @st.composite
 def commit_actions(draw: st.DrawFn) -> tuple[Action, ...]:
-    """Actions as a writer may put into one commit: a key is added or removed, not both."""
+    """Draw the actions of one commit: it adds or removes a key, not both."""
     chosen = draw(
         st.lists(
             st.tuples(st.sampled_from([0, 1, 2, 4]), st.sampled_from(VECTORS), st.booleans()),

@@ -1,4 +1,4 @@
-"""Who meets whom: proposals and versions that did all kinds of things to a few files."""
+"""Strategies for conflict tests: proposals and winning versions that touch the same few files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ OPERATIONS = st.sampled_from(
 APPS = st.sampled_from(["s", "t"])
 DOMAINS = st.sampled_from(["d", "delta.clustering"])
 FLAGS = st.sampled_from([{}, {}, {}, {"dataChange": False}])
-"""What files say of whether rows change: mostly that they do."""
+"""`dataChange` of the files: mostly true."""
 CHANGES: st.SearchStrategy[Row] = st.sampled_from(
     [
         {"op": "set_property", "key": "mine", "value": "1"},
@@ -83,7 +83,7 @@ def vector(*rows: int) -> Row:
 
 @st.composite
 def files(draw: st.DrawFn) -> list[Row]:
-    """Return files that join, with bounds or without, that leave, and that lose rows."""
+    """Draw added files with or without bounds, removed files, and files that lose rows."""
     found: list[Row] = []
     changed = draw(FLAGS)
     for path in draw(st.lists(NAMES, unique=True, max_size=4)):
@@ -105,7 +105,7 @@ def files(draw: st.DrawFn) -> list[Row]:
 
 @st.composite
 def read_sets(draw: st.DrawFn) -> ReadSet:
-    """Return what somebody looked at: often nothing."""
+    """Draw a read set, often empty."""
     found = ReadSet(
         whole_table=draw(st.sampled_from([False, False, True])),
         predicates=tuple(draw(st.lists(PREDICATES, max_size=2))),
@@ -119,7 +119,7 @@ def read_sets(draw: st.DrawFn) -> ReadSet:
 
 @st.composite
 def writes(draw: st.DrawFn) -> Proposal:
-    """Return a proposal of files and domains."""
+    """Draw a proposal of files and domains."""
     more: list[Row] = [domain(name) for name in draw(st.lists(DOMAINS, unique=True, max_size=1))]
     own: dict[str, Any] = {}
     if draw(st.sampled_from([False, False, True])):
@@ -136,7 +136,7 @@ def writes(draw: st.DrawFn) -> Proposal:
 
 @st.composite
 def row_deletes(draw: st.DrawFn) -> Proposal:
-    """Return a proposal to delete or update rows of files which stay."""
+    """Draw a proposal to delete or update rows of files that stay."""
     op = draw(st.sampled_from(["delete", "delete", "update"]))
     intents = [
         builders.rows_of(path, draw(st.sets(st.integers(0, 9), min_size=1, max_size=2)), op=op)
@@ -155,7 +155,7 @@ def row_deletes(draw: st.DrawFn) -> Proposal:
 
 @st.composite
 def compactions(draw: st.DrawFn) -> Proposal:
-    """Return a proposal that puts files together and says where their rows are now."""
+    """Draw a compaction that states where rows went."""
     paths = draw(st.lists(st.sampled_from(LIVE), unique=True, min_size=1, max_size=3))
     target = f"p=1/g{draw(st.integers(0, 9))}"
     reads: Row = {} if draw(st.booleans()) else {"reads": draw(read_sets())}
@@ -164,7 +164,7 @@ def compactions(draw: st.DrawFn) -> Proposal:
 
 @st.composite
 def patches(draw: st.DrawFn) -> Proposal:
-    """Return a proposal that changes something of the table itself, whatever that is by then."""
+    """Draw a proposal that patches the table's metadata, whatever it is by then."""
     told: Row = {"metadata_patch": {"changes": [draw(CHANGES)]}, "reads": draw(read_sets())}
     return builders.proposal(operation=Operation(name="ALTER TABLE"), **told)
 
@@ -174,7 +174,7 @@ PROPOSALS = st.one_of(writes(), writes(), row_deletes(), compactions(), patches(
 
 @st.composite
 def winners(draw: st.DrawFn) -> tuple[Entry, Sequence[Add] | None]:
-    """Return a version, and its new files where they have been read."""
+    """Draw a version, and its added files if they have been read."""
     extra: list[Row] = draw(
         st.sampled_from(
             [
@@ -204,7 +204,7 @@ def candidate_of(one: Proposal, offset: int = 0) -> Candidate:
 
 
 def begun(protocol: Row, properties: Mapping[str, str]) -> tuple[MemoryStore, TableState]:
-    """Return a table with the live files, and the store that its log lies in."""
+    """Return a table with the live files, and its store."""
     rows = [
         info("CREATE TABLE"),
         protocol,

@@ -1,4 +1,4 @@
-"""Values as a predicate of a read set spells them."""
+"""Values in the form that a read set's predicates use."""
 
 import math
 from datetime import date, datetime
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Return a value of Python as JSON has it."""
+    """Return a Python value as JSON has it."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Many adds at once: what Arrow reads of their lines is what is read line by line."""
+"""The bulk reader of adds returns what the reader of single lines returns."""
 
 import json
 from typing import Any
@@ -69,7 +69,7 @@ def contents(draw: st.DrawFn) -> list[tuple[str, bytes]]:
 
 
 def rows(files: pa.Table) -> list[dict[str, Any]]:
-    """The rows, mappings as such: which of their keys comes first means nothing."""
+    """Return the rows with mappings as dicts, because the order of keys means nothing."""
     return [
         {key: dict(value) if isinstance(value, list) else value for key, value in row.items()}
         for row in files.to_pylist()

@@ -1,4 +1,4 @@
-"""Whatever admission takes can be read back, and written into all that sums up or tells a table."""
+"""Whatever admission accepts can be read back and written to checkpoints, checksums and streams."""
 
 import json
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ odd = st.sampled_from(ODD) | numbers | st.floats().map(json.dumps)
 
 @st.composite
 def statistics(draw: st.DrawFn) -> str:
-    """Draw statistics, a value of which is odd."""
+    """Draw statistics with an odd value."""
     group = draw(st.sampled_from([*STATED, "tightBounds"]))
     told: Any = STATED.get(group)
     if isinstance(told, dict) and draw(st.booleans()):
@@ -85,7 +85,7 @@ def statistics(draw: st.DrawFn) -> str:
 
 @st.composite
 def lines(draw: st.DrawFn) -> bytes:
-    """Draw a line of the log, a field of which is odd; most others are right."""
+    """Draw a line of the log with an odd field; most others are right."""
     name = draw(st.sampled_from(sorted(BODIES)))
     body = {field: value for field, value in BODIES[name].items() if draw(st.booleans())}
     body = {**BODIES[name], **body} if draw(st.booleans()) else body
@@ -101,7 +101,7 @@ def lines(draw: st.DrawFn) -> bytes:
 
 
 def proposed(line: bytes) -> Iterator[bytes]:
-    """Yield what a native proposal of one line becomes in the log, if it is taken."""
+    """Yield the log lines of a native proposal of one line, if it is accepted."""
     record = allowed(parse_json, b'{"actions":[' + line + b"]}")
     if record is None:
         return
@@ -114,14 +114,14 @@ def proposed(line: bytes) -> Iterator[bytes]:
 
 
 def ready(line: bytes) -> Iterator[bytes]:
-    """Yield a line that stands in ready bytes, if it is taken."""
+    """Yield a line of a verbatim entry, if it is accepted."""
     read = read_ready(1, line + b"\n")
     if not isinstance(read, Rejection) and misspelt_line(line, {"old"}.__contains__) is None:
         yield line + b"\n"
 
 
 def use(line: bytes) -> None:
-    """Read a table that has a line, and write of it whatever services write of a table."""
+    """Read a table that has a line, and write everything that services write about a table."""
     store = MemoryStore(builders.ROOT)
     store.files[in_log(commit_name(0))] = BEGUN
     before = open_snapshot(store)
@@ -139,7 +139,7 @@ def use(line: bytes) -> None:
 
 
 def followed(before: Snapshot, head: Snapshot, commit: Commit) -> None:
-    """Follow the totals of a table by a commit: the same as looking anew, or not known."""
+    """Update a table's totals by a commit: they equal those computed anew, or are unknown."""
     after = version_checksum.evolve(version_checksum.of(before), commit)
     if after is not None:
         told = version_checksum.decode(version_checksum.encode(after))

@@ -1,4 +1,4 @@
-"""The laws of row sets: the algebra of sets, one spelling each, and nothing else from any bytes."""
+"""Laws of row sets: the algebra of sets, one encoding each, and other bytes are refused."""
 
 from itertools import islice
 from uuid import UUID

@@ -77,7 +77,7 @@ def vector(version: int, deleted: int | None) -> DeletionVector | None:
 
 
 def toggled(live: Live, step: dict[str, Any], version: int) -> list[Action]:
-    """Remove the named files that are live, add those that are not; give some another vector."""
+    """Remove the named files that are live and add the others; give some another vector."""
     actions: list[Action] = []
     change = step["data_change"]
     for name, size, deleted in zip(step["files"], step["sizes"], step["deleted"], strict=False):

@@ -1,4 +1,4 @@
-"""Messages come back as they went, with the fields of a release that is newer than this one."""
+"""Messages survive a round trip, including unknown fields of a newer release."""
 
 from typing import Any
 
@@ -29,13 +29,13 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
     max_leaves=8,
 )
-# A field of a message is absent rather than null; deeper down a null is a value like others.
+# A message field is absent rather than null; deeper down null is a value like others.
 PRESENT = VALUES.filter(lambda value: value is not None)
 NEWER = st.dictionaries(TEXT.map(lambda name: f"newer_{name}"), PRESENT, max_size=3)
 
 
 def message(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Return messages as another program may write them, with fields that we don't know."""
+    """Draw messages as another program may write them, with unknown fields."""
     known = st.fixed_dictionaries(required, optional=optional)
     return st.tuples(NEWER, known).map(lambda parts: {**parts[0], **parts[1]})
 
@@ -214,7 +214,7 @@ def wires() -> st.SearchStrategy[tuple[type[Message], dict[str, Any]]]:
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """Whether everything in `part` stands in `whole`; defaults may have joined it."""
+    """Whether `whole` contains everything in `part`; it may have defaults besides."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(
             name in whole and holds(whole[name], value) for name, value in part.items()

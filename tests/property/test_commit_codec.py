@@ -98,7 +98,7 @@ unknown = st.builds(Unknown, name=names.map(lambda name: f"future{name}"), body=
 
 
 def once(drawn: list[Action]) -> list[Action]:
-    """A commit says at most once what the table is: a second word would leave it open."""
+    """Keep at most one action of each kind that defines the table: two would be ambiguous."""
     kept: list[Action] = []
     for action in drawn:
         of_the_table = isinstance(action, Protocol | Metadata)

@@ -1,4 +1,4 @@
-"""The law of log compactions: in the commits' place, on whatever came before, nothing changes."""
+"""Law of log compactions: replacing the commits by one changes nothing, whatever came before."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ ACTIONS = st.one_of(
 
 
 def distinct(actions: list[Action]) -> list[Action]:
-    """A commit names no file twice, nor an application or domain."""
+    """Keep one action for each file, application and domain."""
     seen: dict[Any, Action] = {}
     for action in actions:
         match action:

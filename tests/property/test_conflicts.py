@@ -1,4 +1,4 @@
-"""Laws of the conflict rules over proposals and winners that nobody thought of."""
+"""Laws of the conflict rules over generated proposals and winners."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ EQUALITIES: st.SearchStrategy[Predicate] = st.builds(
 
 @st.composite
 def rows(draw: st.DrawFn) -> list[Row]:
-    """Return files that join and leave, each once."""
+    """Draw files that are added and removed, each once."""
     paths = draw(st.lists(PATHS, unique=True, max_size=4))
     kinds = st.sampled_from([builders.add, builders.remove])
     return [draw(kinds)(path) for path in paths]
@@ -33,7 +33,7 @@ def rows(draw: st.DrawFn) -> list[Row]:
 
 @st.composite
 def winners(draw: st.DrawFn) -> list[Entry]:
-    """Return a few versions after the one that was read."""
+    """Draw a few versions after the read version."""
     found = []
     for version in range(1, draw(st.integers(0, 4)) + 1):
         blind = draw(st.booleans())
@@ -45,7 +45,7 @@ def winners(draw: st.DrawFn) -> list[Entry]:
 
 @st.composite
 def proposals(draw: st.DrawFn) -> Proposal:
-    """Return a proposal that read something or nothing."""
+    """Draw a proposal with or without a read set."""
     reads = ReadSet(
         whole_table=draw(st.booleans()),
         predicates=tuple(draw(st.lists(EQUALITIES, max_size=2))),

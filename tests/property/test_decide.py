@@ -1,4 +1,4 @@
-"""Laws of the machine: replay, idempotence, contiguity, agreement of members with the log."""
+"""Laws of the decision machine: replay, idempotence, contiguity, agreement with the log."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def begun() -> TableState:
 
 @st.composite
 def proposals(draw: st.DrawFn) -> Proposal:
-    """Return something sensible or not: appends, rewrites, applications, bad paths, cancels."""
+    """Draw a proposal, valid or not: append, rewrite, txn, bad path or cancel."""
     kind = draw(st.sampled_from(["append", "rewrite", "batch", "bad", "compaction"]))
     path, other = draw(NAMES), draw(NAMES)
     reads = ReadSet(files=(path,))
@@ -67,7 +67,7 @@ def considered(proposals: list[Proposal], start: int) -> list[Candidate]:
 def settle(
     state: TableState, batch: list[Candidate]
 ) -> tuple[TableState, list[Verdict], list[bytes]]:
-    """Settle a batch to its end, and return the state, the verdicts and what was written."""
+    """Decide a batch completely; return the state, the verdicts and what was written."""
     verdicts: list[Verdict] = []
     written: list[bytes] = []
     while len(verdicts) < len(batch):

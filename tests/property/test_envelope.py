@@ -1,4 +1,4 @@
-"""The laws of the change stream, for rows that nobody thought of."""
+"""Laws of the change stream's records over generated rows."""
 
 import json
 from collections import Counter

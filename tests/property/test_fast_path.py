@@ -1,4 +1,4 @@
-"""Who takes the fast path would have been let in by all steps, as it is."""
+"""All admission steps would accept, unchanged, a proposal that takes the fast path."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ from tidegate_messages.read_set import ReadSet
 
 POLICY = Policy(group_members_max=3, group_actions_max=6, group_bytes_max=4_000)
 SEEN = UUID(int=0x7000_8000_0000_0000_0000)
-"""An id that may have come before."""
+"""A proposal id that may be in the log already."""
 
 FEED = builders.protocol(1, 4)
 COUNTED = {"numRecords": 10, "tightBounds": False}
@@ -121,7 +121,7 @@ def change(*more: Row, path: str = LIVE[0], **fields: Any) -> Proposal:
 
 
 def revision(path: str) -> Proposal:
-    """Return a change that brings a vector of its own making."""
+    """Return a change with a deletion vector that the writer made."""
     new = builders.add(path, stats=json.dumps(COUNTED), deletionVector=vector(0))
     told = {"operation": Operation(name="DELETE"), **read(files=(path,))}
     return builders.proposal(builders.remove(path), new, **told)
@@ -151,7 +151,7 @@ OTHERS: Final[Sequence[Callable[[], Proposal]]] = [
 
 @st.composite
 def proposals(draw: st.DrawFn) -> Proposal:
-    """Return an append or a change with one oddity at most, or something else altogether."""
+    """Draw an append or a change with at most one oddity, or another kind of proposal."""
     kind = draw(st.sampled_from(["plain", "plain", "fields", "fields", "rows", "rows", "other"]))
     if kind == "other":
         return draw(st.sampled_from(OTHERS))()

@@ -1,4 +1,4 @@
-"""Protocols and properties: the forms of a protocol, the least one, definitions that stay sound."""
+"""Laws of protocols and properties: normal forms, the least protocol, changes that stay valid."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ sets = st.frozensets(names, max_size=8)
 
 @st.composite
 def listing(draw: st.DrawFn) -> Protocol:
-    """A protocol with lists that agree with one another, perhaps longer than it must be."""
+    """Draw a protocol with consistent lists, perhaps longer than necessary."""
     writers = draw(sets)
     readers = tuple(name for name in sorted(writers) if name in READING or name == "fromMars")
     native = any(name != "columnMapping" for name in readers)
@@ -110,7 +110,7 @@ ABOUT: list[dict[str, Any]] = [
 def table(
     using: frozenset[int], kind: str = "long", about: dict[str, Any] | None = None
 ) -> Metadata:
-    """Return metadata that uses some things."""
+    """Return metadata that uses the given features."""
     text = {key: value for number in using for key, value in USES[number].items()}
     mapping = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "p"}
     return metadata(a_field("a", kind, **mapping, **(about or {})), **text)
@@ -207,7 +207,7 @@ def test_keys_have_one_spelling(text: dict[str, str]) -> None:
 ELSEWHERE = frozenset(
     {"catalogManaged", "catalogOwned-preview", "adaptiveMetadata-preview", "clustering"}
 )
-"""Features that ask more of the metadata, or of the partition columns, than it has yet."""
+"""Features that need more of the metadata or the partition columns than these have."""
 
 
 @given(protocols, tables, sets)
@@ -255,7 +255,7 @@ SCHEMAS = st.sampled_from(
 
 @st.composite
 def anything(draw: st.DrawFn) -> Definition:
-    """Metadata and a protocol of whatever sort."""
+    """Draw arbitrary metadata and an arbitrary protocol."""
     text = st.dictionaries(st.sampled_from(KEYS), TEXTS | st.text(max_size=5), max_size=6)
     about = Metadata(
         id="t",

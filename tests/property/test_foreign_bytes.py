@@ -1,6 +1,6 @@
-"""Bytes that others wrote give a value or one of our errors: nothing else, and in bounded time.
+"""Foreign bytes give a value or one of our errors, nothing else, and in bounded time.
 
-`tests/fuzz` says what is fed to what; `make fuzz` feeds it for longer.
+`tests/fuzz` defines the inputs and targets; `make fuzz` runs for longer.
 """
 
 from random import Random

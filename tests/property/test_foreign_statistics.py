@@ -1,8 +1,8 @@
-"""Statistics as other writers spell them never exclude a file that holds a match.
+"""Statistics as other writers form them never exclude a file that holds a match.
 
-Each file's rows are read from the file's own types into the table's; what a predicate makes of them
-is the judge. Columns are mapped, nested and widened; statistics lie in the commit, or typed in a
-checkpoint alone.
+Each file's rows are converted from the file's types to the table's, and evaluating the predicate on
+them is the reference. Columns are mapped, nested and widened; statistics are in the commit, or only
+in a checkpoint, typed.
 """
 
 import io
@@ -113,7 +113,7 @@ NEW: Mapping[str, Callable[[Random], Any]] = {
 
 
 def rows_of(dice: Random, values: Mapping[str, Callable[[Random], Any]]) -> list[Row]:
-    """Return one to four rows; now and then a column is null in all of them."""
+    """Return one to four rows; sometimes a column is null in all of them."""
     empty = {name for name in values if dice.random() < 0.1}
     return [
         {
@@ -126,7 +126,7 @@ def rows_of(dice: Random, values: Mapping[str, Callable[[Random], Any]]) -> list
 
 @dataclass(frozen=True)
 class Written:
-    """A file as one of its writers left it: rows, and the types it holds them in."""
+    """A file as its writer left it: rows, and their types in the file."""
 
     rows: list[Row]
     is_old: bool
@@ -145,7 +145,7 @@ class Written:
         return buffer.getvalue()
 
     def statistics(self, nan_hides_bounds: object) -> str:
-        """Return what the writer says; some leave out the bounds of a column with a NaN."""
+        """Return the file's statistics; some writers omit the bounds of a column with a NaN."""
         low, high, nulls = Row(), Row(), Row()
         for name in TABLE:
             values = [row[name] for row in self.rows]
@@ -161,7 +161,7 @@ class Written:
 
 
 def bounds_of(values: list[Any], kind: pa.DataType) -> tuple[Any, Any] | None:
-    """Return minimum and maximum as JSON, or None where a writer has none."""
+    """Return minimum and maximum as JSON, or None if a writer gives none."""
     if not values or pa.types.is_boolean(kind):
         return None
     if pa.types.is_string(kind):
@@ -177,7 +177,7 @@ def bounds_of(values: list[Any], kind: pa.DataType) -> tuple[Any, Any] | None:
         return cut_moment(low), cut_moment(high)
     if pa.types.is_date(kind):
         return low.isoformat(), high.isoformat()
-    # Writers that keep statistics as JSON numbers pass a decimal through a double.
+    # Writers that keep statistics as JSON numbers convert a decimal to a double.
     return (float(low), float(high)) if pa.types.is_decimal(kind) else (low, high)
 
 
@@ -186,7 +186,7 @@ def shortest(value: float) -> float:
 
 
 def cut_moment(value: datetime) -> str:
-    """Return a moment as the log spells it: cut to milliseconds, minimum and maximum alike."""
+    """Return a timestamp as the log writes it: truncated to milliseconds, for both bounds."""
     text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
     return text + ("Z" if value.tzinfo else "")
 
@@ -231,7 +231,7 @@ def table_of(file: Written, nan_hides_bounds: object) -> MemoryStore:
 
 
 def leaf(dice: Random, rows: pa.Table) -> Row:
-    """A comparison with a value that is there, or with one that may be."""
+    """Return a comparison with a value in the rows, or with a random one."""
     name = dice.choice(list(TABLE))
     held = [one for one in rows.column(name).to_pylist() if one is not None]
     values = [plain(one) for one in (*held, NEW[name](dice), None)]
@@ -260,13 +260,13 @@ def tree(dice: Random, rows: pa.Table) -> Row:
 
 
 def edges(rows: pa.Table) -> Iterator[Row]:
-    """Yield what is true of the least and of the greatest value of each column, barely."""
+    """Yield predicates that only just match the least and the greatest value of each column."""
     for name, (kind, _, _) in TABLE.items():
         column = rows.column(name)
         held = [one for one in column.to_pylist() if one is not None and one == one]
         for value in {min(held), max(held)} if held else ():
             told = {"column": [name], "type": kind}
-            # Past the greatest number there may still be a NaN.
+            # A NaN may be beyond the greatest number.
             for op in ("=", "<=>", "<=", ">=", ">", "!="):
                 yield {"op": op, **told, "value": plain(value)}
             yield {"op": "in", **told, "values": [plain(value), None]}

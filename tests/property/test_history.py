@@ -1,4 +1,4 @@
-"""Law: what is decided on kept history is what is decided on history that was just read."""
+"""Law: decisions on retained history equal decisions on history read from the store."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ changes = st.lists(
 
 
 def log_of(made: list[Change]) -> MemoryStore:
-    """Return a table with these versions after its creation and one of six files."""
+    """Return a table with these versions after its creation and one version of six files."""
     commits = [creation(), [info(), *(add(f"f{number}") for number in range(6))]]
     live = {f"f{number}" for number in range(6)}
     for version, (kind, number) in enumerate(made, 2):
@@ -58,7 +58,7 @@ def log_of(made: list[Change]) -> MemoryStore:
 
 
 def head_of(store: MemoryStore, versions: int) -> TableState:
-    """Return the state after so many versions, as it is when all of them landed one by one."""
+    """Return the state after so many versions, all landed one by one."""
     state = TableState(TABLE, ROOT, WINDOW)
     for version in range(versions):
         entry = recovery.read_entry(store, version)
@@ -76,7 +76,7 @@ def grown(store: MemoryStore, state: TableState, versions: int) -> TableState:
 
 
 def candidates(read_version: int, number: int) -> list[Candidate]:
-    """Return proposals of several kinds, by writers that read one version."""
+    """Return proposals of several kinds with one read version."""
     name = f"f{number}"
     reads = ReadSet(files=(name,))
     made = [
@@ -104,7 +104,7 @@ def test_kept_history_decides_as_history_that_was_just_read(
     before = head_of(store, max(1, min(asked_at, versions)))
     past = {one.version: one for one in recovery.entries(store, range(before.window_start))}
     kept = grown(store, recovery.reach_back(store, before, 0, past), versions)
-    # Where nothing had left the window yet, nothing is kept.
+    # While nothing has left the window, no history is retained.
     kept = recovery.reach_back(store, kept, read_version)
     fresh = recovery.reach_back(store, head_of(store, versions), read_version)
     for candidate in candidates(read_version, number):

@@ -1,4 +1,4 @@
-"""However the registry is read, and whatever compaction left of it, one home counts."""
+"""In whatever order the registry is read, and whatever compaction left, the same record counts."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -12,7 +12,7 @@ from tidegate_runtime.table_registry import Registrations
 
 TABLE = UUID(int=1)
 Kept = tuple[str, TableRecord]
-"""A record, with the key under which Kafka keeps the last."""
+"""A record and its key; Kafka retains the last record of each key."""
 
 
 def record(partition: int, status: TableStatus, rulings: int, version: int = 0) -> TableRecord:
@@ -30,8 +30,10 @@ def record(partition: int, status: TableStatus, rulings: int, version: int = 0) 
 
 @st.composite
 def partitions(draw: st.DrawFn, number: int) -> list[Kept]:
-    """Draw what a topic partition wrote: an owner, and another that had lost the table before an
-    operator's last request and writes what it took for its state.
+    """Draw the records of a topic partition.
+
+    It has an owner and a zombie; the zombie lost the table before an operator's last request and
+    writes an outdated state.
     """
     written: list[Kept] = [("t", record(number, "staged", 0))]
     rulings = 0
@@ -53,7 +55,7 @@ def partitions(draw: st.DrawFn, number: int) -> list[Kept]:
 
 @st.composite
 def compacted(draw: st.DrawFn, written: Sequence[Kept]) -> list[Kept]:
-    """Draw what compaction leaves: the last of each key, and any of those before."""
+    """Draw what compaction leaves: the last record of each key, and any earlier ones."""
     last = {key: place for place, (key, _) in enumerate(written)}
     return [
         one for place, one in enumerate(written) if last[one[0]] == place or draw(st.booleans())
@@ -62,7 +64,7 @@ def compacted(draw: st.DrawFn, written: Sequence[Kept]) -> list[Kept]:
 
 @st.composite
 def reading(draw: st.DrawFn, parts: Sequence[Sequence[Kept]]) -> list[TableRecord]:
-    """Draw an order in which partitions are read: each in its own order, together in any."""
+    """Draw an order of reading partitions: each in its own order, interleaved arbitrarily."""
     turns = [number for number, part in enumerate(parts) for _ in part]
     rest = [iter(part) for part in parts]
     return [next(rest[number])[1] for number in draw(st.permutations(turns))]
@@ -76,7 +78,7 @@ def told(records: Sequence[TableRecord]) -> TableRecord | None:
 
 
 def rebase_state(one: TableRecord | None) -> object:
-    """What everybody has to agree on; how far versions were published is a hint."""
+    """Return what all readers must agree on; the published version is only a hint."""
     return one and (recorded_home(one), one.status, one.rulings)
 
 

@@ -1,4 +1,4 @@
-"""Whatever lies on the topic of proposals, under whatever headers: it is answered."""
+"""Every record on the proposals topic, with any headers, is answered."""
 
 from random import Random
 

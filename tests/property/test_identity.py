@@ -1,4 +1,4 @@
-"""Identity values: every one on the column's line, none given twice, the mark never back."""
+"""Identity values: all are start + k * step, none is given twice, the mark never goes back."""
 
 from contextlib import suppress
 from dataclasses import replace

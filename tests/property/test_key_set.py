@@ -1,4 +1,4 @@
-"""The set of live paths: what a Python set of the same texts says."""
+"""The set of live paths equals a Python set of the same strings."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Ranges of used values hold what was put into them, once."""
+"""Ranges of used values hold each value that was added, once."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The map of live files: what a dict says that was changed alike, whatever the hashes are."""
+"""The map of live files equals a dict with the same changes, whatever the hashes are."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def _small() -> Iterator[None]:
 
 @st.composite
 def columns(draw: st.DrawFn) -> pa.ChunkedArray:
-    """Paths as a log spells them, each file once, in chunks."""
+    """Draw paths as a log writes them, each file once, in chunks."""
     spelled = draw(st.lists(spellings, unique_by=canonical_path, max_size=30))
     edges = sorted(draw(st.lists(st.integers(0, len(spelled)), max_size=3)))
     pieces = zip([0, *edges], [*edges, len(spelled)], strict=True)

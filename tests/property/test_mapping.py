@@ -1,4 +1,4 @@
-"""Column mapping: what has a physical name has a logical one, and the way back."""
+"""Column mapping: physical names translate to logical names and back."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ modes = st.sampled_from([ColumnMappingMode.NAME, ColumnMappingMode.ID])
 
 
 def structs(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[StructType]:
-    """Structs whose fields may be called, in files, what others are called by people."""
+    """Draw structs in which one field's physical name may be another's logical name."""
     field = st.tuples(names, names, inner, st.booleans())
     many = st.lists(field, min_size=1, max_size=4, unique_by=(lambda f: f[0], lambda f: f[1]))
     return many.map(
@@ -58,7 +58,7 @@ kinds: st.SearchStrategy[DataType] = st.recursive(
 
 
 def paths(schema: StructType) -> list[tuple[str, ...]]:
-    """Return the field paths, found on their own way."""
+    """Return the field paths, computed independently."""
 
     def below(kind: DataType, above: tuple[str, ...]) -> list[tuple[str, ...]]:
         match kind:

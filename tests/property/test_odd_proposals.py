@@ -1,8 +1,8 @@
-"""Proposals that were right, with a field or two made wrong: each is answered, and the log holds.
+"""Valid proposals with a few fields made wrong: each is answered, and the log stays valid.
 
-Other than bytes that are flipped, such a proposal is mostly read. It names files of others, rows
-that moved, vectors that are not its own; it says one thing and does another. Whatever is committed
-of that says each thing once, of files that are there, and every reader finds its way through it.
+Unlike a proposal with flipped bytes, most of these can be parsed. They name other writers' files,
+relocated rows, foreign deletion vectors, or contradict themselves. Whatever is committed names each
+file once, names only existing files, and is readable by every reader.
 """
 
 import copy
@@ -57,9 +57,9 @@ ODD: Final[Sequence[Any]] = (
     *("DELETE", "MERGE", "RESTORE", "OPTIMIZE", "REPLACE TABLE", "DROP FEATURE"),
     *("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL"),
 )
-"""Values that are right in one place and wrong in another."""
+"""Values that are valid in one place and invalid in another."""
 KEPT: Final = frozenset({"proposal_id", "table", "table_root", "table_id"})
-"""Without these a proposal is nobody's, which is looked at elsewhere."""
+"""Without these a proposal belongs to no table, which other tests cover."""
 
 Path = tuple[str | int, ...]
 
@@ -74,7 +74,7 @@ def bare_protocol(names: Sequence[str]) -> Row:
 
 
 def samples() -> list[Proposal]:
-    """Return proposals of every kind that are right, of the table at version 1."""
+    """Return valid proposals of every kind, for the table at version 1."""
     counted = '{"numRecords":10,"tightBounds":false}'
     exchange = add("p=1/a", stats=counted, deletionVector=vector(2))
     told: Row = {"read_version": 1}
@@ -110,7 +110,7 @@ def samples() -> list[Proposal]:
 
 
 def places(node: Any, here: Path = ()) -> Iterator[Path]:
-    """Yield the way to each part of a body."""
+    """Yield the path to each part of a body."""
     if here:
         yield here
     if isinstance(node, dict):
@@ -128,7 +128,7 @@ def part(node: Any, path: Path) -> Any:
 
 
 def altered(dice: Random, body: Row, others: Sequence[Row]) -> Row:
-    """Return a body of which one to three parts are gone, doubled, or another's."""
+    """Return a body of which one to three parts are removed, duplicated or from another."""
     body = copy.deepcopy(body)
     for _ in range(dice.choice((1, 1, 2, 3))):
         path = dice.choice([one for one in places(body) if one[0] not in KEPT])
@@ -151,7 +151,7 @@ def altered(dice: Random, body: Row, others: Sequence[Row]) -> Row:
 
 
 def begun(dice: Random) -> Gate:
-    """Return a gate before a table of three files, at version 1."""
+    """Return a gate with a table of three files, at version 1."""
     gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
     table = metadata(["p"], **PROPERTIES, **dice.choice(TABLES))
     create = Operation(name="CREATE TABLE")
@@ -164,7 +164,7 @@ def begun(dice: Random) -> Gate:
 
 
 def check_log(gate: Gate) -> None:
-    """Every version says each thing once, and of files that are there as it says."""
+    """Check that no version has duplicates, and that each names existing files with their state."""
     live: dict[str, Any] = {}
     features: Sequence[str] = ()
     for rows in gate.entries():

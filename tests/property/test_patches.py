@@ -1,4 +1,4 @@
-"""Laws of metadata patches: they say what they touch, and commute where that differs."""
+"""Laws of metadata patches: they state what they touch, and commute if that differs."""
 
 import json
 from itertools import combinations
@@ -89,7 +89,7 @@ def after(patch: MetadataPatch, table_definition: Definition, number: int) -> De
 
 
 def lawful(table_definition: Definition, wanted: list[dict[str, Any]]) -> MetadataPatch | None:
-    """Return the patch of those changes that a table lets be made, one after the other."""
+    """Return the patch of those changes that the table permits, one after the other."""
     kept: list[dict[str, Any]] = []
     for change in wanted:
         if (
@@ -102,14 +102,14 @@ def lawful(table_definition: Definition, wanted: list[dict[str, Any]]) -> Metada
 
 @st.composite
 def cases(draw: st.DrawFn, most: int) -> tuple[Definition, list[MetadataPatch]]:
-    """Return a table, and patches that it lets be made."""
+    """Draw a table, and patches that it permits."""
     table_definition = draw(TABLES)
     wanted = draw(st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=most, max_size=most))
     return table_definition, [patch for one in wanted if (patch := lawful(table_definition, one))]
 
 
 def meaning(table_definition: Definition | None) -> object:
-    """Return what a table is, ids, physical names and the order of its columns aside."""
+    """Return a table's definition without ids, physical names and column order."""
     if table_definition is None:
         return None
     known = columns_by_physical(table_definition.metadata).values()
@@ -144,7 +144,7 @@ def test_patches_that_touch_different_things_commute(
         first, second = after(one, table_definition, 1), after(other, table_definition, 2)
         assert first is not None
         assert second is not None
-        # The committer asks of the later patch, and of what the earlier one came to.
+        # The committer checks the later patch against the result of the earlier one.
         earlier = (
             touched(table_definition.metadata, first.metadata),
             touched(table_definition.metadata, second.metadata),

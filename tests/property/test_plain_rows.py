@@ -1,4 +1,4 @@
-"""The quick reading of files that join or leave and the full one agree on whatever a row holds."""
+"""The fast parser of add and remove lines agrees with the full one on any row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -63,7 +63,7 @@ ABSENT = st.sets(st.sampled_from(NAMES), max_size=2)
 
 @st.composite
 def rows(draw: st.DrawFn) -> Row:
-    """Return a row of a file that joins or leaves, odd here and there."""
+    """Draw an add or remove line, odd here and there."""
     make = draw(st.sampled_from([add, remove]))
     [(name, body)] = make(draw(st.sampled_from(["a", "p=1/b.parquet", "p=1/c%20d"]))).items()
     absent = draw(ABSENT)
@@ -73,7 +73,7 @@ def rows(draw: st.DrawFn) -> Row:
 
 
 def told(action: Action) -> Sequence[object]:
-    # The order of the fields is that of the line which is written of a changed copy.
+    # A changed copy writes its fields in the order of its line.
     changed = action.with_(data_change=False)
     return (
         type(action),

@@ -1,4 +1,4 @@
-"""Predicates: what is said of partition values is what is said of a row that holds them."""
+"""A predicate's result on partition values equals its result on a row that holds them."""
 
 import json
 from datetime import UTC, date, datetime

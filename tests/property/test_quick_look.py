@@ -1,4 +1,4 @@
-"""The first look at statistics: it leaves out no file that the second, exact one leaves in."""
+"""Columnar pruning excludes no file that the exact check of statistics keeps."""
 
 import json
 from typing import Any

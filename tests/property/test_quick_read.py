@@ -1,4 +1,4 @@
-"""The quick reading of a proposal and the full one agree on whatever a record may hold."""
+"""The fast parser of proposals agrees with the full one on any record."""
 
 from typing import Any
 from uuid import UUID

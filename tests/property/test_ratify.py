@@ -1,8 +1,9 @@
-"""Committers over a store that only replaces files: whatever dies, waits or is told twice.
+"""Committers on a store without put-if-absent: faults, crashes and repeated outcomes.
 
-A seed draws what befalls each call to a door: the committer dies before or after it, the answer or
-the request is lost, a record lands long after, a rival does all of its own work in between. The
-partition is then folded anew by the few lines of the model, and the store is held against it.
+A seed draws what happens at each call to a dependency: the committer dies before or after it, the
+response or the request is lost, a record lands long after, another committer does all its work in
+between. Then the model's few lines fold the partition anew, and the store is compared with the
+result.
 """
 
 import random
@@ -34,11 +35,11 @@ ROOT: Final = "s3://bucket/t"
 
 
 class Died(Exception):
-    """The committer is no more."""
+    """The committer has died."""
 
 
 class Wrong(AssertionError):
-    """What the protocol forbids."""
+    """Something that the protocol forbids."""
 
 
 def name(version: int) -> str:
@@ -46,7 +47,7 @@ def name(version: int) -> str:
 
 
 class Watched(MemoryStore):
-    """Replaces files, and notices a version that changes or that leaves a gap."""
+    """Replaces files, and detects a version that changes or that leaves a gap."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -65,7 +66,7 @@ class Watched(MemoryStore):
 
 @dataclass
 class World:
-    """One table, one partition, and chance. `told` is what was said of a version and its bytes."""
+    """One table, one partition, and randomness. `told` are the reported versions and bytes."""
 
     seed: int
     told: list[tuple[int, bytes, Put]] = field(default_factory=list)
@@ -81,17 +82,17 @@ class World:
         self.committers = [self.born() for _ in range(COMMITTERS)]
 
     def born(self) -> RatifiedStore:
-        """Return a committer that knows nothing."""
+        """Return a committer without state."""
         store, bus = FaultyStore(self), FaultyBus(self)
         return RatifiedStore(store, RatifyLog(bus, TOPICS), self.new_id)
 
     def new_id(self) -> UUID:
-        """Return an id that was not there before."""
+        """Return a new id."""
         self.made += 1
         return UUID(int=self.made)
 
     def befalls(self, effect: Callable[[], None]) -> None:
-        """Let something happen around one call to a door."""
+        """Let a fault happen around one call to a dependency."""
         self.land(share=0.1)
         fate = "nothing" if self.calm else self.fate()
         if fate == "a rival comes first":
@@ -107,7 +108,7 @@ class World:
             raise Unavailable("the answer was lost")
 
     def fate(self) -> str:
-        """Return what befalls a call."""
+        """Return the fault of a call."""
         fates = ["nothing"] * 30 + ["died before", "died after", "the request was lost"]
         fates += ["the answer was lost"] + ["a rival comes first"] * (
             3 * (len(self.busy) < COMMITTERS)
@@ -115,7 +116,7 @@ class World:
         return self.dice.choice(fates)
 
     def land(self, share: float) -> None:
-        """Let late records arrive."""
+        """Let some late records arrive."""
         waiting, self.late = self.late, []
         for value in waiting:
             if self.dice.random() < share:
@@ -124,7 +125,7 @@ class World:
                 self.late.append(value)
 
     def attempt(self, number: int) -> None:
-        """Let a committer put the version after the last it sees, and resolve its doubts."""
+        """Let a committer put the version after its head, and resolve an ambiguous result."""
         store = self.committers[number]
         self.busy.add(number)
         content = f"attempt {self.new_id()}".encode()
@@ -143,7 +144,7 @@ class World:
             self.busy.discard(number)
 
     def resolved(self, store: RatifiedStore, version: int, content: bytes) -> Put:
-        """Return what a PUT came to, as far as reading tells it."""
+        """Return the result of a PUT, as far as reads can tell."""
         answer = store.put_if_absent(name(version), content, 30.0)
         there = store.read(name(version)) if answer is Put.UNKNOWN else None
         if there is not None:
@@ -151,7 +152,7 @@ class World:
         return answer
 
     def run(self) -> None:
-        """Live through the attempts, then let everything arrive, and check."""
+        """Run the attempts, then let everything arrive, and check."""
         for _ in range(ATTEMPTS):
             self.attempt(self.dice.randrange(COMMITTERS))
         self.land(share=1.0)
@@ -160,7 +161,10 @@ class World:
         self.check()
 
     def check(self) -> None:
-        """Hold the store, and what was told, against the partition. Raises: Wrong."""
+        """Compare the store, and the reported results, with the partition.
+
+        Raises: Wrong.
+        """
         valid: list[str | None] = []
         begun = False
         for record in self.bus.logs[AT]:
@@ -179,7 +183,7 @@ class World:
 
 
 class FaultyStore(MemoryStore):
-    """The store below, with what befalls its calls."""
+    """A store with faults around its calls."""
 
     def __init__(self, world: World) -> None:
         super().__init__(ROOT)
@@ -203,7 +207,7 @@ class FaultyStore(MemoryStore):
 
 
 class FaultyBus(MemoryBus):
-    """The bus of one committer: its records may be lost, doubled or late."""
+    """The bus of one committer: its records may be lost, duplicated or late."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -217,7 +221,7 @@ class FaultyBus(MemoryBus):
 
 
 class FaultyProducer(MemoryProducer):
-    """Appends to the partition in its own time."""
+    """A producer whose records may arrive late."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.bus)
@@ -239,7 +243,7 @@ class FaultyProducer(MemoryProducer):
 
 
 def wrong(seed: int) -> bool:
-    """Return whether a seed finds what the protocol forbids, or a table that halts."""
+    """Return whether a seed finds a violation, or a table that halts."""
     try:
         World(seed).run()
     except (Wrong, BrokenLog):

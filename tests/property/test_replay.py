@@ -1,4 +1,4 @@
-"""Folding commits, replaying the log, and replaying it from any checkpoint come to the same."""
+"""Folding commits, replaying the log, and replaying it from any checkpoint agree."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_a_checkpoint_anywhere_changes_nothing(log: list[Commit], data: st.DataO
 
 
 def kept(snapshot: Snapshot) -> tuple[Any, ...]:
-    """What a checkpoint keeps: all but whether an action changed data."""
+    """Return what a checkpoint keeps: everything except `dataChange`."""
     _, _, _, *rest = plain(snapshot)
     tables = (snapshot.files, snapshot.tombstones)
     return (*(rows(one.drop_columns(["dataChange"])) for one in tables), *rest)

@@ -1,4 +1,4 @@
-"""Refusals, answers and native groups in any order: nobody is held up, or let down, for ever."""
+"""Refusals, outcomes and native groups in any order: no one waits for ever."""
 
 from dataclasses import dataclass, field
 
@@ -19,12 +19,12 @@ BYTES = st.sampled_from("123")
 STATUSES = st.sampled_from(["committed", "rejected", "denied", "expired"])
 ANSWERS = st.builds(AnsweredBytes, WRITERS, BYTES, STATUSES)
 EVENTS = st.lists(st.tuples(st.floats(0, 0.7), st.one_of(ANSWERS, st.none())), max_size=40)
-"""How long it takes until the next thing happens; None stands for a native group that would go."""
+"""Time until the next event; None stands for a native group that is ready."""
 
 
 @dataclass
 class Watch:
-    """The right of way of one table, and what has come of it."""
+    """The verbatim priority of one table, and its history."""
 
     way: VerbatimPriority = field(default_factory=lambda: VerbatimPriority(GRACE_S))
     now_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Laws of merged deletion vectors, over deletes and updates of rows that nobody thought of."""
+"""Laws of merged deletion vectors over generated deletes and updates of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ SOME_ROWS = {
 
 @dataclass(frozen=True)
 class Wish:
-    """Rows of a file that a writer deletes, or updates by an image of each."""
+    """Rows of a file that a writer deletes, or updates by new rows."""
 
     path: str
     rows: frozenset[int]
     is_update: bool = False
 
     def proposed(self, number: int) -> Proposal:
-        """Return the proposal, by a writer that read version 1."""
+        """Return the proposal of a writer that read version 1."""
         op = "update" if self.is_update else "delete"
         size = SIZES[self.path]
         intent = rows_of(self.path, self.rows, op=op, num_records=size)
@@ -62,14 +62,14 @@ class Wish:
 
 @st.composite
 def wishes(draw: st.DrawFn) -> Wish:
-    """Return a wish for one of the files."""
+    """Draw a wish for one of the files."""
     path = draw(st.sampled_from(sorted(SIZES)))
     return Wish(path, frozenset(draw(SOME_ROWS[path])), draw(st.booleans()))
 
 
 @st.composite
 def apart(draw: st.DrawFn) -> list[Wish]:
-    """Return wishes that have no row in common."""
+    """Draw wishes that have no row in common."""
     taken: dict[str, set[int]] = {path: set() for path in SIZES}
     found = []
     for wish in draw(st.lists(wishes(), min_size=1, max_size=6)):
@@ -97,7 +97,7 @@ def begun(members: int) -> Gate:
 
 
 def settled(gate: Gate, proposals: Sequence[Proposal], cuts: Sequence[int]) -> list[Outcome]:
-    """Let the gate settle proposals, some at a time; it dies between two batches now and then."""
+    """Let the gate decide proposals in batches; it dies between two batches now and then."""
     before = len(gate.outcomes())
     left = list(proposals)
     for cut in (*cuts, len(left)):
@@ -112,7 +112,7 @@ def settled(gate: Gate, proposals: Sequence[Proposal], cuts: Sequence[int]) -> l
 
 
 def gone(gate: Gate) -> dict[str, set[int]]:
-    """Return the rows of each file that the log says are deleted: all where the file is gone."""
+    """Return each file's deleted rows by the log: all if the file is removed."""
     found: dict[str, set[int]] = {path: set() for path in SIZES}
     for rows in gate.entries():
         for row in rows:
@@ -129,7 +129,7 @@ def gone(gate: Gate) -> dict[str, set[int]]:
 
 
 def images(gate: Gate) -> set[int]:
-    """Return the numbers of the proposals whose images are in the table."""
+    """Return the numbers of the proposals whose updated rows are in the table."""
     paths = [row["add"]["path"] for rows in gate.entries() for row in rows if "add" in row]
     return {int(path.split("-")[1]) for path in paths if path.startswith("image-")}
 
@@ -139,7 +139,7 @@ def images(gate: Gate) -> set[int]:
 def test_deletes_of_different_rows_all_commit_in_any_order(
     wanted: list[Wish], dice: object, cuts: list[int], members: int
 ) -> None:
-    # Images are appends: only deletes have nothing to fear from those who come before.
+    # Updated rows are appends, with which an earlier member may conflict; deletes cannot.
     wanted = [Wish(one.path, one.rows) for one in wanted]
     dice.shuffle(wanted)  # type: ignore[attr-defined]  # hypothesis hands over a Random
     gate = begun(members)

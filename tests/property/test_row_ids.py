@@ -1,4 +1,4 @@
-"""Laws of row ids and of what is assigned late, over histories that nobody thought of."""
+"""Laws of row ids and of values assigned with the version, over generated histories."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ def stats(count: int) -> str:
 
 @st.composite
 def appends(draw: st.DrawFn, number: int) -> Proposal:
-    """Return new files of some rows, with ids that are guessed or none."""
+    """Draw new files with some rows, with guessed row ids or none."""
     rows = [
         add(
             f"{number}-{place}",
@@ -49,7 +49,7 @@ def appends(draw: st.DrawFn, number: int) -> Proposal:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[Proposal]]:
-    """Return batches of appends, each of which may share an entry."""
+    """Draw batches of appends; a batch may share an entry."""
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     numbers = iter(range(100))
     return [[draw(appends(next(numbers))) for _ in range(size)] for size in sizes]
@@ -213,7 +213,7 @@ def test_winners_are_followed_one_by_one_or_together(
 
 
 def lines_spell_the_actions(candidate: Candidate) -> bool:
-    """Return whether the lines that will be written are those of the actions."""
+    """Return whether the lines to write equal those of the actions."""
     spelled = [json.loads(line) for line in candidate.content.lines if isinstance(line, bytes)]
     paths = [row["add"]["path"] for row in spelled if "add" in row]
     ids = [row["add"].get("baseRowId") for row in spelled if "add" in row]

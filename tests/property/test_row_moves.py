@@ -1,4 +1,4 @@
-"""Laws of rows that move: deletes and compactions leave the rows that nobody deleted, and once."""
+"""Laws of relocated rows: after deletes and compactions each undeleted row exists once."""
 
 from dataclasses import dataclass, field
 
@@ -32,14 +32,14 @@ Row = tuple[str, int]
 
 @dataclass
 class Ledger:
-    """A gate, and of each file that ever was which of the first rows it holds, in their order."""
+    """A gate, and for each file ever written which of the first rows it holds, in order."""
 
     gate: Gate
     holds: dict[str, list[Row]] = field(default_factory=dict)
     wanted: dict[str, set[Row]] = field(default_factory=dict)
 
     def seen(self, version: int) -> dict[str, set[int]]:
-        """Return the live files of a version, and which of their rows are deleted."""
+        """Return the live files of a version, with their deleted rows."""
         live: dict[str, set[int]] = {}
         for rows in self.gate.entries()[: version + 1]:
             for row in rows:
@@ -58,7 +58,7 @@ class Ledger:
         return len(self.gate.entries()) - 1
 
     def left(self) -> list[Row]:
-        """Return the rows that the table holds, some twice if something went wrong."""
+        """Return the rows that the table holds, duplicates included."""
         return sorted(
             row
             for path, gone in self.seen(self.head).items()
@@ -67,7 +67,7 @@ class Ledger:
         )
 
     def deletes(self, version: int, dice: st.DataObject) -> Proposal | None:
-        """Return the proposal to delete rows of files as they were in a version."""
+        """Return a proposal to delete rows of files as of a version."""
         found = []
         rows_wanted: set[Row] = set()
         for path, gone in sorted(self.seen(version).items()):
@@ -85,7 +85,7 @@ class Ledger:
         return made
 
     def compacts(self, version: int, dice: st.DataObject) -> Proposal | None:
-        """Return the proposal to put some files together as they were in a version."""
+        """Return a proposal to compact files as of a version."""
         live = self.seen(version)
         paths = dice.draw(st.permutations(sorted(live)))[: dice.draw(st.integers(1, 3))]
         target = f"g{len(self.holds)}"
@@ -140,7 +140,7 @@ def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) 
                 assert told.status == "committed", told.rejection
                 gone |= ledger.wanted[str(one.proposal_id)]
             elif told.rejection:
-                # Two that move the same rows, and nothing else, are in each other's way.
+                # The only expected refusal: two compactions that relocate the same rows.
                 assert told.rejection.rule == "concurrent_delete_delete"
         first = {(path, row) for path in BEGUN for row in range(10)}
         assert ledger.left() == sorted(first - gone)

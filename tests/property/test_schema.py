@@ -1,4 +1,4 @@
-"""What is written as text is read back: schemas, partition values, paths."""
+"""Round trips of schemas, partition values and paths through their text form."""
 
 from datetime import UTC
 from decimal import Context, Decimal
@@ -63,7 +63,7 @@ def test_a_schema_survives_its_text(schema: StructType) -> None:
 
 
 def in_arrow(kind: DataType) -> DataType:
-    """The type that a writer makes of Arrow's: no metadata, nulls for void, microseconds."""
+    """Return what a writer makes of Arrow's type: no metadata, nulls for void, microseconds."""
     match kind:
         case StructType():
             return StructType(

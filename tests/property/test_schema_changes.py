@@ -1,4 +1,4 @@
-"""Schemas as they change: ids stay, renames come back, merging loses nothing, history is kept."""
+"""Laws of schema changes: ids stay, renames can be undone, merging and history lose nothing."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -190,7 +190,7 @@ def test_merging_only_adds_and_widens(
 
 
 def try_merged(one: StructType, two: StructType, merging: Merging) -> StructType | None:
-    """Return two schemas made one, or None where the reason is one that there may be."""
+    """Return two schemas merged, or None if they differ for an accepted reason."""
     try:
         return merged(one, two, merging)
     except InvalidRequest as refused:
@@ -203,7 +203,7 @@ REASONS = ("DELTA_FAILED_TO_MERGE_FIELDS", "DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_N
 
 
 def holds_all(before: DataType, after: DataType) -> bool:
-    """Return whether every value of one type is a value of the other, found on its own way."""
+    """Return whether every value of one type is a value of the other, computed independently."""
     match before, after:
         case StructType(), StructType():
             pairs = zip(before.fields, after.fields, strict=False)

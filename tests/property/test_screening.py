@@ -1,4 +1,4 @@
-"""Who passes by a winner is ruled out by none, and is not changed by following it."""
+"""A proposal that passes the prefilter conflicts with no winner, and rebasing keeps it as it is."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ MEMBERS: Final = st.one_of(
     st.just(builders.proposal(builders.metadata(["p"], note="x"))),
     st.just(builders.proposal(TRACKED)),
 )
-"""Who may be in a group, deletes of rows apart: these are read before they join."""
+"""Possible members of a group, except row deletes, which need reads before they join."""
 
 TABLES: Final = st.sampled_from(
     [
@@ -95,7 +95,7 @@ def test_no_rule_fires_and_nothing_is_adopted(
     known = FetchedInputs(adds={} if adds is None else {winner.version: adds})
     before = begin(candidate, table_definition(protocol), level, known)
     if has_changed:
-        # An earlier winner took a column away, without which nothing tells rows apart.
+        # An earlier winner dropped the column on which the predicate depends.
         before = replace(before, now=table_definition(protocol, without_x=True))
     if passes_by(before, winner.write_summary, adds):
         assert [rule.__name__ for rule in RULES if rule(before, winner)] == []

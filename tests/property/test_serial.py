@@ -1,9 +1,9 @@
-"""What is committed had the effect that it has alone, in the order of the log.
+"""A committed proposal has exactly the effect that it has alone, in the order of the log.
 
 The rows of each file are kept beside the log. Proposals are made as an engine makes them, of a
-snapshot that may be old; what one means is done to the rows anew when it stands in the log. The
-rows that the log's files hold then, and those that readers of the change feed are told, must be
-the same: whoever is in the log had his effect exactly, whoever is not had none.
+snapshot that may be old; when one is committed, its meaning is applied to the rows. The rows in the
+log's files then, and those that readers of the change feed see, must be the same: a committed
+proposal had its exact effect, all others had none.
 """
 
 import json
@@ -49,7 +49,7 @@ ROUNDS = 6
 
 
 class Fact(NamedTuple):
-    """A row of the table: `p` is its partition; `s`, of which nobody asks, is its name."""
+    """A row of the table: `p` is its partition; `s`, which no predicate uses, is its name."""
 
     p: int | None
     x: int | None
@@ -57,7 +57,7 @@ class Fact(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What becomes of rows: they leave, come, or become others."""
+    """The effect on rows: some are deleted, inserted or updated."""
 
     lost: Sequence[Fact] = ()
     came: Sequence[Fact] = ()
@@ -65,7 +65,7 @@ class Change(NamedTuple):
 
     @property
     def told(self) -> list[tuple[str, Fact]]:
-        """As a change feed tells it."""
+        """Return the change as a change feed states it."""
         return [
             *(("delete", fact) for fact in self.lost),
             *(("insert", fact) for fact in self.came),
@@ -75,11 +75,11 @@ class Change(NamedTuple):
 
 
 Meaning = Callable[[Iterable[Fact]], Change]
-"""What a proposal does to the rows that are there when its turn comes."""
+"""A proposal's effect on the rows that exist when it is committed."""
 
 
 class File(NamedTuple):
-    """A live file: as the log adds it, and its deleted rows."""
+    """A live file: the log's add, and its deleted rows."""
 
     row: Row
     gone: frozenset[int]
@@ -89,7 +89,7 @@ Live = Mapping[str, File]
 
 
 def holds(node: Mapping[str, Any], fact: Fact) -> bool | None:
-    """Return whether a predicate is true of a row; None where that is unknown."""
+    """Return whether a predicate is true of a row; None if unknown."""
     match node["op"]:
         case "and":
             parts = [holds(one, fact) for one in node["args"]]
@@ -109,7 +109,7 @@ def holds(node: Mapping[str, Any], fact: Fact) -> bool | None:
 
 @dataclass
 class Table:
-    """A gate before a table of two columns, and what its files hold."""
+    """A gate with a table of two columns, and the rows of its files."""
 
     gate: Gate
     dice: Random
@@ -122,7 +122,7 @@ class Table:
     numbers: Iterator[int] = field(default_factory=count)
 
     def name(self, kind: str) -> str:
-        """Return a name that nothing else has."""
+        """Return a unique name."""
         return f"{kind}{next(self.numbers)}"
 
     def fact(self) -> Fact:
@@ -131,7 +131,7 @@ class Table:
         return Fact(p, x, f"row {next(self.numbers)}")
 
     def files(self, facts: Iterable[Fact]) -> list[Row]:
-        """Return adds of files with some rows, one a partition."""
+        """Return adds of files with some rows, one for each partition."""
         found = []
         for p, some in _by_partition((fact.p, fact) for fact in facts):
             path = self.name("f")
@@ -140,7 +140,7 @@ class Table:
         return found
 
     def stats(self, facts: Sequence[Fact]) -> str:
-        """Return statistics: exact ones, wide ones, or hardly any."""
+        """Return statistics: exact, wide, or hardly any."""
         known = [fact.x for fact in facts if fact.x is not None]
         told: Row = {"numRecords": len(facts)}
         if known and self.dice.random() < 0.9:
@@ -150,7 +150,7 @@ class Table:
         return json.dumps(told)
 
     def change_files(self, change: Change) -> list[Row]:
-        """Return the change files that tell a change."""
+        """Return the change files of a change."""
         found = []
         for p, some in _by_partition((fact.p, (kind, fact)) for kind, fact in change.told):
             path = f"_change_data/{self.name('c')}"
@@ -160,7 +160,7 @@ class Table:
         return found
 
     def predicate(self) -> Row:
-        """Return what somebody may ask of rows."""
+        """Return a random predicate."""
         low, some = self.dice.randrange(30), [self.dice.randrange(30) for _ in range(3)]
         leaves: list[Row] = [
             {"op": "in", "column": "x", "values": some},
@@ -177,7 +177,7 @@ class Table:
         return _typed(made)
 
     def hit(self, live: Live, asked: Mapping[str, Any]) -> dict[str, list[int]]:
-        """Return which rows of which files a predicate is true of."""
+        """Return the rows of each file that a predicate matches."""
         found = {
             path: [
                 place
@@ -194,7 +194,7 @@ class Table:
         return proposal(*self.files(came), read_version=version), lambda _: Change(came=came)
 
     def counted(self, live: Live, version: int) -> tuple[Proposal, Meaning]:
-        """Return an append of how many rows a predicate is true of."""
+        """Return an append of the number of rows that a predicate matches."""
         asked, name = self.predicate(), self.fact().s
         hit = self.hit(live, asked)
         own = Fact(1, sum(map(len, hit.values())), name)
@@ -206,7 +206,7 @@ class Table:
         return proposal(*self.files([own]), read_version=version, reads=reads), meaning
 
     def delete(self, live: Live, version: int) -> tuple[Proposal, Meaning] | None:
-        """Return a delete: rows leave by intents, by new vectors, or with their file."""
+        """Return a delete: by intents, by new deletion vectors, or by removing the file."""
         asked, is_told = self.predicate(), self.dice.random() < 0.3
         hit = self.hit(live, asked)
         whole = [p for p, places in hit.items() if len(places) == self.left(live, p)]
@@ -221,7 +221,7 @@ class Table:
         return _meaning(made, lambda there: Change(lost=[f for f in there if holds(asked, f)]))
 
     def update(self, live: Live, version: int) -> tuple[Proposal, Meaning] | None:
-        """Return an update by vectors: images join, and change files tell of them."""
+        """Return an update by deletion vectors, with added rows and change files."""
         asked, x = self.predicate(), self.dice.randrange(30)
 
         def meaning(there: Iterable[Fact]) -> Change:
@@ -243,7 +243,7 @@ class Table:
         without: Iterable[str] = (),
         op: str = "delete",
     ) -> Proposal | None:
-        """Return a proposal that some rows leave by vectors, and what else it brings."""
+        """Return a proposal that deletes some rows by vectors, with further actions."""
         intents = [
             rows_of(
                 path,
@@ -265,7 +265,7 @@ class Table:
         )
 
     def compact(self, live: Live, version: int) -> tuple[Proposal, Meaning] | None:
-        """Return a compaction of a partition's files that tells where rows go."""
+        """Return a compaction of a partition's files that states where rows went."""
         p = self.dice.choice((1, 2, None))
         paths = [path for path, file in live.items() if _partition(file.row) == p]
         paths = [path for path in paths if self.left(live, path) and self.dice.random() < 0.7]
@@ -280,7 +280,7 @@ class Table:
         return made.model_copy(update={"actions": tuple(rows)}), lambda _: Change()
 
     def left(self, live: Live, path: str) -> int:
-        """Return how many rows a file has that are not deleted."""
+        """Return a file's number of rows that are not deleted."""
         return len(self.facts[path]) - len(live[path].gone)
 
     def rows(self, live: Live) -> list[Fact]:
@@ -293,7 +293,7 @@ class Table:
         ]
 
     def meddle(self) -> None:
-        """Write the next version as another engine does: some rows of a file leave or come back."""
+        """Write the next version as another engine does: delete or restore rows of a file."""
         live, version = self.live[-1], len(self.live)
         if not live:
             return
@@ -313,7 +313,7 @@ class Table:
         )
 
     def propose(self) -> Proposal | None:
-        """Return a proposal of somebody who read one of the last versions."""
+        """Return a proposal of a writer that read one of the last versions."""
         version = max(1, len(self.live) - 1 - self.dice.choice((0, 0, 0, 1, 2, 4)))
         kinds = [self.append, self.counted, self.delete, self.delete, self.update, self.compact]
         made = self.dice.choice(kinds)(self.live[version], version)
@@ -323,7 +323,7 @@ class Table:
         return made[0]
 
     def look(self) -> None:
-        """Hold what is new in the log against what it means."""
+        """Compare new versions of the log with the meaning of their proposals."""
         for version, rows in enumerate(self.gate.entries()):
             if version < len(self.live):
                 continue
@@ -343,7 +343,7 @@ class Table:
 
     @property
     def accepted(self) -> set[str]:
-        """The proposals that stand in the log."""
+        """The ids of the proposals in the log."""
         infos = [rows[0]["commitInfo"].get("tidegate", {}) for rows in self.gate.entries()]
         return {one["id"] for told in infos for one in told.get("accepted", ())}
 
@@ -361,7 +361,7 @@ class Table:
         return frozenset(read_vector(self.gate.stores[ROOT], vector) if vector else ())
 
     def feed(self, before: Live, rows: Sequence[Row]) -> list[tuple[str, Fact]]:
-        """Return what readers of the change feed are told of a version."""
+        """Return what readers of the change feed see of a version."""
         named = [row["cdc"]["path"] for row in rows if "cdc" in row]
         if named:
             return [one for path in named for one in self.changes[path]]
@@ -378,7 +378,7 @@ class Table:
 
 
 def begun(dice: Random) -> Table:
-    """Return a table with a feed of its changes, and thirty rows at version 1."""
+    """Return a table with a change feed and thirty rows at version 1."""
     members = dice.choice((1, 3, 12))
     gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=members))
     on = metadata(["p"], enableDeletionVectors="true", enableChangeDataFeed="true")
@@ -434,7 +434,7 @@ def _vector(gone: Iterable[int]) -> DeletionVector:
 
 
 def _exchange(file: File, gone: frozenset[int]) -> list[Row]:
-    """Return what exchanges the vector of a file."""
+    """Return the actions that replace a file's deletion vector."""
     told = {key: one for key, one in file.row.items() if key != "deletionVector"}
     vector = {"deletionVector": _vector(gone).model_dump(by_alias=True, exclude_none=True)}
     stats = json.dumps({**json.loads(told["stats"]), "tightBounds": False})

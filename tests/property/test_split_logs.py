@@ -1,6 +1,6 @@
-"""However a log is split into checkpoints, log compactions and commits, it says the same.
+"""However a log is split into checkpoints, log compactions and commits, it reads the same.
 
-Through real files: what is written to a store is what is opened from it.
+It goes through real files: what is written to a store is opened from it.
 """
 
 import io
@@ -27,7 +27,7 @@ from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, refresh
 
 NOW_MS = 0
-"""Long before anything expires."""
+"""Long before any retention ends."""
 
 INFO = b'{"commitInfo":{"operation":"WRITE"}}\n'
 KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")

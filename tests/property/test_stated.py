@@ -1,4 +1,4 @@
-"""Statistics in their own types, and checkpoints of foreign bytes."""
+"""Typed statistics, and checkpoints of foreign bytes."""
 
 from typing import Any
 

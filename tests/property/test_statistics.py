@@ -1,4 +1,4 @@
-"""Statistics: every value lies between the bounds, and no file is pruned that holds a match."""
+"""Every value is between the bounds, and no file with a match is pruned."""
 
 import json
 import math
@@ -181,7 +181,7 @@ def test_a_file_that_holds_a_match_is_never_pruned(data: st.DataObject) -> None:
 
 
 def near(found: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
-    """Comparisons with values that are in the rows: the edges of the bounds."""
+    """Draw comparisons with values of the rows, at the edges of the bounds."""
 
     def one(name: str) -> st.SearchStrategy[dict[str, Any]]:
         kind = next(str(field.kind) for field in SCHEMA.fields if field.name == name)

@@ -1,4 +1,4 @@
-"""Type widening: what follows from what, and that old files are read and pruned as they must."""
+"""Type widening: which types widen to which, and that old files are read and pruned correctly."""
 
 import json
 from datetime import date
@@ -104,7 +104,7 @@ def test_a_file_of_before_that_holds_a_match_is_never_pruned(data: st.DataObject
 @given(st.data())
 @settings(deadline=None)
 def test_a_partition_value_of_before_is_a_value_of_the_wider_type(data: st.DataObject) -> None:
-    """A float's text is read as it stands: 1.1 becomes the double 1.1, as Spark reads it."""
+    """A float's text is parsed as it is: 1.1 becomes the double 1.1, as in Spark."""
     before, after = data.draw(st.sampled_from([one for one in CHANGES if one[0] != "float"]))
     value = data.draw(VALUES[before])
     text = partition_values.serialize(value, parse_type(before))

@@ -1,7 +1,7 @@
-"""What is asked of stores while the loop goes on: answered when the dice say so, or too late.
+"""Store reads that run beside the loop; they finish at random moments, some of them too late.
 
-The loop itself asks no store: whoever does so in the midst of a step, and not from here or from a
-PUT, is found out by `StormyStore`.
+The loop itself must not call a store: `StormyStore` detects a call within a step that comes neither
+from here nor from a PUT.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 @dataclass
 class SkippedRecords(Deferred[Any]):
-    """A question whose answer comes when the dice say so: as a future of a thread's."""
+    """A pending read that finishes at a random moment, like the future of a thread."""
 
     is_given_up: bool = False
 
     def done(self) -> bool:
-        """Return whether it is answered; now and then it is so just now."""
+        """Return whether it has finished; a call may let it finish."""
         if not self.is_over and not self.weather.happens("slow_read"):
             self.go_on()
         return self.is_over
 
     def result(self) -> Any:
-        """Return the answer, or raise what it raised."""
+        """Return the result, or raise its error."""
         if self.is_given_up:
             raise CancelledError
         if self.error is not None:
@@ -35,7 +35,7 @@ class SkippedRecords(Deferred[Any]):
         return self.answer
 
     def cancel(self) -> bool:
-        """Wait for it no more. A thread that is at it does not hear that, and goes on."""
+        """Stop waiting. A thread that is already at work does not notice, and goes on."""
         if not self.is_over and self.weather.happens("slow_read"):
             self.weather.struck["unheard"] += 1
             self.go_on()
@@ -45,23 +45,23 @@ class SkippedRecords(Deferred[Any]):
 
 @dataclass
 class StormyBackground:
-    """Questions that take their time."""
+    """Runs reads that take their time."""
 
     weather: Weather
 
     def is_free(self, root: str) -> bool:
-        """Return that any store may be asked."""
+        """Return that every store accepts another read."""
         return True
 
     def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Ask."""
+        """Start a read."""
         asked = SkippedRecords(question, self.weather)
         if not self.weather.character.slow_read:
             asked.go_on()
         return cast(Future[T], asked)
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Do nothing: there are as many threads as are asked for."""
+        """Do nothing: there is no limit on threads."""
 
     def close(self) -> None:
-        """Ask no more: nobody hears the answers."""
+        """Do nothing: nothing waits for the results."""

@@ -1,4 +1,4 @@
-"""Other engines on the same tables: they write versions of their own, and clean logs up."""
+"""Other engines on the same tables: they write versions of their own and clean up logs."""
 
 import json
 from typing import Any, Final
@@ -15,7 +15,7 @@ from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 RETENTION_S: Final = 2 * (VIEW_AGE_S + PUT_DEADLINE_S + LIFE_S)
-"""How long a version stays before it may be cleaned up: no view and no PUT may be half as old."""
+"""Age at which a version may be cleaned up; no snapshot in use and no PUT may be half as old."""
 
 HALF_WRITTEN: Final = (
     "{version:020d}.json.{id}.tmp",
@@ -29,10 +29,10 @@ HALF_WRITTEN: Final = (
     ".{version:020d}.json.crc",
     "_last_checkpoint",
 )
-"""What is found of engines that died, or are about to rename: of what only helps, its own name."""
+"""Files of engines that died or are about to rename; auxiliary files may have a final name."""
 
 VACUUM_S: Final = 7 * 24 * 60 * 60.0
-"""How old a file must be that vacuum deletes."""
+"""Age at which vacuum deletes a file."""
 
 
 def append(stage: Stage) -> None:
@@ -52,7 +52,7 @@ def delete(stage: Stage) -> None:
 
 
 def delete_rows(stage: Stage) -> None:
-    """Another engine deletes rows of a file by a vector, or takes some back."""
+    """Another engine deletes rows of a file by a deletion vector, or restores some."""
     table = stage.dice.choice(TABLES)
     rows = exchange(stage.dice, stage.stores[table.root], stage.log(table).live)
     if rows:
@@ -60,7 +60,7 @@ def delete_rows(stage: Stage) -> None:
 
 
 def set_property(stage: Stage) -> None:
-    """Another engine changes the table itself."""
+    """Another engine changes a table property."""
     table = stage.dice.choice(TABLES)
     stage.look()
     if stage.log(table).head < 0:
@@ -71,20 +71,20 @@ def set_property(stage: Stage) -> None:
 
 
 def clean_up(stage: Stage) -> None:
-    """Another engine writes a checkpoint, and deletes old versions before it that were told."""
+    """Another engine writes a checkpoint and deletes published versions before it."""
     stage.look()
     _clean_up(stage, stage.dice.choice(TABLES))
 
 
 def clean_up_everywhere(stage: Stage) -> None:
-    """The same, for every table."""
+    """Clean up every table."""
     stage.look()
     for table in TABLES:
         _clean_up(stage, table)
 
 
 def vacuum(stage: Stage) -> None:
-    """Another engine deletes the files that are old and that no version refers to."""
+    """Another engine deletes the old files that no version refers to."""
     stage.look()
     table = stage.dice.choice(TABLES)
     log, before_s = stage.log(table), stage.clock.boot - VACUUM_S
@@ -100,7 +100,7 @@ def vacuum(stage: Stage) -> None:
 
 
 def litter(stage: Stage) -> None:
-    """Another engine dies as it writes, or is at it: half a file lies in the log."""
+    """Another engine dies within a write, or is within one: the log holds a partial file."""
     stage.look()
     table = stage.dice.choice(TABLES)
     log, store = stage.log(table), stage.stores[table.root]

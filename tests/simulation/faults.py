@@ -1,7 +1,7 @@
-"""The doors as the world batters them: crashes, lost answers, late landings, pauses, outages.
+"""In-memory dependencies with faults: crashes, lost responses, late PUTs, pauses, outages.
 
-Each call of a committer into its store or its bus passes here. What happens is rolled from the one
-seeded source; probabilities differ from seed to seed, so that seeds differ in character.
+Each call of a committer to its store or its bus passes here. One seeded source decides which fault
+happens; probabilities differ from seed to seed, so that seeds differ in character.
 """
 
 import random
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):
-    """The process is gone; nothing in it may catch this."""
+    """The process dies; nothing within it may catch this."""
 
 
 @dataclass(frozen=True)
 class Character:
-    """How likely each fault is, for one seed."""
+    """The probability of each fault for one seed."""
 
     crash: float
     lost_answer: float
@@ -57,7 +57,7 @@ class Character:
 
     @classmethod
     def rolled(cls, dice: random.Random) -> "Character":
-        """Return the character of a seed: some faults often, some never."""
+        """Return the character of a seed: some faults are frequent, some never happen."""
 
         def chance(most: float) -> float:
             return most * dice.random() if dice.random() < 0.6 else 0.0
@@ -81,25 +81,27 @@ class Character:
 CALM = Character(**dict.fromkeys((one.name for one in fields(Character)), 0.0))
 
 LIFE_S: Final = 60.0
-"""How long a request to a store travels at most: what comes later is refused, as S3 refuses what
-was signed too long ago."""
+"""The longest time a request travels to a store. A later one is refused, as S3 refuses a request
+whose signature is too old.
+"""
 
 WORST_TO_SLEEP: Final = ("after_decide", "before_put", "before_resolve")
-"""Points between a look at the log and what is done about it."""
+"""Failpoints between a read of the log and the write that depends on it."""
 
 POLLED_MAX: Final = 6
-"""Records that one poll brings at most: so groups differ."""
+"""Most records that one poll returns, so that groups differ."""
 
 SPELL_S: Final = 2.0
-"""How long a disk stays full, or a broker away."""
+"""How long a disk stays full, or a broker unavailable."""
 
 
 @dataclass
 class Weather:
-    """What rolls the faults. `pause` lets the rest of the world go on in the midst of a call.
+    """Decides which faults happen. `pause` lets the rest of the world go on within a call.
 
-    `sleep` lets it go on for long; `travelling` are PUTs that were sent and have not arrived, each
-    with the time until which it may; `orphans` those whose loop has left and whose threads go on.
+    `sleep` lets it go on for long. `travelling` are PUTs that were sent and have not arrived, each
+    with the time until which it may arrive; `orphans` are those whose loop has ended while their
+    threads go on.
     """
 
     dice: random.Random
@@ -110,15 +112,15 @@ class Weather:
     travelling: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     orphans: list["Unhurried"] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
-    """How often each fault was rolled."""
+    """How often each fault happened."""
     spells: dict[str, float] = field(default_factory=dict)
-    """Until when what lasts a while lasts."""
+    """Until when each lasting fault lasts."""
     is_aside: bool = False
-    """Whether a store may be asked: not by the loop itself."""
+    """Whether a store may be called: the loop itself must not, only its threads."""
 
     @contextmanager
     def aside(self, *, is_aside: bool = True) -> Iterator[None]:
-        """Ask the store beside the loop; or step, where others were asking."""
+        """Mark calls to stores as made outside the loop, or as made by the loop."""
         before, self.is_aside = self.is_aside, is_aside
         try:
             yield
@@ -126,7 +128,7 @@ class Weather:
             self.is_aside = before
 
     def happens(self, fault: str, times: float = 1.0) -> bool:
-        """Roll one fault, some times as likely as the seed's character has it."""
+        """Decide whether a fault happens; `times` scales the seed's probability."""
         chance = times * getattr(self.character, fault)
         if chance <= 0 or self.dice.random() >= chance:
             return False
@@ -134,33 +136,33 @@ class Weather:
         return True
 
     def lasts(self, fault: str) -> bool:
-        """Roll a fault that stays for a while once it is there."""
+        """Decide a fault that lasts for a while once it happens."""
         now_s = self.clock.boot_s()
         if self.happens(fault):
             self.spells[fault] = now_s + SPELL_S
         return now_s < self.spells.get(fault, now_s)
 
     def is_within(self, fault: str) -> bool:
-        """Return whether a fault that lasts a while is there, without rolling it."""
+        """Return whether a lasting fault is active, without deciding anew."""
         now_s = self.clock.boot_s()
         return now_s < self.spells.get(fault, now_s)
 
     def strike(self) -> None:
-        """What may befall any call: the process stops for a while, or for ever."""
+        """Apply what may happen to any call: the process stalls, or dies."""
         if self.happens("pause"):
             self.pause()
         if self.happens("crash", 1 / 4):
             raise Crash
 
     def suspend(self, point: str) -> None:
-        """The machine sleeps, with everything that the process holds; others do not."""
+        """Suspend the machine with everything that the process holds; others go on."""
         if self.happens("suspension", 8 if point in WORST_TO_SLEEP else 1):
             self.sleep()
 
     def delay(self, *, worst: bool = False) -> None:
-        """What may befall an answer on its way: what it says may be long past when it is heard.
+        """Delay a response, so that it may be outdated when it arrives.
 
-        That is `worst` where the answer says how the log ends.
+        `worst` marks a response that says where the log ends.
         """
         if self.happens("slow_answer"):
             self.pause()
@@ -173,11 +175,11 @@ class Weather:
             raise Unavailable(f"{what} does not answer")
 
     def send(self, arrive: Callable[[], None]) -> None:
-        """Let a PUT travel."""
+        """Send a PUT that arrives later."""
         self.travelling.append((self.clock.boot_s() + LIFE_S, arrive))
 
     def land(self) -> None:
-        """Let one of the travelling PUTs arrive, in any order, or go on that has no loop."""
+        """Let one pending PUT arrive, in any order, or let one go on whose loop has ended."""
         if self.orphans and (not self.travelling or self.dice.random() < 1 / 2):
             orphan = self.orphans.pop(self.dice.randrange(len(self.orphans)))
             self.struck["orphan"] += 1
@@ -189,7 +191,7 @@ class Weather:
                 arrive()
 
     def clear(self) -> None:
-        """Let the faults stop, and what travels arrive."""
+        """Stop the faults and let all pending PUTs arrive."""
         self.character = CALM
         self.spells.clear()
         while self.travelling or self.orphans:
@@ -198,10 +200,10 @@ class Weather:
 
 @dataclass
 class StormyStore:
-    """A store whose answers may be lost, late or doubtful; what it holds is sound.
+    """A store whose responses may be lost, late or ambiguous; its content is sound.
 
-    A listing may miss what was written last, but nothing that this caller was shown: `shown` is the
-    last such name of the log.
+    A listing may miss the newest files, but none that this caller has seen: `shown` is the last
+    commit file that it has seen.
     """
 
     inner: MemoryStore
@@ -214,7 +216,7 @@ class StormyStore:
         return self.inner.root
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
-        """Return the files that there were, or most of them, or fail."""
+        """Return the files, without some of the newest, or fail."""
         self._asked()
         self.weather.outage("the store")
         found = list(self.inner.list_from(folder, start))
@@ -225,7 +227,7 @@ class StormyStore:
         return iter(found)
 
     def read(self, path: str) -> bytes | None:
-        """Return a file as it was, or fail."""
+        """Return a file's content, or fail."""
         self._asked()
         self.weather.outage("the store")
         content = self.inner.read(path)
@@ -245,7 +247,7 @@ class StormyStore:
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
     ) -> Put:
-        """Write if absent; the request or its answer may meet any fate."""
+        """Write if absent; the request or its response may be lost, late or doubled."""
         weather = self.weather
         self._asked()
         if not turn():
@@ -285,14 +287,14 @@ class StormyStore:
         self.shown = max([self.shown, *(path for path in paths if path.endswith(".json"))])
 
     def _without_the_newest(self, found: list[FileStat], count: int) -> list[FileStat]:
-        """Return a listing that does not know the last versions yet."""
+        """Return a listing without the newest `count` commit files that the caller has not seen."""
         news = [one for one in found if one.path.endswith(".json") and one.path > self.shown]
         return [one for one in found if one not in news[-count:]]
 
 
 @dataclass
 class Deferred(Generic[T]):
-    """What a thread would do while its loop goes on: `answer` or `error` is what came of it."""
+    """Work of a thread beside the loop; `answer` or `error` is its result."""
 
     work: Callable[[], T]
     weather: Weather
@@ -302,7 +304,7 @@ class Deferred(Generic[T]):
     is_under_way: bool = field(default=False, init=False)
 
     def go_on(self) -> None:
-        """Do what there is to do, if nobody is at it."""
+        """Do the work, unless it is done or under way."""
         if self.is_over or self.is_under_way:
             return
         self.is_under_way = True
@@ -318,15 +320,15 @@ class Deferred(Generic[T]):
 
 @dataclass
 class Unhurried(Deferred[PutResult]):
-    """A PUT that lands when the dice say so: until then its committer goes on.
+    """A PUT that lands at a random moment; until then its committer goes on.
 
-    `others` were sent before it lands, and may have landed when it has: each in its turn.
+    `others` are the other pending PUTs; they may land when this one does, each at random.
     """
 
     others: list["Unhurried"]
 
     def done(self) -> bool:
-        """Return whether it has ended; now and then it does so just now, and others with it."""
+        """Return whether it has ended; a call may let it end, and others with it."""
         if not self.is_over and not self.weather.happens("slow"):
             self.go_on()
             for other in self.others:
@@ -335,7 +337,7 @@ class Unhurried(Deferred[PutResult]):
         return self.is_over
 
     def result(self, timeout: float | None = None, /) -> PutResult:
-        """Return how it ended, or raise what it raised."""
+        """Return its result, or raise its error."""
         self.go_on()
         if self.error is not None:
             raise self.error
@@ -344,7 +346,7 @@ class Unhurried(Deferred[PutResult]):
         return self.answer
 
     def go_on(self) -> None:
-        """Do what there is to do, if nobody is at it, and count what was withheld."""
+        """Do the PUT, unless it is done or under way, and count it if it was withheld."""
         was_over = self.is_over
         super().go_on()
         if self.answer is not None and not was_over:
@@ -353,32 +355,33 @@ class Unhurried(Deferred[PutResult]):
 
 @dataclass
 class StormyPuts:
-    """PUTs that take their time."""
+    """Runs PUTs that take their time."""
 
     weather: Weather
     flights: list[Unhurried] = field(default_factory=list)
 
     def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> Unhurried:
-        """Send one."""
+        """Start a PUT."""
         self.flights = [one for one in self.flights if not one.is_over]
         flight = Unhurried(work, self.weather, self.flights)
         self.flights.append(flight)
         return flight
 
     def wait(self, timeout_s: float) -> None:
-        """Let time pass, and now and then more of it than was asked for."""
+        """Let time pass, sometimes more than was asked for."""
         self.weather.clock.sleep(timeout_s * self.weather.dice.choice((1, 1, 100)))
 
     def close(self) -> None:
-        """Start no more; what was sent goes on by itself."""
+        """Start no more PUTs; pending ones go on by themselves."""
         self.weather.orphans += [one for one in self.flights if not one.is_over]
 
 
 @dataclass
 class StormyConsumer:
-    """A member whose positions may not get through.
+    """A group member whose offset commits may get lost.
 
-    `paused` are the partitions that are not read on; `eased` those that were taken away meanwhile.
+    `paused` are the partitions that it does not read; `eased` are those that were revoked while
+    paused.
     """
 
     inner: MemoryConsumer
@@ -387,7 +390,7 @@ class StormyConsumer:
     eased: set[TopicPartition] = field(default_factory=set)
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
-        """Return what there is: a few records at a time, so that groups differ."""
+        """Return a few records at a time, so that groups differ."""
         self.weather.strike()
         if self.weather.lasts("broker_loss"):
             return Polled()
@@ -404,7 +407,7 @@ class StormyConsumer:
         return self.inner.committed(at)
 
     def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
-        """Return the group's offset, and what was noted with it."""
+        """Return the group's offset and the note committed with it."""
         return self.inner.noted(at)
 
     def seek(self, at: TopicPartition, offset: Offset) -> None:
@@ -412,13 +415,13 @@ class StormyConsumer:
         self.inner.seek(at, offset)
 
     def pause(self, at: TopicPartition) -> None:
-        """Fetch nothing."""
+        """Stop fetching from a partition."""
         self.weather.struck["pressed"] += 1
         self.paused.add(at)
         self.inner.pause(at)
 
     def resume(self, at: TopicPartition) -> None:
-        """Fetch again."""
+        """Fetch from a partition again."""
         self.weather.struck["eased"] += 1
         self.paused.discard(at)
         self.inner.resume(at)
@@ -426,10 +429,10 @@ class StormyConsumer:
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Record offsets, lose the request, or lose the answer."""
+        """Commit offsets, or lose the request, or lose the response."""
         self.weather.strike()
         if self.weather.happens("outage"):
-            # The group says so of a member that it has put out, and tells it so at the next poll.
+            # The group rejects the commit of an expelled member, and the next poll tells it so.
             self.inner.expire()
             raise Fenced("the group has moved on")
         if self.weather.lasts("broker_loss"):
@@ -440,21 +443,21 @@ class StormyConsumer:
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Do the same at once."""
+        """Commit offsets at once."""
         self.commit(next_offsets, notes)
 
     def part_with(self, at: TopicPartition, note: str) -> None:
-        """Leave a note when the partition is taken away."""
+        """Commit a note when the partition is revoked."""
         self.inner.part_with(at, note)
 
     @property
     def is_member(self) -> bool:
-        """Return whether the group has let it in."""
+        """Return whether it is a member of the group."""
         return self.inner.is_member
 
     @property
     def held_back(self) -> Mapping[TopicPartition, HeldBack]:
-        """Return what open transactions hold back."""
+        """Return the records that open transactions hold back."""
         return self.inner.held_back
 
     def close(self) -> None:
@@ -464,7 +467,7 @@ class StormyConsumer:
 
 @dataclass
 class StormyProducer:
-    """A producer that may die in the midst of a flush, with part of its queue delivered."""
+    """A producer that may die within a flush, after delivering part of its queue."""
 
     inner: MemoryProducer
     weather: Weather
@@ -476,7 +479,7 @@ class StormyProducer:
         self.inner.publish(at, key, value, headers)
 
     def flush(self, timeout_s: float) -> None:
-        """Deliver all, or a part and then fail or crash."""
+        """Deliver all records, or some of them and then fail or crash."""
         weather = self.weather
         if weather.happens("crash"):
             self.inner.deliver(weather.dice.randint(0, len(self.inner.queued)))
@@ -488,12 +491,12 @@ class StormyProducer:
         self.inner.flush(timeout_s)
 
     def close(self) -> None:
-        """Let go without a flush: a failed process does not finish its work."""
+        """Close without a flush: a failed process does not finish its work."""
 
 
 @dataclass
 class StormyBus:
-    """The bus as one process sees it. `members` are all consumers that were ever made."""
+    """The bus as one process sees it. `members` are all consumers ever created."""
 
     inner: MemoryBus
     weather: Weather
@@ -516,7 +519,7 @@ class StormyBus:
         return self.inner.reader()
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
-        """Return how many partitions a topic has, or had a moment ago."""
+        """Return a topic's number of partitions, possibly an outdated one."""
         count = self.inner.partitions(topic, timeout_s)
         if self.weather.is_within("stale_count") and self.weather.dice.random() < 1 / 2:
             self.weather.struck["stale count"] += 1
@@ -524,5 +527,5 @@ class StormyBus:
         return count
 
     def identity(self, topics: Sequence[str]) -> ClusterIdentity:
-        """Return the cluster's and the topics' ids."""
+        """Return the ids of the cluster and the topics."""
         return self.inner.identity(topics)

@@ -1,6 +1,6 @@
-"""What was seen of the world: the bytes in the stores and the records on the topics, in order.
+"""What was observed of the world: bytes in the stores and records on the topics, in order.
 
-It is all that the predicates look at, and it shares no code with the committer.
+The invariants see nothing else, and it shares no code with the committer.
 """
 
 import hashlib
@@ -17,21 +17,22 @@ from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
 
 Rows = list[dict[str, Any]]
 Registered = tuple[str, int]
-"""The id of a table, and a topic partition that has written of it."""
+"""A table's id, and a topic partition that has a registry record for it."""
 
 Spot = tuple[str, int]
-"""A partition of a topic, in one of the lives of the topic: its id, the number."""
+"""A topic partition in one life of its topic: the topic's id and the partition number."""
 
 ANSWER = ("proposal_id", "status", "version", "sub_index", "repeat", "offset")
-"""What of an outcome belongs to what happened."""
+"""The fields of an outcome that `digest` covers."""
 
 
 @dataclass
 class Log:
-    """A table's log as it was seen: bytes and rows by version, and the files that are live.
+    """A table's log as observed: bytes and rows by version, and the live files.
 
-    `is_found` tells a table that was registered, with a past that need not be told; `floor` is the
-    first version that cleanup left; `appeared` says at which moment a version was first seen.
+    `is_found` marks a table that existed before its registration, whose earlier versions need not
+    be published; `floor` is the first version that cleanup left; `appeared` is the moment at which
+    each version was first seen.
     """
 
     store: MemoryStore
@@ -50,7 +51,10 @@ class Log:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The newest metaData. Law: there is a version"""
+        """The newest metaData.
+
+        Law: the log has a version.
+        """
         found = (
             row["metaData"] for rows in reversed(self.entries) for row in rows if "metaData" in row
         )
@@ -59,12 +63,12 @@ class Log:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """The table's properties; none where there is no table."""
+        """The table's properties; empty if there is no table."""
         told: dict[str, str] = self.metadata["configuration"] if self.entries else {}
         return told
 
     def names(self) -> dict[int, str]:
-        """Return the commit files there are, by version."""
+        """Return the commit files that exist, by version."""
         found = (path.rpartition("/") for path in self.store.files if path.endswith(".json"))
         return {
             int(name[:20]): commit_path(int(name[:20]))
@@ -73,12 +77,12 @@ class Log:
         }
 
     def provenance(self, version: int) -> dict[str, Any]:
-        """Return the committer's part of an entry, or {} for another writer's."""
+        """Return the committer's part of an entry's commitInfo, or {} for another writer's."""
         told: dict[str, Any] = info_of(self.entries[version]).get("tidegate") or {}
         return told
 
     def read(self, moment: int, now_s: float) -> bool:
-        """Take in the versions that are new; return whether there are any."""
+        """Read the new versions; return whether there are any."""
         start = len(self.entries)
         while (content := self.store.files.get(commit_path(len(self.entries)))) is not None:
             rows = [json.loads(line) for line in content.splitlines()]
@@ -94,7 +98,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Sent:
-    """A record on the topic of proposals that can be read as JSON and has an id."""
+    """A record on the proposals topic that is JSON and has an id."""
 
     id: str
     sha256: str
@@ -103,12 +107,12 @@ class Sent:
 
     @property
     def key(self) -> str:
-        """What identifies it: the id and the bytes."""
+        """The id and the digest of the bytes, which identify it."""
         return f"{self.id}/{self.sha256}"
 
     @property
     def kind(self) -> str:
-        """What it asks for."""
+        """The kind of the proposal."""
         return str(self.body.get("kind", "commit"))
 
 
@@ -121,18 +125,19 @@ class Told:
 
     @property
     def key(self) -> str:
-        """What it answers: the id and the bytes."""
+        """The id and the digest of the proposal that it answers."""
         return f"{self.body['proposal_id']}/{self.body['proposal_sha256']}"
 
 
 @dataclass
 class History:
-    """Everything that was seen so far, in `moment`s: what is seen at one look has one moment.
+    """Everything observed so far. Each call of `look` is one `moment`.
 
-    `deliveries` are the proposals by place and offset, None for what is no proposal; `commits` are
-    what was told of versions, with the topic partition that it was told on. `registered` is what
-    each topic partition last said of each table, by the table's root; `registry` what counts of it;
-    `homes` the topic partitions that have ever registered a table.
+    `deliveries` are the proposals by topic partition and offset, None for a record that is not a
+    proposal; `commits` are the published commit records, each with its topic partition.
+    `registered` is the last registry record of each topic partition for each table, by the table's
+    root; `registry` is the one that counts; `homes` are the topic partitions that have ever
+    registered a table.
     """
 
     bus: MemoryBus
@@ -152,7 +157,7 @@ class History:
     seen: dict[Spot, int] = field(default_factory=dict)
 
     def look(self, now_s: float) -> bool:
-        """Take in what is new; return whether anything was."""
+        """Observe what is new; return whether anything was."""
         self.moment += 1
         grown = [log.read(self.moment, now_s) for log in self.logs.values()]
         takers: dict[str, Callable[[Spot, Record], None]] = {
@@ -173,19 +178,19 @@ class History:
         return any(grown)
 
     def accepted(self) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-        """Yield root, version, place and provenance of every accepted proposal."""
+        """Yield root, version, index and provenance of every accepted proposal."""
         for root, log in self.logs.items():
             for version in range(len(log.entries)):
                 for place, one in enumerate(log.provenance(version).get("accepted", ())):
                     yield root, version, place, one
 
     def told_through(self, root: str) -> int:
-        """Return the last version of a table that was told of, -1 where there is none."""
+        """Return a table's last published version, -1 if there is none."""
         told = (event["version"] for _, event in self.commits if event["table_root"] == root)
         return max(told, default=-1)
 
     def spots(self) -> dict[TopicPartition, list[Sent | None]]:
-        """Return the deliveries in the present life of the topic of proposals."""
+        """Return the deliveries in the present life of the proposals topic."""
         life = self._life(self.topics.proposals)
         numbers = range(self.bus.partitions(self.topics.proposals))
         return {
@@ -194,7 +199,7 @@ class History:
         }
 
     def account(self) -> account.Account:
-        """Return the run as a checker that knows nothing of it is told it."""
+        """Return the run as the linearizability checker needs it; the two share no code."""
         sent = {
             (one.id, one.sha256): account.Sent((one.id, one.sha256), one.body, one.moment)
             for one in self.sent.values()
@@ -212,12 +217,12 @@ class History:
             if path.startswith("_tidegate/")
         }
         told = [account.Told(one.body, one.moment) for one in self.told]
-        # What lay on a topic that was made again was perhaps never seen by anybody.
+        # Records of a topic that was recreated may never have been read.
         lives = {life for life, _ in self.deliveries}
         return account.Account(sent, told, tables, claims, is_over=len(lives) == 1)
 
     def digest(self) -> str:
-        """Return a hash of what happened: equal histories have equal ones, however it is worded."""
+        """Return a hash of what happened; it does not depend on the wording of messages."""
         told = [(*map(one.body.get, ANSWER), rule_of(one.body), one.moment) for one in self.told]
         events = [(number, one["table_root"], one["version"]) for number, one in self.commits]
         logs = [
@@ -231,7 +236,7 @@ class History:
         return hashlib.sha256(json.dumps([told, events, logs]).encode()).hexdigest()
 
     def _life(self, topic: str) -> str:
-        """Return the id of a topic, which is another one once it is made anew."""
+        """Return a topic's id, which changes when the topic is recreated."""
         return self.bus.identity([topic]).topic_ids[topic]
 
     def _delivered(self, spot: Spot, record: Record) -> None:
@@ -271,7 +276,7 @@ class History:
         root, by = body["table_root"], (body["table"], body["topic_partition"])
         said = self.registered.setdefault(root, {})
         known = said.get(by)
-        # What an operator has said since outlives a copy of before.
+        # An operator's later ruling outranks an older copy of the record.
         if known is None or _standing(body) >= _standing(known):
             said[by] = body
         if body["status"] != "staged":
@@ -279,7 +284,7 @@ class History:
         self._count(root)
 
     def _count(self, root: str) -> None:
-        """Say what counts of all that topic partitions have said of a table."""
+        """Choose the registry record that counts among those of all topic partitions."""
         said = self.registered[root]
         self.registry.pop(root, None)
         if said:
@@ -293,7 +298,7 @@ def _standing(registered: dict[str, Any]) -> tuple[bool, bool, int]:
 
 
 def rule_of(outcome: dict[str, Any]) -> str:
-    """Return the rule that refused a proposal, "" for none."""
+    """Return the rule that refused a proposal, or ""."""
     return str((outcome.get("rejection") or {}).get("rule", ""))
 
 
@@ -302,7 +307,7 @@ def _digests(files: dict[int, bytes]) -> dict[str, int]:
 
 
 def commit_path(version: int) -> str:
-    """Return where a version lies."""
+    """Return the path of a version's commit file."""
     return f"_delta_log/{version:020d}.json"
 
 

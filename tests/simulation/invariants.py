@@ -1,7 +1,7 @@
-"""What must hold of the tables and the topics, whatever happened: named predicates.
+"""Invariants of the tables and the topics, whatever faults happened: named predicates.
 
-They see what anybody can see, bytes in the stores and records on the topics, and share no code with
-the committer. A predicate returns a sentence when it is broken, None when it holds.
+They see what anyone can see, bytes in the stores and records on the topics, and share no code with
+the committer. A predicate returns a sentence when it is violated, None when it holds.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from tests.simulation.row_writers import rows_of
 
 
 def exactly_once(history: History) -> str | None:
-    """I1: an id is in at most one entry, once, and a file that it adds joins nowhere else."""
+    """I1: an id is in at most one entry, once; no other entry adds a file that it added."""
     seen: dict[str, tuple[str, int]] = {}
     for root, version, _, one in history.accepted():
         if one["id"] in seen:
@@ -28,7 +28,8 @@ def exactly_once(history: History) -> str | None:
         for version, rows in enumerate(log.entries):
             gone = paths_of(rows, "remove")
             for spelt in paths_of(rows, "add"):
-                # A file with another vector leaves and comes back: that is no second joining.
+                # A file that is removed and added again with another deletion vector is not a
+                # second add.
                 if spelt in gone:
                     continue
                 path = unquote(spelt)
@@ -39,7 +40,7 @@ def exactly_once(history: History) -> str | None:
 
 
 def no_overwrite(history: History) -> str | None:
-    """I2: a version, once visible, does not change; what cleanup took away does not come back."""
+    """I2: a visible version does not change; a version that cleanup deleted does not come back."""
     for root, log in history.logs.items():
         for version, content in log.files.items():
             there = log.store.files.get(commit_path(version))
@@ -51,7 +52,7 @@ def no_overwrite(history: History) -> str | None:
 
 
 def no_gap(history: History) -> str | None:
-    """I3: versions are contiguous whenever anybody looks."""
+    """I3: versions are contiguous at every observation."""
     for root, log in history.logs.items():
         versions = sorted(log.names())
         if versions != list(range(log.floor, log.floor + len(versions))):
@@ -60,8 +61,10 @@ def no_gap(history: History) -> str | None:
 
 
 def consistent_read(history: History) -> str | None:
-    """I4: every removal takes a live file away, letter by letter and with the vector that it has,
-    and every file joins once; so versions add up."""
+    """I4: every remove names a live file, and no live file is added again.
+
+    The remove has the file's exact path and its present deletion vector, so that versions add up.
+    """
     for root, log in history.logs.items():
         live: dict[str, Any] = {}
         for version, rows in enumerate(log.entries):
@@ -74,7 +77,7 @@ def consistent_read(history: History) -> str | None:
 
 
 def outcome_agreement(history: History) -> str | None:
-    """I5: committed(v) says that v holds it; rejected, that nothing does, now or ever."""
+    """I5: committed(v) means that v holds the proposal; rejected, that no version ever does."""
     held = {f"{one['id']}/{one['sha256']}": version for _, version, _, one in history.accepted()}
     by_id = {key.partition("/")[0]: version for key, version in held.items()}
     for told in history.told:
@@ -95,7 +98,7 @@ def outcome_agreement(history: History) -> str | None:
 
 
 def offset_safe(history: History) -> str | None:
-    """I6: the group's offset passes a delivery only when its answer is published."""
+    """I6: the group's offset passes a delivery only when its outcome is published."""
     offsets = history.bus.committed(f"{history.topics.prefix}committer")
     for at, deliveries in history.spots().items():
         passed = offsets.get(at, 0)
@@ -106,7 +109,7 @@ def offset_safe(history: History) -> str | None:
 
 
 def no_conflict(history: History) -> str | None:
-    """I8: nothing that an accepted proposal read was changed after its read version."""
+    """I8: nothing that an accepted proposal read changed after its read version."""
     for root, version, place, one in history.accepted():
         body = history.sent[f"{one['id']}/{one['sha256']}"].body
         log = history.logs[root]
@@ -120,7 +123,7 @@ def no_conflict(history: History) -> str | None:
 
 
 def monotone_time(history: History) -> str | None:
-    """I9: a version of ours is later than the one before it."""
+    """I9: the timestamp of our version is greater than that of the version before it."""
     for root, log in history.logs.items():
         latest = -1
         for version, rows in enumerate(log.entries):
@@ -133,13 +136,13 @@ def monotone_time(history: History) -> str | None:
 
 
 def dense_events(history: History) -> str | None:
-    """I10: versions are told in order, none left out; what is told again is the same."""
+    """I10: versions are published in order and without gaps; a repeated record is identical."""
     told: dict[str, dict[int, dict[str, Any]]] = {}
     for _, event in history.commits:
         mine = told.setdefault(event["table_root"], {})
         log, version = history.logs[event["table_root"]], event["version"]
         if version in mine:
-            # Whose registration was lost may be registered under another id.
+            # A table whose registration was lost may be registered again under another id.
             if {**mine[version], "table": None} != {**event, "table": None}:
                 return f"version {version} of {event['table_root']} was told in two ways"
         elif version > max(mine, default=-1) + 1 and not _is_first(log, version):
@@ -161,7 +164,7 @@ def referential(history: History) -> str | None:
 
 
 def exact_versions(history: History) -> str | None:
-    """Ready bytes are the version that they were made for, or none."""
+    """A verbatim entry is committed at exactly its version, or not at all."""
     for sent in history.sent.values():
         if sent.kind != "verbatim":
             continue
@@ -172,7 +175,7 @@ def exact_versions(history: History) -> str | None:
 
 
 def tables_apart(history: History) -> str | None:
-    """I12: an entry of a table holds proposals for that table only, and names files inside it."""
+    """I12: an entry of a table holds proposals for that table only, and only files inside it."""
     for root, version, _, one in history.accepted():
         meant = history.sent[f"{one['id']}/{one['sha256']}"].body.get("table_root")
         if meant != root:
@@ -186,7 +189,7 @@ def tables_apart(history: History) -> str | None:
 
 
 def legal_entry(history: History) -> str | None:
-    """An entry says nothing twice, and nothing of all its members that is so of some only."""
+    """An entry has no duplicate action, and states of all members only what is true of all."""
     for root, log in history.logs.items():
         for version, rows in enumerate(log.entries):
             wrong = _illegal(rows)
@@ -200,7 +203,7 @@ def legal_entry(history: History) -> str | None:
 
 
 def applications_advance(history: History) -> str | None:
-    """An application's version is in the table at most once, and they come in order."""
+    """Versions of a streaming application are unique in the table and increase."""
     for root, log in history.logs.items():
         seen: dict[str, int] = {}
         for version, rows in enumerate(log.entries):
@@ -215,7 +218,7 @@ def applications_advance(history: History) -> str | None:
 
 
 def told_in_its_place(history: History) -> str | None:
-    """What is told of a table is on a topic partition that has registered it."""
+    """A table's commit records are on a topic partition that has registered the table."""
     for number, event in history.commits:
         homes = history.homes.get(event["table_root"], set())
         if number not in homes:
@@ -233,7 +236,7 @@ def one_home(history: History) -> str | None:
 
 
 def logs_not_missed(history: History) -> str | None:
-    """Nobody is told that versions are gone which are there."""
+    """No outcome says that versions are missing which exist."""
     for told in history.told:
         reason = str((told.body.get("rejection") or {}).get("reason", ""))
         if any(f"log of {root} ends at version" in reason for root in history.logs):
@@ -263,11 +266,11 @@ ALWAYS: tuple[Predicate, ...] = (
     changes_are_told,
     logs_not_missed,
 )
-"""What holds at every moment."""
+"""Predicates that hold at every moment."""
 
 
 def all_answered(history: History) -> str | None:
-    """Every delivery has its outcome, and the offsets are past it."""
+    """Every delivery has its outcome, and the committed offsets are past it."""
     offsets = history.bus.committed(f"{history.topics.prefix}committer")
     for at, deliveries in history.spots().items():
         for offset, one in enumerate(deliveries):
@@ -279,7 +282,7 @@ def all_answered(history: History) -> str | None:
 
 
 def progress(history: History) -> str | None:
-    """I7: once the faults have stopped, every delivery has its outcome, every version was told."""
+    """I7: once faults stop, every delivery gets its outcome and every version is published."""
     if owing := all_answered(history):
         return owing
     for record in history.registry.values():
@@ -294,7 +297,7 @@ def progress(history: History) -> str | None:
 
 
 def linearizable(history: History) -> str | None:
-    """One serial order explains all that was told: see `tests/linearizability`."""
+    """One serial order explains all outcomes: see `tests/linearizability`."""
     try:
         explain(history.account())
     except Unexplained as error:
@@ -303,7 +306,7 @@ def linearizable(history: History) -> str | None:
 
 
 AT_REST: tuple[Predicate, ...] = (progress, linearizable)
-"""What holds after the faults have stopped and everything had its time."""
+"""Predicates that hold once the faults have stopped and all work had time to finish."""
 
 
 _NOT_LIVE: Final = ""
@@ -314,7 +317,7 @@ def _vector(file: dict[str, Any]) -> Any:
 
 
 def _version_of_bytes(history: History, sent: Sent) -> int | None:
-    """Return the version whose file holds ready bytes, or None."""
+    """Return the version whose file holds the verbatim entry, or None."""
     files = history.logs[sent.body["table_root"]].files
     wanted = sent.body["claim_check"]["sha256"]
     found = (v for v, one in files.items() if hashlib.sha256(one).hexdigest() == wanted)
@@ -322,8 +325,11 @@ def _version_of_bytes(history: History, sent: Sent) -> int | None:
 
 
 def _is_first(log: Log, version: int) -> bool:
-    """Whether a version may be the first that is told: the past of a table that others made, and
-    to which nobody came through the gate, begins anew with each registration."""
+    """Whether publication of a table may begin at this version.
+
+    It may for a table that other engines created and the committer never wrote to: each
+    registration starts again.
+    """
     return log.is_found and not any(log.provenance(earlier) for earlier in range(version))
 
 
@@ -352,14 +358,14 @@ def _changes_what_was_read(log: Log, rows: Rows, body: dict[str, Any]) -> bool:
 
 
 def _moved(rows: Rows) -> set[str]:
-    """Return the keys of the files whose rows are where the version says."""
+    """Return the keys of the files whose rows the version's row mappings relocate."""
     members = (info_of(rows).get("tidegate") or {}).get("accepted", ())
     told = [one for member in members for one in member.get("row_mapping", ())]
     return {unquote(source["path"]) for one in told for source in one["sources"]}
 
 
 def _only_lost_rows(log: Log, rows: Rows) -> set[str]:
-    """Return the files that came back with a vector that holds all of the one before."""
+    """Return the files added again with a deletion vector that holds all of the one before."""
     before = {row["remove"]["path"]: row["remove"] for row in rows if "remove" in row}
     after = {row["add"]["path"]: row["add"] for row in rows if "add" in row}
     return {
@@ -385,7 +391,7 @@ def _illegal(rows: Rows) -> str | None:
 
 
 def _unlike(rows: Rows, members: list[Rows]) -> str | None:
-    """What a reader would misread of members that share an entry."""
+    """Return how a reader would misread members that share an entry, or None."""
     with_files = [one for one in members if paths_of(one, "add") or paths_of(one, "remove")]
     for kind, what in (("cdc", "change files"), ("remove", "removals")):
         if len({bool(paths_of(one, kind)) for one in with_files}) > 1:
@@ -400,7 +406,7 @@ def _unlike(rows: Rows, members: list[Rows]) -> str | None:
 
 
 def _member(sent: Sent) -> Rows:
-    """What a proposal brought; rows that leave a file are a removal to who reads the version."""
+    """Return the actions of a proposal; deleted rows count as a remove for a reader."""
     rows: Rows = sent.body.get("actions", [])
     files = [one["path"] for one in sent.body.get("dv_intents") or ()]
     return [*rows, *({"remove": {"path": path, "dataChange": True}} for path in files)]

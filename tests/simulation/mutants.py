@@ -1,6 +1,6 @@
-"""The rules of the protocol, each taken away: what must then be noticed, and by which predicate.
+"""Mutants: each lacks one rule of the protocol; the named predicates must then be violated.
 
-A mutant is a context in which the committer, or the store under it, lacks one rule. The letters are
+A mutant is a context in which the committer, or the store under it, lacks the rule. The letters are
 those of docs/proof.md.
 """
 
@@ -52,7 +52,7 @@ Patch = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A rule that is missing, and the predicates one of which must break."""
+    """A missing rule, and the predicates of which at least one must be violated."""
 
     rule: str
     patch: Patch
@@ -293,7 +293,7 @@ def mutant(rule: str, patch: Patch, *broken: str) -> Mutant:
 
 
 ASSERTED = "an_assertion"
-"""What breaks when the committer itself finds that something cannot be."""
+"""An assertion of the committer itself, in place of a predicate."""
 
 OF_ROWS = ("lost_rows_are_minded", "rows_are_updated_once")
 AT_ONCE = ("outcome_agreement", "linearizable")
@@ -496,6 +496,8 @@ MUTANTS: dict[str, Mutant] = {
         "progress",
     ),
 }
-"""F3 is a design that was given up; it is in the models. `no_path_twice` is implied by the conflict
-rules as long as writers name their files apart, and nobody here writes domains or change files: of
-these three rules of sharing unit tests tell."""
+"""F3 is a rejected design; only the models have it.
+
+The conflict rules imply `no_path_twice` as long as writers choose unique file names, and no writer
+here writes domain metadata or change files. Unit tests cover these three rules of sharing an entry.
+"""

@@ -1,4 +1,4 @@
-"""What must hold of identity values and of change files, whatever happened."""
+"""Invariants of identity values and of change files, whatever faults happened."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -8,19 +8,19 @@ from tests.simulation.history import History, paths_of
 from tests.simulation.number_writers import mark_of
 
 Span = tuple[int, int, str]
-"""The least value, the greatest, and the proposal that has them."""
+"""The lowest value, the highest, and the id of the proposal that has them."""
 
 
 @dataclass
 class Spans:
-    """Values of a table's identity column: given out, leased and used, each with who has them."""
+    """Values of a table's identity column that were claimed, leased and used, by proposal."""
 
     taken: list[Span] = field(default_factory=list)
     leased: dict[str, list[Span]] = field(default_factory=dict)
     used: dict[str, list[Span]] = field(default_factory=dict)
 
     def take(self, one: dict[str, Any], usages: list[dict[str, Any]]) -> None:
-        """Add what an accepted proposal did, by the log and by its own words."""
+        """Add what an accepted proposal leased by the log, and claimed or used by its own body."""
         for block in one.get("identity_blocks", ()):
             span = (block["first"], block["first"] + block["count"] - 1, one["id"])
             self.leased.setdefault(one["id"], []).append(span)
@@ -32,7 +32,7 @@ class Spans:
 
     @property
     def strays(self) -> list[str]:
-        """Who uses values that the lease does not hold."""
+        """Ids of proposals that use values outside their lease."""
         return [
             who
             for lease, spans in self.used.items()
@@ -42,7 +42,7 @@ class Spans:
 
 
 def values_apart(history: History) -> str | None:
-    """No identity value is claimed, leased or used twice, and the mark is behind none of them."""
+    """No identity value is claimed, leased or used twice, or beyond the high-water mark."""
     for root, log in history.logs.items():
         spans = Spans()
         for version in range(len(log.entries)):
@@ -60,9 +60,9 @@ def values_apart(history: History) -> str | None:
 
 
 def changes_are_told(history: History) -> str | None:
-    """On a table with a change feed, rows that leave and rows that join come with change files.
+    """On a table with a change feed, removed and added rows come with change files.
 
-    Other engines may do otherwise: what they write is not asked.
+    Commits of other engines are not checked.
     """
     for root, log in history.logs.items():
         for version, rows in enumerate(log.entries):

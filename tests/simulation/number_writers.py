@@ -1,6 +1,6 @@
-"""Who numbers rows: by values beyond the mark, or by values leased first.
+"""Writers of identity columns: they claim values beyond the high-water mark, or lease some first.
 
-The mark is read from the log's own metaData, the leases from what the outcomes said.
+They read the mark from the log's metaData, and the leases from the outcomes.
 """
 
 import json
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def write(stage: Stage) -> None:
-    """Some writers claim values, lease some, or use those that they were given."""
+    """Writers claim values, lease some, or use values that they leased."""
     table = next(one for one in TABLES if one.is_numbered)
     log = stage.log(table)
     if log.head < 0:
@@ -71,7 +71,7 @@ def _from_lease(stage: Stage, lease: UUID, block: Mapping[str, int]) -> Row:
 
 
 def _given(stage: Stage) -> Iterator[tuple[UUID, Mapping[str, int]]]:
-    """Yield the leases that were told of lately."""
+    """Yield the leases of recent outcomes."""
     for told in stage.history.told[-200:]:
         for block in (told.body.get("assigned") or {}).get("identity", ()):
             yield UUID(told.body["proposal_id"]), block

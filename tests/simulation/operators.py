@@ -1,4 +1,4 @@
-"""Operators: they halt tables by hand, reopen them, and in the end have all of them open."""
+"""Operators: they halt tables, reopen them, and open all of them in the end."""
 
 from tests import builders
 from tests.simulation.history import History, Sent
@@ -7,23 +7,23 @@ from tests.simulation.tables import TABLES, Table
 
 
 def halt(stage: Stage) -> None:
-    """A table is halted, for a reason that is new or not."""
+    """Halt a table, for a new reason or the same."""
     reason = stage.dice.choice(("a restore", "a restore", f"incident {stage.next()} " * 50))[:999]
     _ask(stage, stage.dice.choice(TABLES), kind="halt", reason=reason)
 
 
 def reopen(stage: Stage) -> None:
-    """A table is reopened, be it halted or not."""
+    """Reopen a table, whether it is halted or not."""
     _ask(stage, stage.dice.choice(TABLES), kind="reopen")
 
 
 def drop(stage: Stage) -> None:
-    """A table is dropped: its root is not given out again."""
+    """Drop a table; its root cannot be registered again."""
     _ask(stage, stage.dice.choice(TABLES), kind="drop")
 
 
 def make_again(stage: Stage) -> None:
-    """Somebody makes a table where there is one, or was one, under an id of its own or the same."""
+    """Create a table where one exists or existed, under a new id or the same."""
     table = stage.dice.choice(TABLES)
     opening = table.opening(stage.new_id())
     again = opening.model_copy(
@@ -33,7 +33,7 @@ def make_again(stage: Stage) -> None:
 
 
 def reopen_all(stage: Stage) -> None:
-    """Whoever halted a table is done."""
+    """Reopen all tables."""
     for table in TABLES:
         _ask(stage, table, kind="reopen")
 
@@ -48,8 +48,7 @@ def _ask(stage: Stage, table: Table, **told: str) -> None:
 
 
 def halted_by_hand(history: History) -> str | None:
-    """Once a halt is answered, nothing that came behind it is committed before a reopening came;
-    once a drop is, nothing is any more."""
+    """A halt's outcome bars later commits until a reopen; a drop's outcome bars them for ever."""
     answered: dict[str, int] = {}
     for told in history.told:
         if told.body["status"] == "committed":
@@ -61,7 +60,8 @@ def halted_by_hand(history: History) -> str | None:
         for place, one in enumerate(deliveries):
             if one is None or one.kind not in ("halt", "drop") or one.key not in answered:
                 continue
-            # What came on another topic partition was never before it, wherever it was answered.
+            # A proposal on another topic partition was never before the halt, wherever it was
+            # answered.
             behind = everywhere - {key for key in keys[:place] if key}
             found = _committed(history, one, answered[one.key], behind)
             if found is not None:

@@ -1,4 +1,4 @@
-"""What must hold of patches: the table is after them what it was before, but for what they say."""
+"""Invariants of patches: they change in a table what they state, and nothing else."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ Told = dict[str, Any]
 
 
 def patches_say_all(history: History) -> str | None:
-    """A version that holds a patch changes what the patch says, and nothing else of the table."""
+    """A version that holds a patch changes what it states, and nothing else of the metadata."""
     for root, version, _, one in history.accepted():
         body = history.sent[f"{one['id']}/{one['sha256']}"].body
         if not body.get("metadata_patch"):

@@ -1,4 +1,4 @@
-"""What writers propose. A kind of proposal is a function of what its writer sees: add one to KINDS.
+"""What writers propose. A kind of proposal is a function of what its writer sees; KINDS lists them.
 
 A proposer that finds nothing to do returns None, and the writer appends instead.
 """
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sight:
-    """What a writer sees of a table: its version and its live files. `past` is what was sent."""
+    """What a writer sees of a table: its version and live files. `past` are all proposals sent."""
 
     stage: Stage
     table: Table
@@ -31,11 +31,11 @@ class Sight:
 
     @property
     def dice(self) -> Random:
-        """The world's dice."""
+        """The world's source of randomness."""
         return self.stage.dice
 
     def new_file(self, prefix: str = "f") -> str:
-        """Write a file that no other one is called like, and return its path."""
+        """Write a file with a unique name and return its path."""
         return self.stage.data_file(self.table, f"{prefix}{self.stage.next()}")
 
     def some(self, most: int) -> list[str]:
@@ -44,7 +44,7 @@ class Sight:
         return self.dice.sample(live, self.dice.randint(1, min(most, len(live)))) if live else []
 
     def propose(self, *rows: Row, **told: Any) -> Proposal:
-        """Return a proposal for the table at the version that was seen."""
+        """Return a proposal for the table at the version that the writer saw."""
         known: Row = {
             "proposal_id": self.stage.new_id(),
             "table": self.table.id,
@@ -56,16 +56,16 @@ class Sight:
 
 
 Proposer = Callable[[Sight], Proposal | None]
-"""A kind of writer."""
+"""A function that makes one kind of proposal."""
 
 
 def append(sight: Sight) -> Proposal:
-    """Rows are added, nothing was read."""
+    """Add rows without reading anything."""
     return sight.propose(added(sight.dice, sight.new_file()))
 
 
 def change_rows(sight: Sight) -> Proposal | None:
-    """Rows of files that stay are deleted, or replaced by an image of each."""
+    """Delete rows of files that stay, or replace each by an updated row."""
     there = with_rows(sight.live)
     chosen = sight.dice.sample(there, min(len(there), sight.dice.choice((1, 1, 1, 2))))
     if not chosen:
@@ -83,7 +83,7 @@ def change_rows(sight: Sight) -> Proposal | None:
 
 
 def rewrite(sight: Sight) -> Proposal | None:
-    """Some files are read, and all but one of them replaced by a new one."""
+    """Read some files and replace all but one of them by a new file."""
     read = sight.some(3)
     if not read:
         return None
@@ -97,7 +97,7 @@ def rewrite(sight: Sight) -> Proposal | None:
 
 
 def crossing(sight: Sight) -> Proposal | None:
-    """Two files are read and one of them is replaced; whoever replaces the other one conflicts."""
+    """Read two files and replace one; it conflicts with a writer that replaces the other."""
     read = sorted(sight.live)[:2]
     if not read:
         return None
@@ -107,7 +107,7 @@ def crossing(sight: Sight) -> Proposal | None:
 
 
 def overwrite(sight: Sight) -> Proposal | None:
-    """The whole table is read and replaced."""
+    """Read and replace the whole table."""
     if not sight.live:
         return None
     rows = [
@@ -119,7 +119,7 @@ def overwrite(sight: Sight) -> Proposal | None:
 
 
 def rewrite_partition(sight: Sight) -> Proposal | None:
-    """One partition is read by its predicate, and replaced."""
+    """Read one partition by its predicate and replace it."""
     if not sight.table.partition_columns:
         return None
     value = str(sight.dice.randint(1, 2))
@@ -137,7 +137,7 @@ def rewrite_partition(sight: Sight) -> Proposal | None:
 
 
 def compact(sight: Sight) -> Proposal | None:
-    """Files are put together; no row changes."""
+    """Compact files; no row changes."""
     read = sight.some(2)
     if not read:
         return None
@@ -159,13 +159,13 @@ def compact(sight: Sight) -> Proposal | None:
 
 
 def batch(sight: Sight) -> Proposal:
-    """A stream's micro-batch: the application's version rides along."""
+    """Append a stream's micro-batch with its txn version."""
     own = {"app_id": "stream", "version": sight.dice.randint(0, 12)}
     return sight.propose(builders.add(sight.new_file()), app_txn=own)
 
 
 def comment(sight: Sight) -> Proposal | None:
-    """A property of the table changes."""
+    """Change a property of the table with a whole metaData."""
     if sight.version < 0:
         return None
     body = json.loads(json.dumps(sight.stage.log(sight.table).metadata))
@@ -175,7 +175,7 @@ def comment(sight: Sight) -> Proposal | None:
 
 
 def patch(sight: Sight) -> Proposal | None:
-    """A property, a comment or a new column, whatever else the table becomes."""
+    """Patch a property or a comment, or add a column, whatever else changes in the table."""
     if sight.version < 0:
         return None
     number = sight.stage.next()
@@ -193,7 +193,7 @@ def patch(sight: Sight) -> Proposal | None:
 
 
 def claimed(sight: Sight) -> Proposal:
-    """The actions lie in a file."""
+    """Propose with the actions in a staged file."""
     proposal_id = sight.stage.new_id()
     path = f"_tidegate/proposals/{proposal_id}.ndjson"
     content = builders.to_bytes([builders.add(sight.new_file())])
@@ -203,7 +203,7 @@ def claimed(sight: Sight) -> Proposal:
 
 
 def cancel(sight: Sight) -> Proposal:
-    """A writer gives a proposal up."""
+    """Cancel a proposal."""
     table, other = sight.dice.choice(sight.past)
     return sight.propose(
         kind="cancel",
@@ -215,7 +215,7 @@ def cancel(sight: Sight) -> Proposal:
 
 
 def replace_vector(sight: Sight) -> Proposal | None:
-    """Rows are deleted, or come back, by a vector that the writer made himself."""
+    """Delete or restore rows by a deletion vector that the writer made itself."""
     rows = exchange(sight.dice, sight.stage.stores[sight.table.root], sight.live)
     if not rows:
         return None
@@ -225,7 +225,7 @@ def replace_vector(sight: Sight) -> Proposal | None:
 
 
 def misspell(sight: Sight) -> Proposal | None:
-    """A file that was read is removed, or added again, under another spelling than the log's."""
+    """Remove a file that was read, or add it again, with its path in another form."""
     if not sight.live:
         return None
     path = sight.dice.choice(list(sight.live))
@@ -236,12 +236,12 @@ def misspell(sight: Sight) -> Proposal | None:
 
 
 def ghost(sight: Sight) -> Proposal:
-    """A file is removed that is not there, by a writer that does not say that it read it."""
+    """Remove a file that does not exist, without listing it in the read set."""
     return sight.propose(builders.remove(f"ghost{sight.stage.next()}"))
 
 
 def bad(sight: Sight) -> Proposal:
-    """A file outside the table: refused, whatever the table is."""
+    """Add a file outside the table; every table refuses it."""
     return sight.propose(builders.add("../outside"))
 
 
@@ -263,11 +263,11 @@ KINDS: dict[Proposer, int] = {
     ghost: 1,
     bad: 2,
 }
-"""Each kind of proposer, and how often it comes, among the others."""
+"""The kinds of proposers and their weights."""
 
 
 def write(stage: Stage) -> None:
-    """One proposal is made, or several of a kind at once, so that groups form."""
+    """Send one proposal, or several of one kind at once, so that groups form."""
     table = stage.dice.choice(TABLES)
     [kind] = stage.dice.choices(list(KINDS), list(KINDS.values()))
     for _ in range(stage.dice.choice((1, 1, 2, 4))):
@@ -285,7 +285,7 @@ def write(stage: Stage) -> None:
 
 
 def flood(stage: Stage) -> None:
-    """Writers come at once, more than a committer takes in hand."""
+    """Send more proposals at once than a committer may hold."""
     table = stage.dice.choice(TABLES)
     log = stage.log(table)
     for _ in range(stage.dice.randint(6, 14)):
@@ -295,13 +295,13 @@ def flood(stage: Stage) -> None:
 
 
 def write_late(stage: Stage) -> None:
-    """A slow writer sends what it made of a table that has moved on."""
+    """A slow writer sends a proposal based on an old version."""
     if stage.drafts:
         stage.send(*stage.drafts.pop(stage.dice.randrange(len(stage.drafts))))
 
 
 def write_again(stage: Stage) -> None:
-    """A writer without an answer sends the same bytes again, however late."""
+    """A writer without an outcome sends the same bytes again, however late."""
     table, one = stage.dice.choice(stage.past)
     if one.kind == "commit" and stage.dice.random() < 0.1:
         one = one.model_copy(update={"user_metadata": "the same id, other bytes"})
@@ -309,7 +309,7 @@ def write_again(stage: Stage) -> None:
 
 
 def write_poison(stage: Stage) -> None:
-    """A proposal comes over which whoever reads it dies."""
+    """Send a proposal that kills each process that reads it."""
     table = stage.dice.choice(TABLES)
     log = stage.log(table)
     one = append(Sight(stage, table, log.head, log.live, stage.past))
@@ -318,7 +318,7 @@ def write_poison(stage: Stage) -> None:
 
 
 def write_nonsense(stage: Stage) -> None:
-    """Something comes that is no proposal, or one that nobody can decide on."""
+    """Send a record that is not a proposal, or one without an action."""
     table = stage.dice.choice(TABLES)
     body = {"proposal_id": str(stage.new_id()), "table": str(table.id), "read_version": 0}
     values = (b"", b"\xff", b"[]", b'{"proposal_id":', json.dumps(body).encode())
@@ -326,9 +326,9 @@ def write_nonsense(stage: Stage) -> None:
 
 
 def _changes(sight: Sight) -> list[Row]:
-    """Return the change files that a table with a change feed wants of whoever rewrites rows.
+    """Return the change files that a rewrite on a table with a change feed needs.
 
-    Now and then a writer forgets them.
+    Now and then a writer omits them.
     """
     if "delta.enableChangeDataFeed" not in sight.table.properties or sight.dice.random() < 0.15:
         return []

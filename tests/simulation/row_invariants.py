@@ -1,6 +1,6 @@
-"""What must hold of rows that vectors delete: none is lost, comes back or is updated twice.
+"""Invariants of rows deleted by vectors: none is lost, comes back or is updated twice.
 
-Named predicates, as in `invariants`, over one version at a time: each is looked at once.
+Named predicates, as in `invariants`, over one version at a time; each version is checked once.
 """
 
 from bisect import bisect_left
@@ -17,14 +17,14 @@ from tidegate_delta.errors import BrokenLog
 
 @dataclass(frozen=True)
 class Moved:
-    """Where the rows of a file went, without those that were deleted when they were read."""
+    """Where the rows of a file went, without those already deleted when the compaction read it."""
 
     target: str
     offset: int
     base: Bitmap
 
     def follow(self, rows: Bitmap) -> Bitmap:
-        """Return rows of the file as rows of the one they are in now."""
+        """Return rows of the file as rows of the file that holds them at present."""
         gone = list(self.base)
         there = rows - self.base
         return of_rows(self.offset + row - bisect_left(gone, row) for row in there)
@@ -32,7 +32,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Step:
-    """A version of a table, the files before it, and the bodies of the proposals in it."""
+    """A version of a table, the files before it, and the bodies of its proposals."""
 
     name: str
     store: MemoryStore
@@ -42,7 +42,7 @@ class Step:
     moved: dict[str, Moved]
 
     def intended(self, body: dict[str, Any]) -> Iterator[tuple[str, Bitmap, str]]:
-        """Yield the file, the rows and the purpose of each intent of a member: as they are now."""
+        """Yield file, rows and purpose of each intent of a member, at the present positions."""
         for one in body.get("dv_intents", ()):
             path, rows = one["path"], rows_of(self.store, one["rows"])
             while path in self.moved:
@@ -51,7 +51,7 @@ class Step:
                 yield path, rows, one.get("op", "delete")
 
     def moves(self, body: dict[str, Any]) -> Iterator[tuple[str, Moved]]:
-        """Yield each file whose rows a member moves, and where to."""
+        """Yield each file whose rows a member relocates, and where to."""
         removed = [row["remove"] for row in body["actions"] if "remove" in row]
         table_definitions = {one["path"]: one.get("deletionVector") for one in removed}
         for one in body.get("row_mapping", ()):
@@ -62,14 +62,14 @@ class Step:
 
 @dataclass
 class Steps:
-    """What was looked at: the files of each table after so many versions."""
+    """The versions checked so far: each table's files after its last checked version."""
 
     seen: dict[str, int] = field(default_factory=dict)
     files: dict[str, dict[str, LiveFile]] = field(default_factory=dict)
     moved: dict[str, dict[str, Moved]] = field(default_factory=dict)
 
     def look(self, history: History) -> Iterator[Step]:
-        """Yield every version that is new, table by table."""
+        """Yield every new version, table by table."""
         bodies = {key: one.body for key, one in history.sent.items()}
         for root, log in history.logs.items():
             files, moved = self.files.setdefault(root, {}), self.moved.setdefault(root, {})
@@ -89,7 +89,7 @@ class Steps:
 
 
 def every_vector_is_there(step: Step) -> str | None:
-    """The rows of a vector can be read from the moment that the log names it."""
+    """A deletion vector is readable from the moment that the log names it."""
     for row in step.rows:
         vector = row.get("add", {}).get("deletionVector")
         if not vector:
@@ -102,7 +102,7 @@ def every_vector_is_there(step: Step) -> str | None:
 
 
 def vectors_are_unions(step: Step) -> str | None:
-    """A vector of ours holds the rows of the one before and those that members delete: no other."""
+    """Our vector holds exactly the rows of the previous one and those that members delete."""
     after = {row["add"]["path"]: row["add"] for row in step.rows if "add" in row}
     removed = {row["remove"]["path"]: row["remove"] for row in step.rows if "remove" in row}
     wanted: dict[str, Bitmap] = {}
@@ -112,7 +112,7 @@ def vectors_are_unions(step: Step) -> str | None:
     for path, rows in wanted.items():
         file = step.before.get(path)
         if file is None:
-            # Rows of a file that is not there: of that `consistent_read` tells.
+            # `consistent_read` reports a file that does not exist.
             continue
         union = file.gone | rows
         if union == file.gone and path not in removed:
@@ -130,7 +130,7 @@ def vectors_are_unions(step: Step) -> str | None:
 
 
 def moved_rows_stay(step: Step) -> str | None:
-    """A file to which rows were moved holds the rows that were left of those they came from."""
+    """A compacted file holds exactly the rows that its sources still had."""
     after = {row["add"]["path"]: row["add"] for row in step.rows if "add" in row}
     removed = {row["remove"]["path"]: row["remove"] for row in step.rows if "remove" in row}
     wanted: dict[str, Bitmap] = {}
@@ -149,7 +149,7 @@ def moved_rows_stay(step: Step) -> str | None:
 
 
 def rows_are_updated_once(step: Step) -> str | None:
-    """A row that is updated was there: nobody had deleted or updated it."""
+    """An updated row existed: no earlier version had deleted or updated it."""
     gone: dict[str, Bitmap] = {}
     for body in step.members:
         for path, rows, op in step.intended(body):
@@ -163,7 +163,7 @@ def rows_are_updated_once(step: Step) -> str | None:
 
 
 def lost_rows_are_minded(step: Step) -> str | None:
-    """Whose read set minds lost rows follows no member that deletes rows of what it read."""
+    """A member whose read set minds lost rows follows no member that deletes rows it read."""
     touched: set[str] = set()
     for body in step.members:
         reads = body.get("reads", {})

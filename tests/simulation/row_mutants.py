@@ -1,4 +1,4 @@
-"""The rules about rows of files that stay, each taken away."""
+"""Mutants that lack a rule about rows of files that stay."""
 
 from contextlib import AbstractContextManager
 from typing import Final

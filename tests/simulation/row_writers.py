@@ -1,6 +1,6 @@
-"""Who deletes and updates rows of files that stay: writers behind the gate, and other engines.
+"""Writers that delete and update rows of files that stay: proposers and other engines.
 
-Vectors are read by the protocol's own code, never by the committer's.
+They read deletion vectors with the protocol package, never with the committer's code.
 """
 
 import json
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class LiveFile:
-    """A file as the log last added it: its vector, and how many rows it has."""
+    """A file as the log last added it: its deletion vector and its number of rows."""
 
     store: MemoryStore
     vector: Mapping[str, Any] | None
@@ -41,12 +41,12 @@ class LiveFile:
 
     @property
     def left(self) -> int:
-        """How many rows are not deleted."""
+        """The number of rows that are not deleted."""
         return self.rows - (self.vector["cardinality"] if self.vector else 0)
 
     @property
     def base(self) -> str | None:
-        """The unique id of the vector."""
+        """The unique id of the deletion vector."""
         return DeletionVector.model_validate(self.vector).unique_id if self.vector else None
 
 
@@ -56,17 +56,17 @@ def live_file(store: MemoryStore, add: Row) -> LiveFile:
 
 
 def rows_of(store: MemoryStore, vector: Mapping[str, Any] | None) -> Bitmap:
-    """Return the rows of a vector as the log spells it."""
+    """Return the rows of a deletion vector as the log writes it."""
     return read_vector(store, DeletionVector.model_validate(vector)) if vector else Bitmap()
 
 
 def added(dice: Random, path: str) -> Row:
-    """Return a new file: some are so large that their vectors don't fit into an entry."""
+    """Return a new file; some are so large that their vectors do not fit inline in the log."""
     return builders.add(path, stats=STATS[MANY if dice.random() < 0.4 else FEW])
 
 
 def removal(live: Mapping[str, Row], path: str, **changed: Any) -> Row:
-    """Return the removal of a live file, with the vector that it has."""
+    """Return the remove of a live file, with its present deletion vector."""
     vector = live[path].get("deletionVector")
     return builders.remove(path, **({"deletionVector": vector} if vector else {}), **changed)
 
@@ -74,7 +74,7 @@ def removal(live: Mapping[str, Row], path: str, **changed: Any) -> Row:
 def some_rows(dice: Random, file: LiveFile) -> Bitmap:
     """Return some rows that are not deleted yet."""
     if file.rows >= MANY:
-        # Scattered rows: their vector is larger than what stands in an entry.
+        # Scattered rows make a deletion vector too large to be inline.
         scattered = of_rows(range(dice.randrange(1_000), file.rows, 199)) - file.gone
         if scattered.blocks:
             return scattered
@@ -83,14 +83,14 @@ def some_rows(dice: Random, file: LiveFile) -> Bitmap:
 
 
 def with_rows(live: Mapping[str, Row]) -> list[str]:
-    """Return the files that have rows."""
+    """Return the files that have rows left."""
     there = {path: add.get("deletionVector") for path, add in live.items()}
     counts = {path: json.loads(live[path]["stats"])["numRecords"] for path in live}
     return [path for path, one in there.items() if not one or one["cardinality"] < counts[path]]
 
 
 def intent(dice: Random, path: str, file: LiveFile, op: str, number: int) -> RowIntent:
-    """Return the intent to delete some rows; now and then they are told in a file."""
+    """Return the intent to delete some rows; now and then its rows are in a staged file."""
     rows = some_rows(dice, file)
     vector = inline(rows)
     if dice.random() < 0.2:
@@ -103,7 +103,7 @@ def intent(dice: Random, path: str, file: LiveFile, op: str, number: int) -> Row
 
 
 def exchange(dice: Random, store: MemoryStore, live: Mapping[str, Row]) -> list[Row]:
-    """Return what another engine writes that deletes rows of a file, or brings some back."""
+    """Return another engine's actions that delete rows of a file, or restore some."""
     there = with_rows(live)
     if not there:
         return []
@@ -116,6 +116,6 @@ def exchange(dice: Random, store: MemoryStore, live: Mapping[str, Row]) -> list[
     vector = {"deletionVector": told} if gone.blocks else {}
     if vector.get("deletionVector") == file.vector:
         return []
-    # Bounds are not exact any more, and who goes through the gate has to say so.
+    # The bounds are no longer tight; a writer that proposes this has to state it.
     stats = json.dumps({"numRecords": file.rows, "tightBounds": not vector})
     return [removal(live, path), builders.add(path, stats=stats, **vector)]

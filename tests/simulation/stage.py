@@ -1,6 +1,6 @@
-"""The stage on which everything happens: clock, broker, stores, processes, and one source of dice.
+"""The state of a simulated run: clock, broker, stores, processes and the source of randomness.
 
-What happens on it is elsewhere: `proposers`, `engines` and `troubles` are functions of the stage.
+The events are elsewhere: `proposers`, `engines` and `troubles` are functions of the stage.
 """
 
 import random
@@ -39,7 +39,7 @@ from tidegate_runtime.storage.log_store import LogStore, Put
 
 
 class Odd(Exception):
-    """What nobody foresaw: of no class that the committer knows."""
+    """An unforeseen error, of no class that the committer knows."""
 
 
 COMMITTERS = 2
@@ -58,13 +58,12 @@ SECTION = CommitterSection(
 
 
 UNGROUPED: Final[dict[str, Any]] = {"group_members_max": 1, "put_deadline_s": 20 * PUT_DEADLINE_S}
-"""What differs where an entry holds one proposal: a PUT has the time to land late, and to be
-followed by the next at once."""
+"""Settings where an entry holds one proposal: a PUT may land late, with the next right behind."""
 
 
 @dataclass
 class SimulatedClock:
-    """Time that the world moves. Wall time steps; boot time does not."""
+    """A clock that the world moves. Wall time jumps; boot time does not."""
 
     boot: float = 0.0
     skew_ms: int = 0
@@ -78,34 +77,33 @@ class SimulatedClock:
         return self.boot
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance boot time."""
         self.boot += seconds
 
 
 @dataclass
 class Process:
-    """A committer process: it lives, stalls, dies, and is started again with nothing in mind."""
+    """A committer process: it runs, stalls, dies, and is started again without any state."""
 
     loop: CommitterLoop | None = None
     is_running: bool = False
     lives: int = 0
 
     def end(self) -> None:
-        """Be no more; who is started next is another process."""
+        """Drop the loop; the next loop counts as another process."""
         self.loop = None
         self.lives += 1
 
 
 @dataclass
 class Stage:
-    """All there is. `past` are the proposals that were ever sent, with their tables.
+    """The whole state of a run. `past` are all proposals ever sent, with their tables.
 
-    `is_ungrouped` says that an entry of theirs holds one proposal, `reads_slowly` that stores which
-    are read take their time, `registry_is_lost` that the registry was, or was brought back from a
-    copy. `verbatim` are the rows of ready
-    bytes, by the SHA-256 of these; `deadly` are the ids of the proposals that kill whoever reads
-    them; `flaws` is what was found wrong at the moment it happened. `odd` is the name of a table on
-    which nothing can be decided.
+    `is_ungrouped`: an entry of the committers holds one proposal. `reads_slowly`: reads of stores
+    take their time. `registry_is_lost`: the registry was lost or restored from a copy. `verbatim`
+    maps the SHA-256 of a verbatim entry to its rows; `deadly` are the ids of proposals that kill
+    the process that reads them; `flaws` are faults found at the moment they happened. `odd` is the
+    name of a table on which nothing can be decided.
     """
 
     dice: random.Random
@@ -150,7 +148,7 @@ class Stage:
     # Processes.
 
     def work(self, process: Process) -> None:
-        """Let a process do one step, if it is not in the midst of one."""
+        """Let a process do one step, unless it is within one."""
         if process.is_running:
             return
         process.is_running = True
@@ -160,7 +158,7 @@ class Stage:
             with self.weather.aside(is_aside=False):
                 process.loop.step()
         except (Crash, Odd):
-            # A fault of ours that reaches the process's end kills it as well.
+            # An unforeseen error that reaches the top of the process kills it too.
             process.end()
         except TidegateError as error:
             self._fail(process, error)
@@ -168,9 +166,9 @@ class Stage:
             process.is_running = False
 
     def stop(self, process: Process) -> None:
-        """Tell a process to stop, if it is not in the midst of a step: it hands over what it has.
+        """Tell a process to stop, unless it is within a step; it hands over its partitions.
 
-        Who goes of his own will leaves no name behind, and has killed nobody.
+        A process that stops cleanly removes its owner's name from its notes: it killed nothing.
         """
         loop = process.loop
         if process.is_running or loop is None:
@@ -182,7 +180,7 @@ class Stage:
             with self.weather.aside(is_aside=False):
                 serve(loop, running)
         except (Crash, Odd, TidegateError):
-            # Whatever came over it, it goes.
+            # Whatever error the stop raises, the process ends.
             self.weather.struck["stopped badly"] += 1
         else:
             self.weather.struck["stopped"] += 1
@@ -193,7 +191,10 @@ class Stage:
             process.end()
 
     def _fail(self, process: Process, error: TidegateError) -> None:
-        """Do as the ladder does: leave the group, and start over or go. A bug ends the seed."""
+        """Handle an error as the service runner does: leave the group, then start over or exit.
+
+        A bug ends the seed.
+        """
         try:
             if process.loop is not None:
                 process.loop.leave()
@@ -203,13 +204,13 @@ class Stage:
             process.end()
 
     def let_one_work(self) -> None:
-        """One of the processes does a step, of those that are not in the midst of one."""
+        """Let one of the processes that are not within a step do a step."""
         free = [one for one in self.processes if not one.is_running]
         if free:
             self.work(self.dice.choice(free))
 
     def pause(self) -> None:
-        """The process in the midst of a call stops; the rest of the world goes on."""
+        """Stall the process that is within a call, while the rest of the world goes on."""
         if self.depth >= 2:
             return
         self.depth += 1
@@ -219,14 +220,14 @@ class Stage:
         self.depth -= 1
 
     def land(self) -> None:
-        """One of the travelling PUTs arrives, or goes on whose loop is no more."""
+        """Let one pending PUT arrive, or one go on whose loop has ended."""
         try:
             self.weather.land()
         except Crash:
             self.weather.struck["crash of what was left"] += 1
 
     def reach(self, point: str, about: object = "") -> None:
-        """A committer passes one of its points of failure."""
+        """Handle a committer's failpoint: suspend it, crash it, or let it pass."""
         self.weather.suspend(point)
         if point == "after_read" and str(about) in self.deadly:
             self.weather.struck["deadly"] += 1
@@ -238,19 +239,19 @@ class Stage:
             raise Crash(point)
 
     def expire(self) -> None:
-        """The broker drops a member that it has not heard of: dead, or a zombie from now on."""
+        """Let the broker drop a random member: a dead one, or a live one that becomes a zombie."""
         if self.members:
             self.expel(self.dice.choice(self.members))
 
     def miss(self) -> None:
-        """The broker drops the members that are in the midst of a step: for too long."""
+        """Let the broker drop the members that have been within a step for too long."""
         for process in self.processes:
             consumer = process.loop.consumer if process.loop and process.is_running else None
             if isinstance(consumer, StormyConsumer):
                 self.bus.expire(consumer.inner)
 
     def bury(self) -> None:
-        """The broker drops the members that are dead."""
+        """Let the broker drop the members whose processes are dead."""
         alive = [one.loop.consumer for one in self.processes if one.loop is not None]
         inner = [one.inner for one in alive if isinstance(one, StormyConsumer)]
         for member in [one for one in self.members if not any(one is it for it in inner)]:
@@ -263,17 +264,19 @@ class Stage:
         if not any(isinstance(one, StormyConsumer) and one.inner is member for one in alive):
             self.members.remove(member)
 
-    # Bytes and records.
+    # Stores and topics.
 
     def send(self, table: Table, one: Proposal) -> None:
-        """Produce a proposal, as often as it is called."""
+        """Produce a proposal; each call produces it again."""
         if (table, one) not in self.past:
             self.past.append((table, one))
         self.produce(table.id, builders.value_of(one))
 
     def produce(self, table: UUID, value: bytes, elsewhere: int = 0) -> None:
-        """Produce a record for a table, whatever it is: on the topic partition of its registration,
-        or on that which its id chooses; or so many partitions `elsewhere`.
+        """Produce a record for a table, whatever its value is.
+
+        It goes to the topic partition on which the table is registered, or to the one that its id
+        selects; or `elsewhere` partitions further.
         """
         count = self.bus.partitions(self.topics.proposals)
         home = self.history.home_of(str(table))
@@ -282,15 +285,15 @@ class Stage:
         self.bus.append(at, str(table).encode(), value)
 
     def foreign_put(self, table: Table, rows: list[dict[str, Any]]) -> None:
-        """Another engine takes the version after the head."""
+        """Let another engine write the version after the head."""
         path = commit_path(self.log(table).head + 1)
         won = self.stores[table.root].put_if_absent(path, builders.to_bytes(rows), 0.0)
         assert won is Put.WON, "the other engine takes the version after the head"
 
     def data_file(self, table: Table, name: str) -> str:
-        """Write a file of rows, in a partition where the table has partitions; return its path.
+        """Write a data file, in a partition if the table has partition columns; return its path.
 
-        Now and then the log will spell it as few would.
+        Now and then the path has an unusual escape in the log.
         """
         folders = [f"{column}={self.dice.randint(1, 2)}" for column in table.partition_columns]
         path = "/".join([*folders, name])
@@ -298,24 +301,24 @@ class Stage:
         return respelt(path) if self.dice.random() < 0.1 else path
 
     def write_file(self, table: Table, path: str) -> None:
-        """Write a file of rows; `born_s` remembers when."""
+        """Write a data file; `born_s` records when."""
         self.stores[table.root].put(path, b"rows")
         self.born_s[table.root, path] = self.clock.boot
 
     def look(self) -> bool:
-        """Take in what is new in the world; return whether anything was."""
+        """Observe what is new; return whether anything was."""
         return self.history.look(self.clock.boot)
 
     def log(self, table: Table) -> Log:
-        """Return a table's log as it was seen."""
+        """Return a table's log as it was observed."""
         return self.history.logs[table.root]
 
     def new_id(self) -> UUID:
-        """Return an id that nobody has."""
+        """Return an id that is not in use."""
         return UUID(int=0x7000_8000_0000_0000_0000 + self.next())
 
     def next(self) -> int:
-        """Return a number that nobody has."""
+        """Return a number that is not in use."""
         self.ids += 1
         return self.ids
 
@@ -339,10 +342,10 @@ class Stage:
 
 
 def respelt(path: str) -> str:
-    """Return another spelling of a path of the log: its last letter escaped, or so no more."""
+    """Return another form of a path of the log: with its last letter escaped, or unescaped."""
     key = unquote(path)
     return key if key != path else f"{path[:-1]}%{ord(path[-1]):02X}"
 
 
 Event = Callable[[Stage], None]
-"""Something that happens."""
+"""Something that happens on a stage."""

@@ -1,4 +1,4 @@
-"""The rules of stopping, of not reading on, and of answers that are late: each taken away."""
+"""Mutants that lack a rule of stopping, of pausing partitions, or of late responses."""
 
 from contextlib import AbstractContextManager
 from typing import Final

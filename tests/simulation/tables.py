@@ -1,4 +1,4 @@
-"""The tables of the world: where they lie, on which topic partition, and what they are at first."""
+"""The tables of the world: their roots, their topic partitions and their first metadata."""
 
 import json
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ Row = dict[str, Any]
 class Table:
     """A table of the world.
 
-    `is_found` tells one that another engine made and that is registered with its past; the others
-    are created through the gate. `rows` are protocol and metaData.
+    `is_found`: another engine created it, and it is registered with its earlier versions; the
+    others are created by a proposal. `rows` are protocol and metaData.
     """
 
     number: int
@@ -28,7 +28,7 @@ class Table:
 
     @property
     def id(self) -> UUID:
-        """The registry's id of the table, which chooses its topic partition of two."""
+        """The table's id in the registry, which selects one of two topic partitions."""
         return UUID(int=0xA0 + 2 * self.number + self.partition)
 
     @property
@@ -38,7 +38,7 @@ class Table:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns by which its files are partitioned."""
+        """Its partition columns."""
         return tuple(self.rows[1]["metaData"]["partitionColumns"])
 
     @property
@@ -48,12 +48,12 @@ class Table:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The properties that it is created with, with `delta.`."""
+        """The properties at creation, with the prefix `delta.`."""
         told: Mapping[str, str] = self.rows[1]["metaData"]["configuration"]
         return told
 
     def opening(self, proposal_id: UUID) -> Proposal:
-        """Return the proposal that makes the gate serve the table."""
+        """Return the proposal that creates or registers the table."""
         told: Row = {"proposal_id": proposal_id, "table": self.id, "table_root": self.root}
         if self.is_found:
             return builders.proposal(kind="register", read_version=0, **told)
@@ -69,7 +69,7 @@ def _protocol(*features: str) -> Row:
 
 
 def _numbered(row: Row) -> Row:
-    """Return metaData with one more column, which numbers rows where their writer does not."""
+    """Return metaData with an added identity column whose values the writer may leave out."""
     schema = json.loads(row["metaData"]["schemaString"])
     own = {"start": 1, "step": 1, "allowExplicitInsert": True}
     about = {f"delta.identity.{name}": value for name, value in own.items()}
@@ -84,5 +84,6 @@ TABLES = (
     Table(1, "found", 0, (_protocol("changeDataFeed"), builders.metadata(**_FED)), is_found=True),
     Table(2, "split", 1, (_protocol(), builders.metadata(("p",), **_ON))),
 )
-"""One is made through the gate and numbers rows, one is found and has a change feed, one has
-partitions and another topic partition."""
+"""The first is created by a proposal and has an identity column, the second is found and has a
+change feed, the third has partitions and another topic partition.
+"""

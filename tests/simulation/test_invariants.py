@@ -1,4 +1,4 @@
-"""Predicates that a mutant seldom breaks by itself, shown a history that breaks them."""
+"""Show histories that violate them to the predicates that mutants seldom violate."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ OURS: dict[str, Any] = {"tidegate": {"epoch": "e"}}
 
 
 def seen(*versions: list[Row], files: tuple[str, ...] = ()) -> History:
-    """Return the history of a table with these versions, and these data files."""
+    """Return the history of a table with these versions and these data files."""
     store = MemoryStore(ROOT)
     for version, rows in enumerate(versions):
         store.put(commit_path(version), to_bytes(rows))

@@ -1,4 +1,4 @@
-"""Worlds in which a committer judges three records at a time, and calls all history long ago."""
+"""Worlds where a committer decides three records at a time and keeps no history in memory."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""Each rule of the protocol earns its place: without it the simulation finds a broken promise."""
+"""Each rule of the protocol is needed: without it the simulation finds a violated invariant."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ LIKELY = (
     *(0, 1, 4, 5, 3, 6, 9, 16, 18, 19, 20, 22, 33, 36, 2, 7, 17, 32),
     *(54, 58, 59, 62, 80, 106, 128, 148, 234, 255, 682),
 )
-"""Seeds that noticed much: asked first, before all others in their order."""
+"""Seeds that detected many mutants; they run before all others."""
 
 NOTICED_BY: Final = {
     "with_a_lost_bus_taken_for_a_resting_table": 39,
@@ -66,9 +66,9 @@ NOTICED_BY: Final = {
     "without_waiting_for_its_turn": 179,
     "without_writing_the_vectors": 4,
 }
-"""The seed that noticed last time, where it is not the first of those: asked before all others.
+"""For each mutant the seed that detected it last, unless it is the first of LIKELY; it runs first.
 
-It saves time, and decides nothing: a seed that notices no longer is followed by the others.
+It only saves time: if it no longer detects the mutant, the other seeds follow.
 """
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proof.md"
@@ -89,7 +89,7 @@ def test_no_seed_is_kept_for_a_rule_that_is_gone() -> None:
 
 def test_every_flaw_that_the_research_names_has_a_mutant() -> None:
     told = {number for one in MUTANTS.values() for number in re.findall(r"F(\d+)", one.rule)}
-    # F3 is a design that was given up: the models show it, and there is no code that could have it.
+    # F3 is a rejected design: the models show it, and no code could have it.
     assert told == {str(number) for number in range(1, 17) if number != 3}
 
 

@@ -1,4 +1,4 @@
-"""Nothing can be decided on one table, for a reason that nobody foresaw: the others are served."""
+"""Every decision on one table fails with an unforeseen error: the other tables are served."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

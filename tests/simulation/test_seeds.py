@@ -1,4 +1,4 @@
-"""The pipeline survives the world: the real committer over stormy doors, seed by seed."""
+"""The invariants hold for the real committer over faulty dependencies, seed by seed."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.simulation.history import rule_of
 from tests.simulation.world import World
 
 PART = 125
-"""Seeds of one test: parts run side by side, and none runs into the guard against what hangs."""
+"""Seeds per test: parts run in parallel, and none reaches the timeout."""
 
 SOMETIMES = (
     *("crash", "lost_answer", "late", "dropped", "outage", "pause"),
@@ -29,7 +29,7 @@ SOMETIMES = (
     *("change files", "change_files_missing", "table_halted", "table_dropped"),
     *("rows deleted", "rows merged", "vector in a file", "concurrent_row_delete"),
 )
-"""What must happen in every part, or the seeds prove little."""
+"""What must happen in every part; otherwise the seeds prove little."""
 
 KNOWN = {
     0: "59e0128386077cc8c75dc02441ed357bd045b3710c7d0afe7cd26ccbf5599e4d",
@@ -37,12 +37,14 @@ KNOWN = {
     2: "68dd2cb70a8b68f15970dd43ef5256fbd491d985d1729186c8283b995361230f",
     3: "e70d3188d571ab63b12e03a7faa9cd95bd5944c5dbe1c80260d857e1bf642f0e",
 }
-"""The histories of some seeds, on every machine. A change of the committer or of the world changes
-them; so does nothing else."""
+"""The digests of some seeds, on every machine.
+
+They change only if the committer or the world changes.
+"""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Cut the seeds into parts: `--seed`/SEED one, `--seeds`/SEEDS that many."""
+    """Split the seeds into parts: `--seed`/SEED selects one, `--seeds`/SEEDS that many."""
     if "seeds" not in metafunc.fixturenames:
         return
     one = os.environ.get("SEED") or metafunc.config.getoption("--seed")
@@ -65,7 +67,7 @@ def test_every_seed_keeps_every_invariant(seeds: range) -> None:
 
 
 def told(world: World) -> Counter[str]:
-    """Return what was answered, how, and what entries there were."""
+    """Count outcomes by status and rule, and entries by kind."""
     seen: Counter[str] = Counter()
     for one in world.history.told:
         seen[one.body["status"]] += 1

@@ -1,4 +1,4 @@
-"""What goes wrong outside the processes: sessions, offsets, topics, clocks, and the operator."""
+"""Faults outside the processes: sessions, offsets, topics, clocks, and operators' actions."""
 
 from typing import Final
 
@@ -9,31 +9,31 @@ from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
 
 DAY_S: Final = 24 * 60 * 60.0
 STALE_COUNT_S: Final = 20.0
-"""For how long after partitions were added some are told the count before."""
+"""How long some clients see the old number of partitions after one was added."""
 
 SKEW_MS_MAX: Final = 4 * 3_600_000
-"""How wrong a clock may be at most: what is refused for its age allows for a day of it."""
+"""The largest clock error; the age limits of the protocol tolerate a day of it."""
 
 
 def kill(stage: Stage) -> None:
-    """A process dies between two steps."""
+    """Kill a process between two steps."""
     process = stage.dice.choice(stage.processes)
     if not process.is_running:
         process.end()
 
 
 def stop(stage: Stage) -> None:
-    """A process is told to stop, with whatever is under way."""
+    """Stop a process, whatever it has under way."""
     stage.stop(stage.dice.choice(stage.processes))
 
 
 def drop_offsets(stage: Stage) -> None:
-    """The group's offsets expire."""
+    """Let the group's offsets expire."""
     stage.bus.drop_offsets(f"{stage.topics.prefix}committer")
 
 
 def rewind_offsets(stage: Stage) -> None:
-    """The group's offsets are brought back from a copy."""
+    """Restore the group's offsets from an older copy."""
     for number in range(stage.bus.partitions(stage.topics.proposals)):
         at = TopicPartition(stage.topics.proposals, number)
         back = Offset(stage.dice.randint(0, len(stage.bus.logs[at])))
@@ -41,7 +41,7 @@ def rewind_offsets(stage: Stage) -> None:
 
 
 def rewind_registry(stage: Stage) -> None:
-    """The registry is brought back from a copy: what was told last is forgotten."""
+    """Restore the registry from a copy; its last records are lost."""
     stage.registry_is_lost = True
     for number in range(stage.topics.partitions):
         at = TopicPartition(stage.topics.table_state, number)
@@ -52,26 +52,27 @@ def rewind_registry(stage: Stage) -> None:
 
 
 def lose_registry(stage: Stage) -> None:
-    """The registry is lost, and the operator registers the tables that are there."""
+    """Lose the registry; the operator registers the existing tables again."""
     stage.registry_is_lost = True
     _make_again(stage, stage.topics.table_state)
     _register_all(stage)
 
 
 def lose_outcomes(stage: Stage) -> None:
-    """The outcomes are lost; writers who miss theirs will ask again."""
+    """Lose the outcomes; writers without one send their proposals again."""
     _make_again(stage, stage.topics.outcomes)
 
 
 def lose_commits(stage: Stage) -> None:
-    """What was told of versions is lost; who follows reads the logs."""
+    """Lose the commit records; followers read the logs instead."""
     _make_again(stage, stage.topics.commits)
 
 
 def recreate_proposals(stage: Stage) -> None:
-    """The topic of proposals is made anew while no committer is in the group.
+    """Recreate the proposals topic while no committer is in the group.
 
-    What lay on it is gone; the operator asks again for the tables, lest that was among it.
+    Its records are gone; the operator sends the registrations again, as they may have been among
+    them.
     """
     for member in list(stage.members):
         stage.expel(member)
@@ -80,9 +81,9 @@ def recreate_proposals(stage: Stage) -> None:
 
 
 def add_partition(stage: Stage) -> None:
-    """The topics get one more partition; tables stay where they were registered.
+    """Add a partition to each topic; tables stay where they are registered.
 
-    Not every committer knows of it at once.
+    Not every committer sees it at once.
     """
     topics = stage.topics
     stage.weather.spells["stale_count"] = stage.clock.boot + STALE_COUNT_S
@@ -91,13 +92,13 @@ def add_partition(stage: Stage) -> None:
 
 
 def misdirect(stage: Stage) -> None:
-    """A writer who counts the topic partitions otherwise sends what it has sent to another one."""
+    """Send a past proposal to another topic partition, as by a wrong partition count."""
     table, one = stage.dice.choice(stage.past)
     stage.produce(table.id, builders.value_of(one), elsewhere=stage.dice.randint(1, 2))
 
 
 def make_twice(stage: Stage) -> None:
-    """A table is asked for on all topic partitions, at the same time, in any order."""
+    """Create a table on all topic partitions at once, in any order."""
     table = stage.dice.choice(TABLES)
     opening = builders.value_of(table.opening(stage.new_id()))
     count = stage.bus.partitions(stage.topics.proposals)
@@ -106,13 +107,13 @@ def make_twice(stage: Stage) -> None:
 
 
 def clock_steps(stage: Stage) -> None:
-    """Wall time jumps, both ways."""
+    """Let wall time jump, forwards or backwards."""
     step_ms = stage.dice.choice((-3_600_000, -5_000, 5_000, 3_600_000))
     stage.clock.skew_ms = max(-SKEW_MS_MAX, min(SKEW_MS_MAX, stage.clock.skew_ms + step_ms))
 
 
 def long_wait(stage: Stage) -> None:
-    """Nothing happens for a while."""
+    """Let time pass without events."""
     stage.clock.boot += stage.dice.choice((30.0, 200.0, 700.0, 4 * DAY_S))
 
 
@@ -121,7 +122,7 @@ def _make_again(stage: Stage, topic: str) -> None:
 
 
 def register_missing(stage: Stage) -> None:
-    """The operator asks once more for what is not in the registry: an answer may have been no."""
+    """Register the tables that the registry lacks; a first attempt may have been refused."""
     stage.look()
     for table in TABLES:
         known = stage.history.registry.get(table.root)

@@ -1,7 +1,7 @@
-"""Writers that know nothing of the gate: they make the bytes of a version, and propose just these.
+"""Writers that bring verbatim entries: they write a version's bytes and propose exactly these.
 
-One that was told that its version is taken makes its bytes anew for the next one, with the same
-files and under the same name of its work: so work that is committed twice joins a file twice.
+A writer whose version is taken writes the bytes again for the next version, with the same files and
+the same transaction id. So work that is committed twice adds a file twice.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def write(stage: Stage) -> None:
-    """Such a writer begins, or tries again, or its staged file is lost."""
+    """A writer starts, or tries again, or its staged file is damaged."""
     stage.look()
     again = list(_refused(stage))
     if again and stage.dice.random() < 0.6:
@@ -43,9 +43,9 @@ def _begin(stage: Stage) -> None:
 
 
 def _try_again(stage: Stage, table: Table, one: Proposal) -> None:
-    """It has read the winners; one whose file is gone, or is another one now, gives up.
+    """Try again after reading the winning versions; give up if a file to remove is gone or changed.
 
-    Careless ones look for the names of the files alone.
+    Careless writers compare only the paths of the files.
     """
     rows, live = stage.verbatim[one.claim.sha256], stage.log(table).live
     removed = [row["remove"] for row in rows if "remove" in row]
@@ -74,7 +74,7 @@ def _propose(stage: Stage, table: Table, rows: list[Row], told: Row) -> None:
 
 
 def _spoil(stage: Stage) -> None:
-    """A staged file goes, or other bytes take its place."""
+    """Delete a staged file, or replace its bytes."""
     sent = [(table, one) for table, one in stage.past if one.kind == "verbatim"]
     if not sent:
         return
@@ -87,7 +87,7 @@ def _spoil(stage: Stage) -> None:
 
 
 def _refused(stage: Stage) -> Iterator[tuple[Table, Proposal]]:
-    """Yield the last attempt of each work whose version was taken."""
+    """Yield the last attempt of each transaction whose version was taken."""
     last = {one.txn_id: (table, one) for table, one in stage.past if one.kind == "verbatim"}
     taken = {
         told.body["proposal_id"]

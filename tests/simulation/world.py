@@ -1,7 +1,8 @@
-"""A small world: writers, committers, other engines, one broker, some tables, and a seed.
+"""One simulated run: writers, committers, other engines, a broker and some tables, from a seed.
 
-The real machine and the real loop run over the doors in memory; one thread, no sleeping, one source
-of dice. A step is one event anywhere: a committer's step, a proposal, a crash, a late landing.
+The real decision code and the real loop run with in-memory dependencies, in one thread, without
+sleeping, and with a single source of randomness. A step is one event anywhere: a step of a
+committer, a proposal, a crash, a PUT that lands late.
 """
 
 import random
@@ -32,10 +33,10 @@ from tidegate_committer.loop import read_ahead
 from tidegate_runtime import containment, failpoints
 
 HEALING_STEPS: Final = 240
-"""Steps in which everything must be done: records under suspicion take one or two each."""
+"""Steps within which all work must finish; a suspected poison record takes one or two each."""
 
 QUIET_STEPS: Final = 5
-"""How often in a row everything must stand still before it is at rest."""
+"""Consecutive steps without any change after which the world counts as at rest."""
 
 USUAL: Final[dict[Event, int]] = {
     Stage.let_one_work: 60,
@@ -54,7 +55,7 @@ USUAL: Final[dict[Event, int]] = {
     troubles.clock_steps: 2,
     troubles.long_wait: 2,
 }
-"""What happens in every world, and how often."""
+"""Events of every world, with their weights."""
 
 CROWDED: Final[dict[Event, int]] = {
     Stage.let_one_work: 160,
@@ -62,7 +63,8 @@ CROWDED: Final[dict[Event, int]] = {
     Stage.expire: 1,
     troubles.kill: 1,
 }
-"""What differs in one world of four, whose entries hold one proposal: PUT follows on PUT there."""
+"""Changed weights in one world of four, where an entry holds one proposal and PUTs follow closely.
+"""
 
 SOMETIMES: Final[dict[Event, int]] = {
     proposers.write_nonsense: 3,
@@ -82,7 +84,7 @@ SOMETIMES: Final[dict[Event, int]] = {
     troubles.make_twice: 3,
     proposers.write_poison: 1,
 }
-"""What happens in about one world in three: seeds differ in character."""
+"""Events of about one world in three each, so that seeds differ in character."""
 
 
 WITH_OPERATORS: Final[dict[Event, int]] = {
@@ -91,28 +93,31 @@ WITH_OPERATORS: Final[dict[Event, int]] = {
     operators.drop: 1,
     operators.make_again: 2,
 }
-"""What happens in two worlds of seven, told by their seeds: so no dice fall otherwise elsewhere."""
+"""Events of two worlds in seven. The seed number selects them, so that the random sequence of the
+other worlds stays the same.
+"""
 
 IMPATIENT: Final[dict[Event, int]] = {operators.halt: 16, operators.reopen: 16}
-"""What happens besides where stores are slow to read: a halt waits for no answer of theirs."""
+"""Extra events where stores are slow to read: a halt must not wait for their responses."""
 
 PRESSED: Final[dict[Event, int]] = {proposers.flood: 2}
-"""What happens besides in one world of three, where a committer has few records in hand."""
+"""Extra events in one world of three, where a committer may hold only a few records."""
 
 ROOM_BYTES: Final = 160
 OUTCOME_BYTES_MAX: Final = 540
 TEXT_CHARS_MAX: Final = 40
-"""What an outcome and a text in it may take in one world of five, and, with room for what Kafka
-lays around it, a record of its topic: so some outcomes are too large as they are."""
+"""Limits in one world of five on an outcome and on a text in it. With room for Kafka's record
+overhead they also limit the topic's record size, so that some outcomes are too large as they are.
+"""
 
 IN_HAND_MAX: Final = 5
-"""How many, past which a topic partition is not read on there."""
+"""Undecided records after which a topic partition is paused in a pressed world."""
 
 ODD: Final = "found"
-"""The table on which nothing can be decided, in a world that is odd."""
+"""The table on which no decision succeeds in an odd world."""
 
 REGISTRY_LOST: Final = frozenset({troubles.rewind_registry, troubles.lose_registry})
-"""What makes a committer forget a halt, or where a table lives: only the registry holds it."""
+"""Events that make a committer forget a halt or a table's root; only the registry holds these."""
 
 T = TypeVar("T")
 
@@ -121,17 +126,17 @@ WHILE_ASLEEP: Final[tuple[Event, ...]] = (
     *(proposers.write,) * 2,
     engines.append,
 )
-"""What goes on while a machine sleeps."""
+"""Events that happen while a machine sleeps."""
 
 SESSION_S: Final = 6.0
-"""How long a member may be silent."""
+"""The longest time a group member may be silent before the broker drops it."""
 
 ASLEEP_STEPS: Final = 24
-"""Enough for another committer to take over, to commit and to tell."""
+"""Enough steps for another committer to take over, to commit and to publish."""
 
 
 def hands_not_full(stage: Stage) -> str | None:
-    """Nobody reads on who has more records in hand than he may."""
+    """No worker holds more undecided records than its limit and one poll allow."""
     for process in stage.processes:
         for at, worker in process.loop.workers.items() if process.loop else ():
             if worker.unsettled > read_ahead.RECORDS_MAX + POLLED_MAX:
@@ -140,19 +145,19 @@ def hands_not_full(stage: Stage) -> str | None:
 
 
 def signed_off(stage: Stage) -> str | None:
-    """Who was told to stop, and could, left no name that a death would be put down to."""
+    """A committer that stopped cleanly left no name that a death could be put down to."""
     return next(iter(stage.flaws), None)
 
 
 class Broken(AssertionError):
-    """An invariant does not hold."""
+    """An invariant is violated."""
 
 
 @dataclass
 class World:
-    """A stage, and what happens on it. `events` counts what did.
+    """A stage and the events on it. `events` maps each event to its weight.
 
-    `is_odd` says that on one of the tables nothing can be decided, for no reason that is foreseen.
+    `is_odd` means that every decision on one of the tables fails with an unforeseen error.
     """
 
     seed: int
@@ -173,22 +178,23 @@ class World:
         self.events = {**USUAL, **crowded, **rare, **by_hand, **pressed}
         self.stage.weather.sleep = self._sleep
         if self.seed % 2 == 0:
-            # What makes the tables is on both topic partitions before anybody reads one.
+            # The proposals that create the tables are on both topic partitions before anything
+            # reads them.
             for table, opening in list(self.stage.past):
                 self.stage.produce(table.id, builders.value_of(opening), elsewhere=1)
 
     @property
     def is_pressed(self) -> bool:
-        """Whether a committer has few records in hand here, and writers come in floods."""
+        """Whether a committer may hold only a few records here, while writers come in floods."""
         return self.seed % 3 == 1
 
     @property
     def history(self) -> History:
-        """What was seen."""
+        """What was observed so far."""
         return self.stage.history
 
     def run(self) -> str:
-        """Live through the faults, heal, come to rest; return the hash of what was seen.
+        """Run with faults, heal, come to rest; return the hash of what was observed.
 
         Raises: Broken, naming the seed, the invariant and the step.
         """
@@ -199,7 +205,7 @@ class World:
             self._narrow() if self.seed % 5 == 4 else nullcontext(),
             unswallowed(),
             expected(Odd) if self.is_odd else nullcontext(),
-            # What rests may rest so long here.
+            # The healing phase must outlast every containment pause, so pauses stay at the minimum.
             mock.patch.object(containment, "PAUSE_MAX_S", containment.PAUSE_MIN_S),
         ):
             self.stage.odd = ODD if self.is_odd else ""
@@ -211,7 +217,7 @@ class World:
 
     @contextmanager
     def _narrow(self) -> Iterator[None]:
-        """Let outcomes be as small as they may be here."""
+        """Lower the limits of outcomes to the values above."""
         self.stage.bus.limit(self.stage.topics.outcomes, OUTCOME_BYTES_MAX + ROOM_BYTES)
         with (
             mock.patch.object(published_record_limits, "VALUE_BYTES_MAX", OUTCOME_BYTES_MAX),
@@ -226,7 +232,7 @@ class World:
         event(self.stage)
 
     def _sleep(self) -> None:
-        """One machine sleeps; whoever does not goes on for a while, and others clean up."""
+        """Let one machine sleep while the others go on and another engine cleans up the logs."""
         stage = self.stage
         if stage.depth >= 2:
             return
@@ -264,13 +270,13 @@ class World:
             raise Broken(f"seed {self.seed} broke {name} at step {self.step}: {broken}")
 
     def _heal(self) -> None:
-        """The faults stop; what travels arrives; everybody gets the time to finish."""
+        """Stop the faults, let pending PUTs arrive, and give every process time to finish."""
         self.stage.weather.clear()
         for member in list(self.stage.members):
             self.stage.expel(member)
         self._rest()
         if self.is_odd:
-            # The others are served while nothing can be decided on it.
+            # The other tables must be served while nothing can be decided on the odd one.
             self._hold(all_answered, self.history)
             self.stage.odd = ""
             self._rest()
@@ -283,7 +289,7 @@ class World:
             self._hold(invariant, self.history)
 
     def _rest(self) -> None:
-        """Let everybody work until nothing happens any more, for as long as what rests may rest."""
+        """Let every process work until nothing changes; contained errors get time to be retried."""
         quiet = 0
         for _ in range(HEALING_STEPS):
             self.stage.clock.boot += 31.0 if quiet else 0.3

@@ -1,1 +1,1 @@
-"""What is refused of a proposal whatever others did: by itself, by the table read, by the head."""
+"""Checks of a proposal by itself, against the table that it read, and against the head."""

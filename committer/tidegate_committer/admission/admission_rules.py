@@ -1,7 +1,8 @@
-"""Admission: is a proposal legal for the table that it read, in time, and allowed by the operator.
+"""Admission: is a proposal legal for the table that it read, in time, and allowed by the operator?
 
-The answers depend on time and settings, so a refusal is written into the log before it is
-published. `ADMISSION` holds the checks, in the order in which a writer would want to hear of them.
+The results depend on time and settings, so a refusal is written into the log before it is
+published. `ADMISSION` holds the checks in their order; the first refusal is the one that the writer
+gets.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from tidegate_messages.proposal import Proposal
 
 OPERATION_CHARS_MAX: Final = 128
 PARTITIONS_MAX: Final = 4_096
-"""Partitions of a table that are remembered to be spelled right."""
+"""Most partitions of a table whose values are cached as valid."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def level_of(candidate: Candidate, read: TableDefinition) -> Level:
 
 
 def refusal(candidate: Candidate, place: AdmissionInput, policy: Policy) -> Rejection | None:
-    """Return why a candidate is not admitted, or None."""
+    """Return why a candidate is refused, or None."""
     if candidate.flaw is not None:
         return candidate.flaw
     assert candidate.proposal is not None, "what is no proposal has a flaw"
@@ -80,14 +81,14 @@ def refusal(candidate: Candidate, place: AdmissionInput, policy: Policy) -> Reje
 def out_of_time_or_place(
     candidate: Candidate, place: AdmissionInput, policy: Policy
 ) -> Rejection | None:
-    """Return why ready bytes come too late, or are for another table, or None."""
+    """Return why a verbatim entry comes too late or is for another table, or None."""
     assert candidate.proposal is not None, "ready bytes are proposed"
     case = _Case(candidate, candidate.proposal, place, policy, place.read)
     return right_table(case) or in_time(case)
 
 
 def _after(content: CheckedActions, read: TableDefinition | None) -> TableDefinition | None:
-    """Return the table that was read with what the proposal writes of it, where that is a table."""
+    """Return the table read with the proposal's definition, or None if they define no table."""
     metadata, protocol = content.metadata, content.protocol
     if read is not None:
         return read.after(metadata, protocol)
@@ -116,7 +117,7 @@ def right_table(case: _Case) -> Rejection | None:
 
 
 def in_time(case: _Case) -> Rejection | None:
-    """The writer still wants it, and its files are younger than what vacuum may delete."""
+    """The deadline has not passed, and the files are younger than those that VACUUM may delete."""
     deadline, since = case.proposal.deadline_ms, case.candidate.since_ms
     if deadline is not None and case.place.now_ms > deadline:
         return flaw(
@@ -141,7 +142,7 @@ def in_time(case: _Case) -> Rejection | None:
 
 
 def allowed_isolation(case: _Case) -> Rejection | None:
-    """The isolation level that is asked for is not weaker than the operator allows."""
+    """The requested isolation level is not weaker than the operator allows."""
     asked = case.proposal.isolation
     weakest = case.policy.weakest_isolation
     if asked == "default" or STRICTNESS.index(asked) >= STRICTNESS.index(weakest):
@@ -155,7 +156,7 @@ def allowed_isolation(case: _Case) -> Rejection | None:
 
 
 def understood(case: _Case) -> Rejection | None:
-    """Nothing is asked that this release does not do."""
+    """The predicates are ones that this release understands."""
     wrong = wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
     if wrong is not None:
         return flaw(
@@ -168,7 +169,7 @@ def understood(case: _Case) -> Rejection | None:
 
 
 def well_named(case: _Case) -> Rejection | None:
-    """Names are short, and the proposal's own application is not among its actions, too."""
+    """Names are short, and the proposal's own application is not among its actions as well."""
     own = case.proposal.app_txn
     if len(case.candidate.operation) > OPERATION_CHARS_MAX:
         what = f"is longer than {OPERATION_CHARS_MAX} characters"
@@ -191,7 +192,7 @@ def well_named(case: _Case) -> Rejection | None:
 
 
 def legal_table(case: _Case) -> Rejection | None:
-    """What is written of the table itself, and what is dropped of it, is legal; we can keep it."""
+    """The metadata, protocol and dropped features are legal, and this release supports them."""
     content, place = case.candidate.content, case.place
     if place.read is None and not (content.metadata and content.protocol):
         return flaw(
@@ -208,14 +209,15 @@ def legal_table(case: _Case) -> Rejection | None:
     )
     if not drops or place.read is None or case.after is None:
         return wrong
-    # Who drops what the metadata uses hears of that: the feature is in use.
+    # If the metadata still uses a dropped feature, the refusal is `feature_in_use`.
     return feature_checks.wrong_drop(case.candidate, place.read, case.after) or wrong
 
 
 def clear(case: _Case) -> Rejection | None:
-    """The table's properties say how it is written; who changes them is judged by what they become.
+    """The table's properties say how it must be written, after the changes of the proposal.
 
-    delta-spark commits nothing to such a table. What a patch makes of it is judged at the head.
+    delta-spark commits nothing to a table where they do not. The result of a patch is checked at
+    the head.
     """
     unclear = case.after.unclear if case.after else None
     if unclear is None or case.candidate.patch is not None:
@@ -225,13 +227,13 @@ def clear(case: _Case) -> Rejection | None:
 
 
 def removable(case: _Case) -> Rejection | None:
-    """No row is taken from a table that, when it was read, took appends alone."""
+    """No row is removed from a table that was append-only when it was read."""
     read = case.place.read
     return feature_checks.wrong_removal(case.candidate.content, read) if read else None
 
 
 def legal_by_features(case: _Case) -> Rejection | None:
-    """Vectors, domains and new files are such as the table's features allow."""
+    """Vectors, domains and new files are allowed by the table's features."""
     content, after = case.candidate.content, case.after
     if after is None or not (content.vectors or content.domains or after.tracks_rows):
         return None
@@ -244,7 +246,7 @@ def legal_by_features(case: _Case) -> Rejection | None:
 
 
 def held_to_constraints(case: _Case) -> Rejection | None:
-    """Its writer vouches for what the table asks of rows, and statistics do not deny it."""
+    """The writer attests the table's constraints for its rows; statistics do not disprove it."""
     candidate, after, read = case.candidate, case.after, case.place.read
     if after is None:
         return None
@@ -257,7 +259,7 @@ def held_to_constraints(case: _Case) -> Rejection | None:
 
 
 def told_as_changes(case: _Case) -> Rejection | None:
-    """Readers of the change feed, where the table has one, can tell which rows it changes."""
+    """Readers of the table's change feed can tell which rows the proposal changes."""
     candidate, after, read = case.candidate, case.after, case.place.read
     if after is None:
         return None
@@ -266,7 +268,7 @@ def told_as_changes(case: _Case) -> Rejection | None:
 
 
 def partitioned_alike(case: _Case) -> Rejection | None:
-    """Each file has a value, of the right type, for each partition column and for nothing else."""
+    """Each file has a value of the right type for each partition column and for nothing else."""
     content, after = case.candidate.content, case.after
     if after is None or not (content.adds or content.changes):
         return None
@@ -276,9 +278,9 @@ def partitioned_alike(case: _Case) -> Rejection | None:
 def unlike_partitioning(
     content: CheckedActions, table_definition: TableDefinition, named: str | None
 ) -> Rejection | None:
-    """Return which file does not go with a table's partitioning, or None.
+    """Return which file does not fit a table's partitioning, or None.
 
-    An operation that is `named` as one which brings files back spells their values as they were.
+    `named` is the operation. One that brings files back keeps their values as they were written.
     """
     kinds, right = table_definition.partition_kinds, table_definition.right_partitions
     columns = kinds.keys()
@@ -313,10 +315,10 @@ def unlike_partitioning(
 def _mistyped(
     file: Add | Cdc, table_definition: TableDefinition, *, is_new: bool
 ) -> Rejection | None:
-    """Return which partition value is none of its column's type, or None.
+    """Return which partition value is not of its column's type, or None.
 
-    A file that was there before has the values that it had, as its writer spelt them, and so has
-    one of before its column was widened.
+    A file that was in the table before keeps its values as its writer wrote them, and so does one
+    from before its column was widened.
     """
     for name, text in file.partition_values.items():
         kind = table_definition.partition_kinds[name]

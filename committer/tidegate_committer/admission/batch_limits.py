@@ -1,7 +1,7 @@
-"""What a table says itself of how many proposals may share an entry: properties, no settings.
+"""Table properties that limit how many proposals may share an entry.
 
-A table whose readers want each commit apart says so where all its writers see it. The operator's
-limits stand above: a property may only ask for less.
+A table whose readers want each commit in its own version says so where all its writers see it. The
+operator's limits come first: a property can only lower them.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "tidegate.groupActionsMax": "group_actions_max",
     "tidegate.groupBytesMax": "group_bytes_max",
 }
-"""The property of a table -> the limit that it lowers. One member an entry: nothing is grouped."""
+"""Table property -> the limit that it lowers. With one member an entry, nothing is grouped."""
 
 
 def wrong_limit(configuration: Mapping[str, str]) -> str | None:
-    """Return the name of a property that is no whole number from 1 on, or None."""
+    """Return the name of a property that is not a whole number of at least 1, or None."""
     told = (name for name in PROPERTIES if name in configuration)
     return next((name for name in told if _limit(configuration[name]) is None), None)
 
@@ -27,7 +27,7 @@ def wrong_limit(configuration: Mapping[str, str]) -> str | None:
 def within(policy: Policy, configuration: Mapping[str, str]) -> Policy:
     """Return the policy for entries of a table with these properties.
 
-    Law: no limit is higher than the policy's; what is no limit is as if it were not there
+    Law: no limit is higher than the policy's; an invalid value is ignored
     """
     lowered: dict[str, Any] = {}
     for name, limit in PROPERTIES.items():

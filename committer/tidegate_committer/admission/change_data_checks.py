@@ -1,7 +1,8 @@
-"""Whether readers of the change feed will learn what a proposal does, and nothing else.
+"""Check that readers of the change feed learn exactly what a proposal changes.
 
-A version with change files is told by these alone; one without, by the files that join and leave.
-So whoever brings change files brings them all, and whoever brings none rewrites no row that stays.
+If a version has change files, readers use only these; otherwise they use its added and removed
+files. So a proposal with change files must bring all of them, and one without must not rewrite rows
+that stay.
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,10 @@ from tidegate_delta.schema.column_mapping import ColumnMappingMode, dropped, mod
 from tidegate_messages.outcome import Rejection
 
 REWRITES: Final = frozenset({"DELETE", "UPDATE"})
-"""Operations that add rows only where they stood before: what joins is never new."""
+"""Operations that add rows only in place of rows that they remove."""
 
 MAY_CHANGE_NOTHING: Final = frozenset({"MERGE"})
-"""Operations that may rewrite a file and leave every row of it as it is."""
+"""Operations that may rewrite a file without changing any row of it."""
 
 _MODE: Final = "cdc_mode"
 _FILES: Final = "actions.cdc"
@@ -28,10 +29,10 @@ _BRING_THEM: Final = "write the rows that changed into change files and name the
 
 
 def wrong_mode(candidate: Candidate, after: TableDefinition) -> Rejection | None:
-    """Return why a proposal's changes could not be told from what it brings, or None."""
+    """Return why a proposal's changes could not be derived from its actions, or None."""
     asserted = candidate.proposal.cdc_mode if candidate.proposal else None
     if not after.feeds_changes or (asserted is None and candidate.is_indifferent):
-        # Rows that only join are told by the files that they lie in.
+        # Readers derive inserted rows from the added files.
         return None
     joins, leaves = _joins(candidate), _leaves(candidate)
     changes_rows = joins or leaves
@@ -55,9 +56,9 @@ def wrong_mode(candidate: Candidate, after: TableDefinition) -> Rejection | None
 def columns_change(
     candidate: Candidate, read: TableDefinition, after: TableDefinition
 ) -> Rejection | None:
-    """Return why rows may not change where columns get other names or go, or None.
+    """Return why rows may not change in a version that renames or drops columns, or None.
 
-    Under which of its two names a column is told of, readers of the change feed would each decide.
+    Readers of the change feed would each choose one of the column's two names.
     """
     content, mode = candidate.content, mode_of(after.metadata)
     if content.metadata is None or not content.has_files or mode is ColumnMappingMode.NONE:
@@ -75,9 +76,9 @@ def columns_change(
 def incomplete(
     candidate: Candidate, table_definition: TableDefinition, files: Mapping[str, Add]
 ) -> Rejection | None:
-    """Return which partition changes without a change file of it, or None.
+    """Return the refusal of a partition in which rows change without a change file, or None.
 
-    `files` are the live ones that lose rows, by canonical path, as far as they are known.
+    `files` are the live files that lose rows, by canonical path, as far as they are known.
     """
     content = candidate.content
     if not (content.changes and table_definition.feeds_changes):
@@ -108,7 +109,7 @@ def incomplete(
 
 
 def _not_derivable(candidate: Candidate) -> Rejection | None:
-    """Rows join and leave, and no change file says which are the same: only the writer knows."""
+    """Refuse rows that are added and removed if only the writer knows which are the same row."""
     updates = any(intent.is_update for intent in candidate.intents)
     asserted = candidate.proposal.cdc_mode if candidate.proposal else None
     if asserted == "implicit" and not updates and candidate.operation not in REWRITES:

@@ -1,7 +1,7 @@
-"""What a table asks of new rows, and whether a proposal vouches for it or its statistics deny it.
+"""Check that a proposal attests the table's constraints, and that statistics do not disprove it.
 
-Rows lie in files that the committer never opens. A writer that evaluates SQL says by hashes what
-held for every row; what statistics can disprove, they do.
+The committer never opens data files. A writer that evaluates SQL attests by hashes which
+expressions held for every row. What statistics can disprove is refused.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _EVERYTHING: Final = {"op": "true"}
 
 
 def new_files(candidate: Candidate) -> Iterator[Add]:
-    """Yield the files that bring rows: neither moved ones, nor a file with another vector."""
+    """Yield the files with new rows: no moved rows, and no file that only has another vector."""
     content = candidate.content
     for add, (path, _) in zip(content.adds, content.added, strict=True):
         if add.data_change and path not in content.removed:
@@ -40,9 +40,9 @@ def new_files(candidate: Candidate) -> Iterator[Add]:
 def not_enforced(
     candidate: Candidate, after: TableDefinition, *, is_news: bool = False
 ) -> Rejection | None:
-    """Return which constraint of a table the proposal's rows were not held to, or None.
+    """Return the refusal for a constraint that the writer did not attest for its rows, or None.
 
-    `is_news` says that the table has changed since its writer looked.
+    `is_news` says that the table has changed since the writer read it.
     """
     if not after.expressions or next(new_files(candidate), None) is None:
         return None
@@ -63,7 +63,7 @@ def not_enforced(
 def not_validated(
     candidate: Candidate, read: TableDefinition, after: TableDefinition
 ) -> Rejection | None:
-    """Return which new constraint the rows of the table were not held to, or None."""
+    """Return the refusal for a new constraint that was not checked on the table's rows, or None."""
     new = after.expressions.keys() - read.expressions.keys() if after is not read else None
     if not new:
         return None
@@ -84,7 +84,7 @@ def not_validated(
 
 
 def wrong_statistics(candidate: Candidate, after: TableDefinition) -> Rejection | None:
-    """Return which file's statistics deny what the table asks of its rows, or None."""
+    """Return which file's statistics disprove a requirement of the table, or None."""
     if not (after.never_null or after.unbounded_variants):
         return None
     for add in new_files(candidate):
@@ -96,9 +96,9 @@ def wrong_statistics(candidate: Candidate, after: TableDefinition) -> Rejection 
 
 
 def _null_at(add: Add, stated: dict[str, Any], after: TableDefinition) -> Rejection | None:
-    """Return which column that may not be null is, by counts of the rows that are there, or None.
+    """Return which column has nulls that it may not have, by its statistics, or None.
 
-    Where rows are deleted the counts are those of before.
+    If rows are deleted, the counts still include them, so they prove nothing.
     """
     is_exact = add.deletion_vector is None and stated.get("tightBounds") is not False
     for path in after.never_null:
@@ -119,7 +119,7 @@ def _null_at(add: Add, stated: dict[str, Any], after: TableDefinition) -> Reject
 
 
 def _bounded_variant(add: Add, stated: dict[str, Any], after: TableDefinition) -> Rejection | None:
-    """Return which variant has bounds, which readers know of shredded ones alone, or None."""
+    """Return which variant has bounds that only a shredded one may have, or None."""
     for path in after.unbounded_variants:
         for name in ("minValues", "maxValues"):
             if _at(stated, name, path) is not None:
@@ -135,7 +135,7 @@ def _bounded_variant(add: Add, stated: dict[str, Any], after: TableDefinition) -
 
 
 def _lacking(candidate: Candidate, after: TableDefinition) -> tuple[str, ...]:
-    """Return in words what the table asks and the proposal does not vouch for."""
+    """Return the constraints that the proposal does not attest, in words."""
     given = candidate.proposal.constraints_enforced if candidate.proposal else ()
     if after.expressions.keys() <= set(given):
         return ()

@@ -1,4 +1,4 @@
-"""Whether a feature may be dropped: who uses it still."""
+"""Whether a feature may be dropped: is anything in the table still using it?"""
 
 from collections.abc import Set
 from typing import Final
@@ -13,35 +13,35 @@ from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties.table_properties import checkpoint_protection_version
 
 DROP_FEATURE: Final = "DROP FEATURE"
-"""What a commit calls itself that drops one."""
+"""The operation name of a commit that drops a feature."""
 
 BOUND: Final = checkpoint_protection_version.key
-"""The property that keeps old checkpoints for those who knew the feature that was dropped."""
+"""The property that keeps old checkpoints for readers that know the dropped feature."""
 
 NO_REMAINS: Final = FeatureRemains()
 
 
 def needs_history(dropped: Set[str]) -> bool:
-    """Return whether earlier versions can't be read without features: keep their checkpoints."""
+    """Return whether earlier versions need these features, so that their checkpoints stay."""
     return any(name in FEATURES and FEATURES[name].leaves_traces for name in dropped)
 
 
 def moves_bound(before: TableDefinition, after: TableDefinition) -> bool:
-    """Return whether who drops a feature keeps the checkpoints before its own version."""
+    """Return whether a dropped feature must keep the checkpoints before the dropping version."""
     if "checkpointProtection" not in after.features:
         return False
     return needs_history(before.features - after.features)
 
 
 def stays(dropped: Set[str]) -> bool:
-    """Return whether what is dropped is one feature that no release knows how to take out."""
+    """Return whether the dropped feature is a single one that no release can remove."""
     return len(dropped) == 1 and not any(
         name in FEATURES and FEATURES[name].is_removable for name in dropped
     )
 
 
 def before_drop(dropped: Set[str]) -> str:
-    """Return what is to be done by who would drop features that `in_use` keeps."""
+    """Return what a writer must do before it drops features that `in_use` refuses."""
     if len(dropped) > 1:
         return "drop one at a time"
     if stays(dropped):
@@ -59,8 +59,8 @@ def in_use(
     if stays(dropped):
         return f"the feature {name!r} stays for ever"
     if name == row_tracking.FEATURE:
-        # Who drops it takes the ids off files that winners gave some: only the switch must be off,
-        # and no file carry one where it was read.
+        # The proposal removes the ids from files to which winners gave some. So it is enough that
+        # row tracking is disabled, and that no file had an id at the read version.
         enabled = row_tracking.is_enabled(table_definition.metadata)
         return f"the feature {name!r} is enabled" if enabled else None
     trace = next(traces(name, table_definition.definition, remains), None)
@@ -70,19 +70,19 @@ def in_use(
 def wrong_before_drop(
     dropped: Set[str], read: TableDefinition, after: TableDefinition
 ) -> str | None:
-    """Return why a table is not ready for a drop, or loses more by it than the feature, or None."""
+    """Return why a table is not ready for a drop, or would lose more than the feature, or None."""
     [name] = dropped
     found = check_change(read.definition, after.definition, dropping=name)
     return str(found[0]) if found else None
 
 
 def left_by(winner: Entry) -> FeatureRemains:
-    """Return what the files and domains of a winner leave of features."""
+    """Return what a winner's files and domains still use of features."""
     living = frozenset(one.domain for one in winner.domains if not one.removed)
     return FeatureRemains(deletion_vectors=len(winner.vectors), domains=living)
 
 
 def left_in(state: TableState) -> FeatureRemains:
-    """Return what the files and domains of a table leave of features."""
+    """Return what a table's files and domains still use of features."""
     living = frozenset(name for name, one in state.domains.items() if not one.removed)
     return FeatureRemains(deletion_vectors=state.files.with_vector, domains=living)

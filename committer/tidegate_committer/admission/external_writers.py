@@ -1,8 +1,8 @@
-"""External writers without put-if-absent: the gate warns of them, or halts their table.
+"""External writers without put-if-absent: the committer warns of them, or halts their table.
 
 On S3 no log store of delta-spark writes a version by a conditional PUT: the default one checks for
-the file and then writes it, the DynamoDB one excludes only writers that use it too. On a local or
-mounted file system it checks and then renames, which is safe only within one process. It may so
+the file and then writes it, and the DynamoDB one excludes only writers that use it too. On a local
+or mounted file system it checks and then renames, which is safe only within one process. So it may
 overwrite a version that we commit at the same moment. It is recognised by its engineInfo.
 """
 

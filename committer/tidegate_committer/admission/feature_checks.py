@@ -1,7 +1,7 @@
-"""Admission by the table's features: vectors, counts of rows, metadata domains, dropped features.
+"""Admission by the table's features: vectors, row counts, metadata domains, dropped features.
 
-Judged by the table that was read, with what the proposal itself writes of it: what a winner changed
-since then is for the conflict rules.
+The checks use the table that was read, with the proposal's own changes. What a winner changed since
+then is left to the conflict rules.
 """
 
 from typing import Final
@@ -39,26 +39,27 @@ from tidegate_messages.outcome import Rejection
 
 CLUSTERING: Final = "delta.clustering"
 WITH_FEATURE: Final = {CLUSTERING: "clustering"}
-"""Domains of table features that a proposal may write, and the feature that it takes."""
+"""Domains of table features that a proposal may write, and the feature that each requires."""
 
 IN_PLACE: Final = frozenset({DROP_FEATURE, "COMPUTE STATS", BACKFILL, UNBACKFILL})
-"""Operations that add files again as they are: vectors are repeated, though none may be new."""
+"""Operations that add files again unchanged. They may repeat vectors where no new ones are allowed.
+"""
 
 NOT_REMOVABLE: Final = "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
-"""delta-spark's name for dropping what it does not know how to take out."""
+"""delta-spark's error class for dropping a feature that it can't remove."""
 
 ROWS_MAX: Final = 10**14
-"""Rows that one proposal may bring to a table that tracks them: no table has as many."""
+"""Rows that one proposal may add to a table with row tracking. No table has as many."""
 
 MARK_MAX: Final = 2**62
-"""The greatest row id after which a table is given more."""
+"""The greatest row id after which a table still assigns more."""
 
 _COUNT: Final = "actions.add.stats.numRecords"
 
 MAY_BE_TIGHT: Final = frozenset(
     {"Manual Update", "COMPUTE STATS", "RESTORE", "CLONE", BACKFILL, UNBACKFILL}
 )
-"""Operations that repeat vectors, with statistics that somebody else vouches for."""
+"""Operations that repeat vectors together with statistics which another writer made."""
 
 
 def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | None:
@@ -108,7 +109,7 @@ def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:
 
 
 def wrong_removal(content: CheckedActions, table_definition: TableDefinition) -> Rejection | None:
-    """Return which file leaves with its rows, though none of the table may, or None."""
+    """Return which file is removed with its rows from an append-only table, or None."""
     if not content.removes or not append_only(table_definition.metadata):
         return None
     gone = next((one for one in content.removes if one.data_change), None)
@@ -124,7 +125,7 @@ def wrong_removal(content: CheckedActions, table_definition: TableDefinition) ->
 
 
 def uncounted_rows(candidate: Candidate, after: TableDefinition) -> Rejection | None:
-    """Return why a new file can be given no row ids, or None."""
+    """Return why a new file can't be given row ids, or None."""
     if not candidate.content.adds or not after.tracks_rows:
         return None
     rows = 0
@@ -148,10 +149,10 @@ def uncounted_rows(candidate: Candidate, after: TableDefinition) -> Rejection | 
 
 
 def no_ids_left(candidate: Candidate, after: TableDefinition, mark: int) -> Rejection | None:
-    """Return why no row ids are left for new files, or None. `mark` is the greatest given so far.
+    """Return why no row ids are left for new files, or None. `mark` is the greatest assigned.
 
-    Ids are whole numbers of 64 bits. Half of them are kept for an entry: whatever members it has,
-    each with as many rows as it may have, their ids are numbers that readers know.
+    Ids are 64-bit integers. Half of them are kept for one entry, so that the ids of all its
+    members, each with as many rows as it may have, stay in the range.
     """
     if not candidate.content.adds or not after.tracks_rows or mark <= MARK_MAX:
         return None
@@ -239,7 +240,7 @@ def wrong_drop(
 
 
 def _drops_nothing(candidate: Candidate) -> Rejection | None:
-    """A commit that says it drops a feature, and writes a protocol, drops one."""
+    """Refuse a DROP FEATURE that writes a protocol but drops no feature."""
     if candidate.operation != DROP_FEATURE or candidate.content.protocol is None:
         return None
     remedy = "leave out the feature that is dropped"

@@ -1,9 +1,9 @@
-"""Row tracking or column mapping turned on or off: what that asks of the files that are there.
+"""What enabling or disabling row tracking or column mapping requires of the existing files.
 
-Where rows are tracked every file has row ids, where that is gone none has. The log says of each
-file whether it has some, and the state does not: so the version that was read is looked at once.
-Each file has its columns under the names by which they were mapped when it was written: who maps
-them by others writes all files anew, in the same version.
+With row tracking every file has row ids; once it is dropped, none has. The log says of each file
+whether it has some, but the state does not, so the version read is scanned once. Each file has its
+columns under the names by which they were mapped when it was written. A proposal that maps them
+otherwise must rewrite all files in the same version.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _OTHER_MODE: Final = "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE"
 
 
 def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
-    """Return whether a proposal depends on which files carry row ids."""
+    """Return whether a proposal depends on which files have row ids."""
     if not (candidate.speaks_of_table and state.remembers(candidate.read_version)):
         return False
     return drops_row_ids(candidate, state) or _turns_on(candidate, state)
@@ -44,21 +44,21 @@ def drops_row_ids(candidate: Candidate, state: TableState) -> bool:
 
 
 def _turns_on(candidate: Candidate, state: TableState) -> bool:
-    """Return whether a proposal asks for rows that have ids, on a table whose rows need none."""
+    """Return whether a proposal enables row tracking on a table where it is disabled."""
     if row_tracking.is_enabled(state.table_definition_at(candidate.read_version).metadata):
         return False
     metadata, patch = candidate.content.metadata, candidate.patch
     told = list(metadata.configuration) if metadata else []
     if patch is not None:
         told += [one.key for one in patch.changes if isinstance(one, SetProperty)]
-    # Properties are put into their own case later.
+    # Property names get their canonical case later.
     return row_tracking.ENABLED.lower() in map(str.lower, told)
 
 
 def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | None:
-    """Return why rows can't have ids from now on, or None: some that are there have none.
+    """Return why row tracking can't be enabled, or None: some existing rows have no ids.
 
-    Readers fail at a file without row ids where the table says that each row has one.
+    Readers fail at a file without row ids if the table says that each row has one.
     """
     metadata = candidate.content.metadata
     if metadata is None or not row_tracking.is_enabled(metadata):
@@ -80,7 +80,7 @@ def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | Non
 
 
 def files_left_behind(content: CheckedActions, state: TableState) -> Rejection | None:
-    """Return why files that stay could not be read any more, or None."""
+    """Return why files that stay could no longer be read, or None."""
     after, before = content.metadata, state.table_definition.metadata
     if after is None or mode_of(after) is mode_of(before):
         return None
@@ -97,12 +97,12 @@ def files_left_behind(content: CheckedActions, state: TableState) -> Rejection |
 
 
 def _names_in_files(metadata: Metadata) -> Mapping[FieldPath, FieldPath]:
-    """Return by which path files have each column."""
+    """Return the path of each column in the data files, by its logical path."""
     return {one.path: there for there, one in columns_by_physical(metadata).items()}
 
 
 def _added_without_ids(candidate: Candidate, state: TableState) -> str:
-    """Return which version since the one that was read added files without row ids, in words."""
+    """Return which version after the read version added files without row ids, in words."""
     for entry in state.since(candidate.read_version):
         if entry.added and not state.table_definition_at(entry.version).tracks_rows:
             return f"version {entry.version} added files without row ids"

@@ -1,7 +1,7 @@
-"""Values of identity columns: claimed beyond the mark, or from a lease; each given out once.
+"""Allocate values of identity columns, from beyond the mark or from a lease, each only once.
 
-The rows lie in files already, so no value can be changed late. What is late is the high-water mark:
-the entry writes the farthest value that its members reach (docs/adr/0020).
+The rows are in files already, so values can't be changed at commit. Only the high-water mark is set
+then: the entry writes the farthest value of its members (docs/adr/0020).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,20 +22,20 @@ from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
 from tidegate_messages.outcome import Rejection
 
 LEASE_VALUES_MAX: Final = 10**12
-"""How many values one lease may hold: a column has 2^63, and what is given out is gone."""
+"""Most values of one lease. A column has 2^63, and leased values are never given out again."""
 
 BRING_BACK: Final = frozenset({"RESTORE"})
-"""Operations that add files which were there before."""
+"""Operations that add files which were in the table before."""
 
 IdentityColumns = Mapping[str, IdentityColumn]
 
 
 @dataclass(frozen=True)
 class IdentityCounters:
-    """The identity columns as they are before a proposal, by physical name.
+    """The identity columns before a proposal, by physical name.
 
-    `columns` are those of the table that it leaves, `before` of the one it follows; both with the
-    marks that the members before it reach. `leased` looks a lease up.
+    `columns` are those of the table after the proposal, `before` those of the table before it; both
+    with the marks that earlier members of the group reach. `leased` looks up a lease.
     """
 
     columns: IdentityColumns
@@ -44,7 +44,7 @@ class IdentityCounters:
 
 
 def with_reached(columns: IdentityColumns, marks: Mapping[str, int]) -> IdentityColumns:
-    """Return columns whose marks are where the members of a group have moved them."""
+    """Return the columns with the marks that the members of a group have reached."""
     if not marks:
         return columns
     return {
@@ -54,7 +54,7 @@ def with_reached(columns: IdentityColumns, marks: Mapping[str, int]) -> Identity
 
 
 def numbers(candidate: Candidate, book: IdentityCounters) -> IdentityEffects | Rejection | None:
-    """Return what a proposal does to identity columns, or why it may not; None for nothing."""
+    """Return a proposal's effects on identity columns, or its refusal; None for no effect."""
     proposal = candidate.proposal
     assert proposal is not None, "what is no proposal was refused"
     wrong = _untold(candidate, book)
@@ -79,7 +79,7 @@ def numbers(candidate: Candidate, book: IdentityCounters) -> IdentityEffects | R
 def _claimed(
     usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
 ) -> IdentityEffects | Rejection:
-    """Take values beyond the mark, which moves behind them."""
+    """Take values beyond the mark, and move the mark past them."""
     column = book.columns[usage.column]
     mark = found.marks.get(usage.column, column.mark)
     near, far = (usage.low, usage.high) if column.step > 0 else (usage.high, usage.low)
@@ -100,7 +100,7 @@ def _claimed(
 def _leased(
     usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
 ) -> IdentityEffects | Rejection:
-    """Take values of a lease, which nobody else has, and which were not used before."""
+    """Take values of a lease that were not used before."""
     assert usage.lease is not None, "they are from a lease"
     known = found.leases.get(usage.lease) or book.leased(usage.lease)
     what = f"{usage.low} to {usage.high} of {usage.column[:128]!r}"
@@ -135,7 +135,7 @@ def _leased(
 def _granted(
     candidate: Candidate, found: IdentityEffects, book: IdentityCounters
 ) -> IdentityEffects | Rejection:
-    """Give out the blocks that are asked for, beyond the mark and the proposal's own claims."""
+    """Grant the requested blocks, beyond the mark and the proposal's own claims."""
     assert candidate.proposal is not None, "what is no proposal was refused"
     for index, wanted in enumerate(candidate.proposal.identity_leases):
         where = f"identity_leases[{index}]"
@@ -159,10 +159,10 @@ def _granted(
 
 
 def _untold(candidate: Candidate, book: IdentityCounters) -> Rejection | None:
-    """Return which column has new values of which nothing is said, or None.
+    """Return which column has new values that the proposal does not state, or None.
 
-    Values that the table alone may give must be told of. Rows that are rewritten, or come back,
-    have theirs from before, so there only values beyond the mark are new.
+    Values that only the table may generate must be stated. Rows that are rewritten or brought back
+    keep their values, so there only values beyond the mark are new.
     """
     proposal, content = candidate.proposal, candidate.content
     if not any(not one.allows_explicit for one in book.columns.values()):
@@ -187,7 +187,7 @@ def _untold(candidate: Candidate, book: IdentityCounters) -> Rejection | None:
 
 
 def _moves_it_itself(name: str, book: IdentityCounters) -> bool:
-    """Whether the proposal writes the mark into metaData of its own, as engines do."""
+    """Whether the proposal's own metaData moves the mark, as other engines do."""
     own, before = book.columns[name], book.before.get(name)
     if own.mark is None:
         return False
@@ -217,7 +217,7 @@ def _no_column(field: str, name: str) -> Rejection:
 
 
 def ends(stated: Any, name: str) -> Iterator[int]:
-    """Yield the least and the greatest value of a column, as far as statistics tell."""
+    """Yield the least and the greatest value of a column, if statistics have them."""
     for bound in ("minValues", "maxValues"):
         values = stated.get(bound)
         value = values.get(name) if isinstance(values, dict) else None

@@ -1,4 +1,4 @@
-"""Checks of a proposal against the table at the head, after it has adopted all winners."""
+"""Checks of a proposal against the table at the head, after it is rebased over all winners."""
 
 from collections.abc import Mapping
 
@@ -31,8 +31,8 @@ def wrong_at_head(
 ) -> Rejection | None:
     """Return why a proposal is illegal for the table at the head, or None.
 
-    Asked after the conflict rules, which explain better what a winner did, and of the proposal as
-    it is after the winners.
+    This comes after the conflict rules, which explain better what a winner did, and uses the
+    proposal as it is after the winners.
     """
     content, live = candidate.content, state.files
     since, table_definition = state.table_definitions[-1]
@@ -98,7 +98,7 @@ def _traces(candidate: Candidate, state: TableState, after: TableDefinition) -> 
 
 
 def dead_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejection | None:
-    """Return which file is removed that is not live, or not with its vector, or None."""
+    """Return which removed file is not live, or not live with this vector, or None."""
     vectors = content.removed_vectors
     gone: list[str] = []
     changed: list[str] = []
@@ -119,12 +119,12 @@ def dead_file(content: CheckedActions, live: Mapping[str, str | None]) -> Reject
 
 
 def in_another_partition(content: CheckedActions) -> Rejection | None:
-    """Return which file leaves one partition and comes again in another, or None."""
+    """Return which file is removed and added again in another partition, or None."""
     if not (content.vectors or content.removed_vectors):
         return None
     known = {canonical(one.path): one.partition_values for one in content.removes}
     for add, (path, values) in zip(content.adds, content.added, strict=True):
-        # Who removes a file need not tell its values; delta-spark leaves out those that are null.
+        # A remove need not have partition values, and delta-spark leaves out those that are null.
         before = {name: value for name, value in (known.get(path) or {}).items() if value}
         if before and before != {name: value for name, value in values.items() if value}:
             what = f"{add.path[:128]!r} leaves with other values than it comes again with"
@@ -137,9 +137,9 @@ def in_another_partition(content: CheckedActions) -> Rejection | None:
 def oddly_named(
     content: CheckedActions, live: Mapping[str, str | None], spelt: NormalForms
 ) -> Rejection | None:
-    """Return which file joins that lies elsewhere, or is spelt as no new file may be, or None.
+    """Return which added file has a path that no new file may have, or None.
 
-    One that is there already, spelt like that, may come again.
+    A file that is in the table under this path may be added again.
     """
     if content.is_plain:
         return None
@@ -157,7 +157,7 @@ def _live_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejec
     vectors = content.vectors
     for add, (path, _) in zip(content.adds, content.added, strict=True):
         if path in content.removed:
-            # It leaves with the vector that it has and comes again with another one.
+            # The file is removed with its vector and added again with another one.
             continue
         if path in live and (add.data_change or live[path] != vectors.get(path)):
             return flaw(

@@ -1,4 +1,4 @@
-"""Whether a proposal's metaData and protocol are legal, and such that this release keeps them."""
+"""Check that a proposal's metaData and protocol are legal, and supported by this release."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -45,8 +45,7 @@ from tidegate_messages.outcome import Rejection
 
 PREVIEW: Final = "-preview"
 _RENEWS_ID = REPLACES_TABLE | {"RESTORE"}
-"""Operations after which a table may have another id: delta-spark's REPLACE TABLE gives a new one.
-"""
+"""Operations that may give the table another id. delta-spark's REPLACE TABLE does."""
 
 _METADATA = "actions.metaData"
 _PROTOCOL = "actions.protocol"
@@ -59,9 +58,9 @@ def wrong_table(
     policy: Policy,
     named: str | None = None,
 ) -> Rejection | None:
-    """Return why the table cannot become what a proposal says, or None.
+    """Return why the table can't get the proposal's metadata and protocol, or None.
 
-    `named` is what the proposal calls itself: it may be one that gives the table another id.
+    `named` is the operation: some may give the table another id.
     """
     metadata = content.metadata or (table_definition.metadata if table_definition else None)
     protocol = content.protocol or (table_definition.protocol if table_definition else None)
@@ -77,7 +76,7 @@ def wrong_table(
         what = f"lists the feature {hidden!r} for writers alone, and it binds readers"
         return flaw(BAD_PROTOCOL, _PROTOCOL, what, "list it in readerFeatures, too")
     listed = {name.removesuffix(PREVIEW) for name in writer_features(protocol)}
-    # A feature and its preview are read and written alike: either name covers both.
+    # A feature and its preview are read and written alike, so either name covers both.
     unlisted = [
         name
         for name in unlisted_features(protocol, metadata)
@@ -102,9 +101,9 @@ def wrong_table(
 
 
 def _wrong_change(table_definition: TableDefinition | None, after: Definition) -> Rejection | None:
-    """Return what is wrong with a change of the table, and was not before, or None.
+    """Return what is wrong with a change of the table and was not wrong before, or None.
 
-    Who drops a feature is judged where that is looked at as a drop.
+    Dropped features are checked elsewhere.
     """
     if table_definition is not None and table_definition.features - supported_features(
         after.protocol
@@ -120,7 +119,7 @@ def _wrong_change(table_definition: TableDefinition | None, after: Definition) -
 
 
 def _hidden_from_readers(protocol: Protocol) -> str | None:
-    """Return which feature readers must know and are not told of, or None."""
+    """Return which reader-writer feature is missing from the reader features, or None."""
     told = reader_features(protocol)
     return next(
         (
@@ -188,7 +187,7 @@ def _wrong_metadata(
 
 
 def _set_anew(metadata: Metadata, table_definition: TableDefinition | None) -> Mapping[str, str]:
-    """Return the properties that are not as they were: the others are nobody's doing here."""
+    """Return the properties that the proposal adds or changes: only these are checked."""
     before = (
         table_definition.metadata.configuration.items()
         if table_definition
@@ -200,7 +199,7 @@ def _set_anew(metadata: Metadata, table_definition: TableDefinition | None) -> M
 def _wrong_columns(
     metadata: Metadata, protocol: Protocol, table_definition: TableDefinition | None
 ) -> Rejection | None:
-    """Return which column could be filled by no writer, where the schema is new, or None."""
+    """Return which column of a new schema no writer could fill, or None."""
     if (
         table_definition is not None
         and metadata.schema_string == table_definition.metadata.schema_string

@@ -1,1 +1,1 @@
-"""What shares an entry, in which order, what is assigned late, and the bytes of an entry."""
+"""Which proposals share an entry, in which order; what its version determines; its bytes."""

@@ -1,7 +1,7 @@
-"""Encoding: from the members of a group to the bytes of their entry, for one version.
+"""Encodes a group's members into the bytes of their entry, for one version.
 
-commitInfo with its provenance (who proposed what, who was refused), the timestamp, the lines of all
-members, the watermark `txn`. After a lost race the same group is decided and encoded anew.
+An entry holds commitInfo with its provenance (the accepted and the refused proposals), the lines of
+all members, and the watermark `txn`. After a lost race the same group is decided and encoded again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -46,18 +46,19 @@ from tidegate_messages.commit_provenance import Accepted, Provenance, Refused, s
 from tidegate_messages.proposal import Operation
 
 REFUSALS: Final = "TIDEGATE REFUSALS"
-"""The operation of an entry that holds refusals and no member."""
+"""The operation of an entry with refusals and no member."""
 
 GROUP: Final = "TIDEGATE GROUP"
-"""The operation of an entry whose members have different ones."""
+"""The operation of an entry whose members have different operations."""
 
 DIGITS_MAX: Final = 18
-"""Digits of a metric that may be summed: a longer number is no count of rows or bytes."""
+"""The most digits of a metric that is summed: a longer number counts neither rows nor bytes."""
 
 
 @dataclass(frozen=True)
 class EntryWriter:
-    """Who writes an entry: `epoch` is one assignment of a topic partition to one process.
+    """The writer of an entry: `epoch` identifies one assignment of a topic partition to one
+    process.
 
     `stream` is `clusterId/topicId/partition` of the proposals that it reads, `app_id` that of the
     watermark `txn`, `engine` the release as commitInfo names it.
@@ -73,7 +74,7 @@ class EntryWriter:
 class Attempt:
     """One try at a version. `token` becomes `txnId`, so that no two tries have the same bytes.
 
-    Units: `inline_bytes_max` is how large a merged deletion vector may be to be stored inline.
+    Units: `inline_bytes_max` is the largest merged deletion vector that is stored inline, in bytes.
     """
 
     token: UUID
@@ -83,10 +84,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class EncodedEntry:
-    """The bytes of an entry, and what the state remembers of it once they have landed.
+    """The bytes of an entry, and what the state keeps of it once they have landed.
 
-    `adds` are its new files; `merged` its merged deletion vectors, whose file, if any, is written
-    before the entry; `row_ids` the base row ids of each member's new files, where the
+    `adds` are its new files. `merged` are its merged deletion vectors, whose file, if any, is
+    written before the entry. `row_ids` are the base row ids of each member's new files, if the
     table tracks rows.
 
     Law: encoded.entry == entry_of(Commit.decode(version, content), sha256(content), len(content))
@@ -162,7 +163,9 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
 
 
 def _metadata_told(draft: EntryDraft, contents: Sequence[CheckedActions]) -> Metadata | None:
-    """Return the metadata that the entry writes: a member brings some, or an effect changed it."""
+    """Return the metadata that the entry writes: a member's, or as an effect changes it; else
+    None.
+    """
     is_kept = draft.before is not None and draft.after.metadata is draft.before.metadata
     return None if is_kept and not any(one.metadata for one in contents) else draft.after.metadata
 
@@ -177,7 +180,7 @@ def _revised(contents: Sequence[CheckedActions]) -> Mapping[str, Revision]:
 
 
 def _spelt(contents: Sequence[CheckedActions]) -> NormalForms:
-    # Plain contents spell every path as usual.
+    # In plain contents every path is in its normal form.
     return unusual(add for one in contents if not one.is_plain for add in one.adds)
 
 
@@ -189,7 +192,7 @@ def _moved(group: Group, contents: Sequence[CheckedActions], provenance: Provena
 
 
 def _bearer(group: Group, content: CheckedActions) -> Sequence[Candidate]:
-    """Return a stand-in member that brings the merged row deletes, where there are any."""
+    """Return a stand-in member that brings the merged row deletes, if there are any."""
     return [replace(group.members[0], content=content, tags=None)] if content is not EMPTY else []
 
 
@@ -229,7 +232,7 @@ def _weakest(levels: Collection[Level]) -> Level:
 
 
 def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
-    """Return the operation parameters, if all members have the same, each value as text or JSON."""
+    """Return the operation parameters, if all members share them, each value as text or JSON."""
     told = [one.parameters for one in operations]
     if not told or told.count(told[0]) < len(told):
         return {}
@@ -237,10 +240,10 @@ def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
 
 
 def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
-    """Return the members' metrics as text: as they are of one member, sums of several.
+    """Return the members' metrics as text: unchanged for one member, summed for several.
 
     A metric that some member lacks is left out: readers of the change feed skip a MERGE whose
-    metrics say that it changed no row, and it must not speak for the other members.
+    metrics say that it changed no row, and one member's metric must not speak for the others.
     """
     told = [one.metrics for one in operations]
     if len(told) == 1:
@@ -338,14 +341,14 @@ def _line(action: Action) -> bytes:
 
 
 def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
-    """Return the line of commitInfo, with the provenance as JSON that was encoded already."""
+    """Return the line of commitInfo; its provenance is inserted as JSON that is already encoded."""
     body = info.model_dump(mode="json", by_alias=True, exclude_none=True)
     body["tidegate"] = orjson.Fragment(spelled(provenance))
     return orjson.dumps({info.wire_name: body}) + b"\n"
 
 
 def _txns(member: Candidate, now_ms: int) -> Sequence[Txn]:
-    """Return a member's txn actions: those it brought as they came, its `app_txn` with a time."""
+    """Return a member's txn actions: the ones it brought unchanged, its `app_txn` with a time."""
     brought = member.content.txns
     own = [txn.with_(last_updated=now_ms) for txn in member.txns[len(brought) :]]
     return (*brought, *own)

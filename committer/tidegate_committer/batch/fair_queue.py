@@ -1,7 +1,7 @@
 """The queue of a table's waiting candidates: by arrival, and fair between producers under load.
 
-A producer that floods the table delays itself, not others. The producer's name is a header that
-nobody verifies, so it only orders the line and grants nothing.
+A producer that floods the table delays only itself. The producer's name is a header that is not
+verified, so it only affects the order and grants nothing.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from tidegate_committer.intake.proposal_reader import full_size
 
 @dataclass(frozen=True)
 class QueuedCandidate:
-    """A candidate in the line, and when it came. Units: `since_s` by `Clock.boot_s`."""
+    """A candidate in the queue, and when it was queued. Units: `since_s` by `Clock.boot_s`."""
 
     candidate: Candidate
     since_s: float
@@ -23,8 +23,8 @@ class QueuedCandidate:
 
 @dataclass
 class FairQueue:
-    """The waiting candidates, oldest first. `last` are the producers of those served last; `aside`
-    the candidates that are not in the line while something is read for them.
+    """The waiting candidates, oldest first. `last` are the producers of those decided last; `aside`
+    are the candidates that are out of the queue while something is read for them.
     """
 
     waiting: deque[QueuedCandidate] = field(default_factory=deque)
@@ -45,7 +45,7 @@ class FairQueue:
         self.waiting.append(QueuedCandidate(candidate, now_s))
 
     def replace(self, place: int, candidate: Candidate) -> None:
-        """Replace the candidate at a place, by itself with its claim check read."""
+        """Replace the candidate at a place by the same one with its claim check read."""
         self.waiting[place] = QueuedCandidate(candidate, self.waiting[place].since_s)
 
     def bring_forward(self, place: int) -> None:
@@ -65,8 +65,8 @@ class FairQueue:
         return (one.candidate for one in islice(self.waiting, start, start + count))
 
     def batch(self, start: int, most: int, bytes_max: int) -> Iterator[Candidate]:
-        """Yield candidates from a place on, as many as fit an entry by count and by size, claimed
-        files included; a verbatim one ends it.
+        """Yield candidates from a place on, as many as fit an entry by count and by size,
+        claim-check files included. A verbatim candidate ends the batch.
         """
         size = 0
         for place, candidate in enumerate(self.head(start, most - start)):
@@ -76,26 +76,26 @@ class FairQueue:
             yield candidate
 
     def served(self, count: int) -> None:
-        """Remove the first `count`, which have their verdicts."""
+        """Remove the first `count` candidates, which have their verdicts."""
         if count:
             self.last = _producers(self.waiting, count)
         for _ in range(count):
             self.waiting.popleft()
 
     def leave(self, offsets: Collection[int]) -> None:
-        """Remove the candidates that came at some offsets."""
+        """Remove the candidates with these offsets."""
         self.waiting = deque(one for one in self.waiting if one.candidate.offset not in offsets)
         self.aside = [one for one in self.aside if one.candidate.offset not in offsets]
 
     def everybody(self) -> list[QueuedCandidate]:
-        """Remove all from the line, those aside too, and return them."""
+        """Remove all candidates, those set aside too, and return them."""
         all_of_them, self.waiting, self.aside = [*self.aside, *self.waiting], deque(), []
         return all_of_them
 
     def set_aside(self, start: int, count: int, needs: Callable[[Candidate], bool]) -> None:
-        """Set those aside that need something, of `count` from place `start` on.
+        """Set aside the candidates that need something, among `count` from place `start` on.
 
-        Law: a candidate that may build on one that is aside is set aside behind it (`_series`)
+        Law: a candidate that may depend on one set aside is set aside behind it (`_series`)
         """
         behind = islice(self.waiting, start, start + count)
         if not self.aside and not any(needs(one.candidate) for one in behind):
@@ -114,24 +114,25 @@ class FairQueue:
                 place += 1
 
     def remove_aside(self, which: Callable[[Candidate], bool]) -> list[Candidate]:
-        """Remove some of those that are aside, and return them."""
+        """Remove some of the candidates that are set aside, and return them."""
         removed = [one.candidate for one in self.aside if which(one.candidate)]
         self.aside = [one for one in self.aside if one.candidate not in removed]
         return removed
 
     def bring_back(self, start: int) -> None:
-        """Bring those that are aside back into the line, from place `start` on."""
+        """Move the candidates that are set aside back into the queue, from place `start` on."""
         for place, one in enumerate(self.aside, start):
             self.waiting.insert(place, one)
         self.aside = []
 
     def share_out(self, start: int, count: int) -> None:
-        """Bring a fair choice of `count` to place `start`: each producer in turn, oldest first.
+        """Move a fair choice of `count` candidates to place `start`: producers in turn, oldest
+        first.
 
-        Producers that had a turn in the entry before (those before `start`, else those served last)
-        come after the others, so that nobody starves even where an entry holds one proposal.
-        Law: no candidate is lost, each producer's own keep their order, and where all fit nothing
-        moves. The chosen keep the order of arrival.
+        Producers with a turn in the entry before (those before `start`, else those decided last)
+        come after the others, so that none starves even if an entry holds one proposal.
+        Law: no candidate is lost, each producer's candidates keep their order, and if all fit
+        nothing moves. The chosen keep the order of arrival.
         """
         if len(self.waiting) - start <= count:
             return
@@ -151,8 +152,8 @@ class FairQueue:
 
 
 def _series(candidate: Candidate) -> str | None:
-    """Return what names the candidates that keep their order: a producer, or the application of one
-    without a name; None where nothing does.
+    """Return the name of the series in which a candidate keeps its order: its producer, or without
+    one its application; None if it has neither.
     """
     if candidate.producer:
         return f"producer {candidate.producer}"
@@ -166,7 +167,7 @@ def _producers(waiting: deque[QueuedCandidate], count: int) -> frozenset[str]:
 def _fresh(waiting: Iterator[QueuedCandidate], count: int, before: frozenset[str]) -> list[int]:
     """Return the places of the oldest candidate of each of `count` producers without a turn before.
 
-    There are nearly always so many; then the rest of the line need not be looked at.
+    There are nearly always enough; then the rest of the queue need not be looked at.
     """
     chosen: list[int] = []
     seen = set(before)
@@ -181,7 +182,7 @@ def _fresh(waiting: Iterator[QueuedCandidate], count: int, before: frozenset[str
 
 
 def _in_turn(waiting: list[QueuedCandidate], count: int, before: frozenset[str]) -> set[int]:
-    """Return `count` places, taken from the producers in turn; those `before` come last."""
+    """Return `count` places, one producer after the other; the producers of `before` come last."""
     queues: dict[str, deque[int]] = {}
     for place, one in enumerate(waiting):
         queues.setdefault(one.candidate.producer, deque()).append(place)

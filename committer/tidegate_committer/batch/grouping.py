@@ -1,7 +1,7 @@
 """Group commit: which proposals may share an entry of the log.
 
 An entry has one commitInfo, and readers take it as one change. Each rule of `SHARING` names
-something that one entry can't say of several proposals, or that a reader of it would misread. The
+something that one entry cannot express for several proposals, or that a reader would misread. The
 first proposal that does not fit closes the group and opens the next one.
 """
 
@@ -27,7 +27,7 @@ GroupKind = Literal["append", "change", "rearrangement", "bare", "mixed"]
 
 
 def nature(candidate: Candidate) -> GroupKind:
-    """Return what kind of change a proposal is to a streaming reader of the table.
+    """Return which kind of change a proposal is to a streaming reader of the table.
 
     An append only adds rows; a change also removes some; a rearrangement (`dataChange` false) moves
     rows between files, as OPTIMIZE does; a bare one names no files; a mixed one does several of
@@ -48,13 +48,13 @@ class Group:
     """The proposals that will share one entry, while it is being decided. Mutable.
 
     `members` are accepted, `refused` are refusals to be written. `settled` is what the entry will
-    say of each proposal id: the digest of its bytes, with its place or its rejection. `touched` are
-    the paths that members add, remove or name as change files, `removed` those that lose rows or
-    leave; `adds` the new files, `footprint` the effects of all members together. `merges` joins
-    what members delete by row intents; `deleted` is how many rows each is the first to delete so.
-    `revises` tells whether a member brings a deletion vector of its own, `moves` whether one moves
-    rows. `marks` and `leases` are identity values used and given out. `actions` and `size` count
-    towards the limits of an entry.
+    say about each proposal id: the digest of its bytes, with its place or its rejection. `touched`
+    are the paths that members add, remove or name as change files, `removed` those that lose rows
+    or are removed; `adds` are the new files, `write_summary` what all members write. `merges` joins
+    the row deletes of members; `deleted` is how many rows each member is the first to delete.
+    `revises`: a member brings its own deletion vector; `moves`: one moves rows. `marks` and
+    `leases` are identity values used and given out. `actions` and `size` count towards the limits
+    of an entry.
     """
 
     def __init__(self, version: int) -> None:
@@ -117,7 +117,7 @@ class Group:
         self.size += candidate.size
 
     def _note_files(self, content: CheckedActions) -> None:
-        """Note the paths and domains that a member names, which no other may name again."""
+        """Record the paths and domains that a member names, which no other member may name."""
         self.touched.update([path for path, _ in content.added])
         if content.removed:
             self.touched.update(content.removed)
@@ -128,7 +128,7 @@ class Group:
             self.domains.update([domain.domain for domain in content.domains])
 
     def _note_effects(self, candidate: Candidate, deletes: Mapping[str, Bitmap]) -> None:
-        """Note the effects of a member that can conflict with candidates after it."""
+        """Record the writes of a member that can conflict with later candidates."""
         content, write_summary = candidate.content, self.write_summary
         if candidate.txns:
             self.app_ids.update([txn.app_id for txn in candidate.txns])
@@ -141,7 +141,7 @@ class Group:
 
     @property
     def winners(self) -> Sequence[Entry]:
-        """The members so far, each as an entry that the next candidate has to follow."""
+        """The members so far, each as an entry that the next candidate must be rebased on."""
         for place in range(len(self._winners), len(self.members)):
             member, deletes = self.members[place], self._deletes[place]
             self._winners.append(member_entry(member, self.version, deletes))
@@ -149,7 +149,7 @@ class Group:
 
     @property
     def rows_by(self) -> tuple[tuple[int, ...], ...]:
-        """For each file that loses rows by intents, in the order of paths, the members' places."""
+        """The places of the members that delete rows of each file, in the order of paths."""
         by: dict[str, list[int]] = {}
         for place, deletes in enumerate(self._deletes):
             for path in deletes:
@@ -162,16 +162,16 @@ class Group:
 
     @property
     def beyond_row_deletes(self) -> Sequence[Entry]:
-        """The winners without those that do nothing but delete rows by intents."""
+        """The winners, except those that only delete rows."""
         pairs = zip(self.winners, self.members, strict=True)
         return [winner for winner, member in pairs if not member.only_deletes_rows]
 
     def rivals(self, candidate: Candidate, known: FetchedInputs) -> Sequence[Entry]:
         """Return the members with which a candidate may conflict, or that may change it.
 
-        Members that only delete rows are left out for a candidate that tolerates such deletes
-        (`settles_for_less`), as long as it deletes none of the same rows: so a thousand row deletes
-        need not be compared in pairs.
+        If a candidate tolerates row deletes (`settles_for_less`) and deletes none of the same rows,
+        members that only delete rows are left out: so a thousand row deletes need not be compared
+        in pairs.
         """
         bears = candidate.settles_for_less and not candidate.content.has_row_ids
         if bears and self.merges.are_apart_from(candidate, known):
@@ -196,22 +196,22 @@ Sharing = Callable[[Group, Candidate], bool]
 
 
 def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
-    """Metadata and protocol are written in an entry of their own."""
+    """Metadata and protocol changes get an entry of their own."""
     alone = candidate.content.metadata or candidate.content.protocol
     return not (alone or group.changes_table)
 
 
 def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
-    """Others recognize a row tracking backfill by the operation of its entry: it stays alone."""
+    """A row tracking backfill stays alone: others recognize it by the operation of its entry."""
     if group.moves_row_ids:
         return False
     return candidate.is_indifferent or not candidate.only_moves_row_ids
 
 
 def like_with_like(group: Group, candidate: Candidate) -> bool:
-    """Appends share with appends only: streaming readers skip, or fail on, a version that removes.
+    """Appends share only with appends: streaming readers skip, or fail on, a version that removes.
 
-    Rearrangements share with their like only, or they lose the weaker isolation that Delta allows
+    Rearrangements share only with their like, or they lose the weaker isolation that Delta allows
     a commit which changes no data.
     """
     own = nature(candidate)
@@ -228,9 +228,9 @@ def change_files_for_all_or_none(group: Group, candidate: Candidate) -> bool:
 
 
 def no_path_twice(group: Group, candidate: Candidate) -> bool:
-    """No two members name one path, be it as add, remove or change file.
+    """No two members name the same path as add, remove or change file.
 
-    Row intents on one file are the exception: they are merged into one deletion vector.
+    Row deletes on one file are the exception: they are merged into one deletion vector.
     """
     content, touched, merged = candidate.content, group.touched, group.merges.tallies.keys()
     added = [path for path, _ in content.added]
@@ -245,12 +245,12 @@ def no_path_twice(group: Group, candidate: Candidate) -> bool:
 
 
 def one_version_per_application(group: Group, candidate: Candidate) -> bool:
-    """An entry holds one txn action for an application at most."""
+    """An entry holds at most one txn action per application."""
     return group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns])
 
 
 def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
-    """An entry writes one metadata domain at most once."""
+    """An entry writes each metadata domain at most once."""
     return group.domains.isdisjoint([domain.domain for domain in candidate.content.domains])
 
 
@@ -267,7 +267,7 @@ SHARING: Final[tuple[Sharing, ...]] = (
 
 
 def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
-    """Return whether a proposal may join a group; into an empty one it always may."""
+    """Return whether a proposal may join a group; an empty group takes any."""
     if not group.members:
         return True
     if not has_room(group, candidate, policy):
@@ -279,7 +279,7 @@ def has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
     """Return whether an entry with one more proposal is no larger than allowed."""
     actions = len(candidate.content.lines) + len(candidate.txns)
     if candidate.intents:
-        # A file that loses rows costs one remove and one add, however many members delete of it.
+        # A file that loses rows costs one remove and one add, however many members delete rows.
         actions += 2 * len(candidate.intended - group.merges.tallies.keys())
     return (
         len(group.members) < policy.group_members_max

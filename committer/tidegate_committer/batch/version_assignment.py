@@ -1,9 +1,9 @@
-"""What depends on the version that an entry gets, and is assigned when it is encoded.
+"""What depends on an entry's version, and is assigned when the entry is encoded.
 
-Row ids and commit versions, in-commit timestamps, type-widening versions, the checkpoint-protection
-bound, identity high-water marks. After a lost race all of it is assigned anew. Each effect is a
-function; the tuples are the specification: `METADATA_EFFECTS` on the metadata that a member writes,
-`FILE_EFFECTS` on the lines of all members together.
+That is row ids and commit versions, in-commit timestamps, type-widening versions, the
+checkpoint-protection bound, and identity high-water marks. After a lost race all of it is assigned
+again. Each effect is a function; two tuples are the specification: `METADATA_EFFECTS` on the
+metadata that a member writes, `FILE_EFFECTS` on the lines of all members together.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,11 +31,11 @@ EntryLines = tuple[ActionLine, ...]
 
 @dataclass(frozen=True)
 class EntryDraft:
-    """An entry in the making: its version and time, and what its members bring.
+    """An entry before it is encoded: its version and time, and what its members bring.
 
-    `before` is the table's definition at the version before, None for version 0; `after` the one it
-    leaves. `row_mark` is the high-water mark of row ids before it. `lines` are each member's log
-    lines, `domains` those that the entry itself adds.
+    `before` is the table definition at the version before, None for version 0; `after` is the one
+    that the entry leaves. `row_mark` is the high-water mark of row ids before it. `lines` are each
+    member's log lines, `domains` the metadata domains that the entry itself adds.
     Units: `now_ms` in ms since the Unix epoch.
     """
 
@@ -52,7 +52,7 @@ class EntryDraft:
 def in_commit_timestamps_begin(
     draft: EntryDraft, metadata: Metadata, read_version: int
 ) -> Metadata:
-    """Metadata that enables in-commit timestamps records since which version and timestamp."""
+    """Record the enablement version and timestamp in metadata that enables in-commit timestamps."""
     before = draft.before.metadata if draft.before else None
     return in_commit_timestamps.with_enablement(before, metadata, draft.version, draft.now_ms)
 
@@ -60,7 +60,7 @@ def in_commit_timestamps_begin(
 def type_changes_are_of_this_version(
     draft: EntryDraft, metadata: Metadata, read_version: int
 ) -> Metadata:
-    """Type changes of type widening that a proposal dates past its read version get its own."""
+    """Set this version in the type changes that a proposal dates after its read version."""
     widens = {"typeWidening", "typeWidening-preview"} & draft.after.features
     if not widens or TYPE_CHANGES not in metadata.schema_string:
         return metadata
@@ -73,7 +73,7 @@ def type_changes_are_of_this_version(
 
 
 def history_is_protected(draft: EntryDraft, metadata: Metadata, read_version: int) -> Metadata:
-    """Dropping a feature that old versions need sets `requireCheckpointProtectionBeforeVersion`."""
+    """Set `requireCheckpointProtectionBeforeVersion` where old versions need a dropped feature."""
     if draft.before is None or not moves_bound(draft.before, draft.after):
         return metadata
     bound = {BOUND: str(draft.version)}
@@ -81,8 +81,9 @@ def history_is_protected(draft: EntryDraft, metadata: Metadata, read_version: in
 
 
 MetadataEffect = Callable[[EntryDraft, Metadata, int], Metadata]
-"""Returns the metadata to write, given the entry, the metadata so far and its proposal's read
-version."""
+"""Returns the metadata to write, given the entry, the metadata so far, and the read version of the
+proposal that brings it.
+"""
 
 METADATA_EFFECTS: Final[tuple[MetadataEffect, ...]] = (
     type_changes_are_of_this_version,
@@ -92,7 +93,7 @@ METADATA_EFFECTS: Final[tuple[MetadataEffect, ...]] = (
 
 
 def rows_are_numbered(draft: EntryDraft) -> EntryDraft:
-    """With row tracking, new files get base row ids and the version as default commit version."""
+    """With row tracking, give new files base row ids and this version as commit version."""
     if not draft.after.tracks_rows:
         return draft
     mark, lines = draft.row_mark, []
@@ -106,7 +107,7 @@ def rows_are_numbered(draft: EntryDraft) -> EntryDraft:
 
 
 def rows_lose_their_numbers(draft: EntryDraft) -> EntryDraft:
-    """While row tracking is suspended, new files are written without row ids."""
+    """While row tracking is suspended, write new files without row ids."""
     if not row_tracking.is_suspended(draft.after.metadata):
         return draft
     lines = tuple(
@@ -117,7 +118,7 @@ def rows_lose_their_numbers(draft: EntryDraft) -> EntryDraft:
 
 
 def identity_marks_follow(draft: EntryDraft) -> EntryDraft:
-    """The high-water marks of identity columns follow the values that members use."""
+    """Raise the high-water marks of identity columns to the values that members use."""
     reached: dict[str, list[int]] = {}
     for member in draft.members:
         for column, value in (member.numbers.marks if member.numbers else {}).items():
@@ -129,7 +130,7 @@ def identity_marks_follow(draft: EntryDraft) -> EntryDraft:
 
 
 FileEffect = Callable[[EntryDraft], EntryDraft]
-"""Returns the entry with one more thing assigned to the files of all members."""
+"""Returns the entry with one more assignment to the files of all members."""
 
 FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
     rows_are_numbered,
@@ -139,7 +140,7 @@ FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
 
 
 def dated_lines(draft: EntryDraft) -> Iterator[bytes]:
-    """Yield the lines of all members; `deletionTimestamp`, by which VACUUM goes, is the entry's."""
+    """Yield all members' lines, with the entry's time as `deletionTimestamp`, which VACUUM uses."""
     for own in draft.lines:
         for line in own:
             yield line if isinstance(line, bytes) else dated(line, draft.now_ms)
@@ -148,7 +149,7 @@ def dated_lines(draft: EntryDraft) -> Iterator[bytes]:
 def row_ids_given(draft: EntryDraft) -> tuple[Mapping[str, int], ...]:
     """Return for each member the base row ids that its new files get, by path.
 
-    Empty where the table tracks no rows; files that brought their own ids are left out.
+    Empty if the table tracks no rows; files that bring their own ids are left out.
     """
     if not draft.after.tracks_rows:
         return ()
@@ -164,10 +165,10 @@ def row_ids_given(draft: EntryDraft) -> tuple[Mapping[str, int], ...]:
 
 
 def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) -> Mapping[str, str]:
-    """Return the tags of an entry's commitInfo: what any member sets, and whether its metadata only
+    """Return the tags of an entry's commitInfo: those of all members, and whether its metadata only
     moves identity high-water marks.
 
-    `after` is the table's metadata as the entry leaves it.
+    `after` is the table's metadata after the entry.
     """
     tags: dict[str, str] = {}
     for member in members:
@@ -185,7 +186,7 @@ def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) ->
 
 
 def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> EntryDraft:
-    """Return the entry after a state, before any effect has been applied."""
+    """Return the entry after a state, before any effect is applied."""
     contents = [member.content for member in members]
     metadata = next((one.metadata for one in contents if one.metadata), None)
     protocol = next((one.protocol for one in contents if one.protocol), None)
@@ -199,9 +200,10 @@ def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> En
 
 
 def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
-    """Return whether in-commit timestamps begin with this entry: the one before it has none.
+    """Return whether in-commit timestamps begin with this entry, so that the version before has
+    none.
 
-    Then the modification time of the file before takes the place of its timestamp.
+    Then the modification time of that version's file replaces its timestamp.
     """
     last = state.entries.get(state.version)
     if last is None or last.is_timed:
@@ -211,11 +213,11 @@ def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
 
 
 def time_before(state: TableState, now_ms: int) -> int:
-    """Return the time that the next version must be later than.
+    """Return the time that the next version's timestamp must exceed.
 
-    The in-commit timestamp of the last version binds, however far ahead of our clock it lies: that
-    is the protocol's. What versions without one say of themselves does not, past AHEAD_MAX_MS: one
-    of them would date all that come after it, and what is removed would be kept for ever.
+    The last version's in-commit timestamp binds however far it is ahead of our clock: the protocol
+    requires it. A version without one may claim any time. A claim beyond AHEAD_MAX_MS ahead is
+    ignored, or all later versions would get such times and removed files would be kept for ever.
     Units: ms since the Unix epoch.
     """
     claimed = state.timestamp if state.timestamp <= now_ms + AHEAD_MAX_MS else 0
@@ -239,7 +241,7 @@ def assigned(draft: EntryDraft) -> EntryDraft:
 def _numbered(
     adds: Sequence[Add], lines: EntryLines, mark: int, version: int
 ) -> tuple[EntryLines, int]:
-    """Return lines with row ids and commit versions, and the mark after them."""
+    """Return the lines with row ids and commit versions, and the high-water mark after them."""
     following = iter(adds)
     after: list[ActionLine] = []
     for line in lines:
@@ -268,7 +270,7 @@ def _bare(adds: Sequence[Add], lines: EntryLines) -> EntryLines:
 
 
 def _date_changes(node: Any, read_version: int, version: int) -> bool:
-    """Date the changes of type in a part of a schema; return whether any was dated otherwise."""
+    """Set the version in the type changes of a part of a schema; return whether any was changed."""
     if isinstance(node, list):
         return any([_date_changes(one, read_version, version) for one in node])
     if not isinstance(node, dict):

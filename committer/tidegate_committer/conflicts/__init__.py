@@ -1,1 +1,1 @@
-"""What a winner rules out, and what following it makes of a proposal."""
+"""Whether a proposal conflicts with a winning commit, and how it is rebased over one."""

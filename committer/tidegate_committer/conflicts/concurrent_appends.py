@@ -1,8 +1,8 @@
 """Which new files of a winner may hold a row that the proposal should have read.
 
-delta-spark compares partition values alone. Here a file also does not count if its statistics
-exclude every read predicate, and a proposal without predicates can't have missed a row:
-docs/adr/0017 has the proof.
+delta-spark compares partition values alone. Here a file is also cleared if its statistics exclude
+every read predicate, and a proposal without predicates can't have missed a row: docs/adr/0017 has
+the proof.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,20 @@ from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_messages.read_set import ReadSet
 
 VERSIONS_MAX: Final = 64
-"""How many versions after the read version are compared by statistics. Later ones are not, so that
-an old proposal costs a bounded number of reads, and gets the same verdict each time."""
+"""Versions after the read version that are compared by statistics. Later ones are not, so that an
+old proposal costs a bounded number of reads and gets the same decision each time.
+"""
 
 LOOKS_MAX: Final = 1 << 16
-"""Tests of one proposal's predicates against the files of one version, at most: all proposals wait
-meanwhile. Where it would take more, every file counts as one that may match."""
+"""Most tests of one proposal's predicates against the files of one version, because all proposals
+wait meanwhile. If it would take more, every file counts as one that may match.
+"""
 
 AddedFiles = tuple[tuple[str, PartitionValues], ...]
 
 
 def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
-    """Return whether a version's new files are to be compared by their statistics."""
+    """Return whether a version's new files are compared by their statistics."""
     return (
         bool(candidate.reads.predicates)
         and not candidate.reads.whole_table
@@ -43,7 +45,7 @@ def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
 
 
 def asks_too_much(candidate: Candidate, files: int) -> bool:
-    """Return whether comparing so many new files would take more than `LOOKS_MAX` tests."""
+    """Return whether comparing this many new files would take more than `LOOKS_MAX` tests."""
     reads = candidate.reads
     if candidate.is_blind_append or reads.whole_table:
         return False
@@ -58,8 +60,9 @@ def may_have_been_read(
 ) -> AddedFiles:
     """Return the new files of a winner that may hold a row which the proposal should have read.
 
-    `tests_of` gives the tests of a file under the metadata that the writer read, and under those
-    now (`file_test_of`): a file is left out only where it holds no matching row under either.
+    `tests_of` returns the tests of a file under the metadata that the writer read, and under the
+    current metadata (`file_test_of`). A file is left out only if it holds no matching row under
+    either.
     """
     added = come_for(candidate, winner, known)
     reads = candidate.reads
@@ -86,7 +89,7 @@ def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
 
 
 def stated(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Mapping[str, Add] | None:
-    """Return a winner's add actions by canonical path, or None where they are not compared."""
+    """Return a winner's add actions by canonical path, or None if they are not compared."""
     adds: Sequence[Add] | None = None
     if asks_too_much(candidate, len(winner.added)):
         return None
@@ -100,7 +103,7 @@ def stated(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Mapping
 
 
 def meant_by(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
-    """Return the readings of a predicate: its columns may be physical names, or logical ones."""
+    """Return the readings of a predicate: its columns may be physical names or logical ones."""
     mode = mode_of(metadata)
     if mode is ColumnMappingMode.NONE:
         return [predicate]

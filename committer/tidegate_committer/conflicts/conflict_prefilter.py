@@ -1,7 +1,7 @@
-"""Screening: a cheap test that a winner neither conflicts with a proposal nor changes it.
+"""A cheap test that a winner neither conflicts with a proposal nor changes it.
 
-Most proposals and winners touch nothing in common. That is found faster than by asking each rule,
-and for all members of a group at once, by their joint footprint. In doubt the rules are asked.
+Most proposals and winners have nothing in common. This test finds that faster than the rules do,
+and for all members of a group at once, by their joint write summary. If in doubt, the rules decide.
 """
 
 from collections.abc import Sequence, Set
@@ -14,11 +14,11 @@ from tidegate_delta.log.actions import Add
 
 
 def passes_by(rebase_state: RebaseState, winner: WriteSummary, adds: Sequence[Add] | None) -> bool:
-    """Return whether no conflict rule can fire, and no adoption would change the proposal.
+    """Return whether no conflict rule can fire, and no rebase step would change the proposal.
 
-    `adds` are the winner's add actions, where known. Compactions need no test of their own: the
-    files that rows left are among the removed ones.
-    Law: passes_by(s, w.footprint, w.adds) implies follow(s, [w]) == s
+    `adds` are the winner's add actions, if known. Compactions need no test of their own: the files
+    that rows left are among the removed ones.
+    Law: passes_by(s, w.write_summary, w.adds) implies follow(s, [w]) == s
     """
     candidate, content, reads = (
         rebase_state.candidate,
@@ -72,14 +72,14 @@ def _adds_unread(
     try:
         return _holds_none(rebase_state.scans, winner, known)
     except ValueError:
-        # A partition value is not of its column's type: the rule says in which file.
+        # A partition value is not of its column's type: the rule finds the file.
         return False
 
 
 def _holds_none(
     scans: Sequence[PredicateScan], winner: WriteSummary, adds: Sequence[Add] | None
 ) -> bool:
-    """Return whether no new file may match a scan; without `adds`, by partitions alone.
+    """Return whether no new file may match a scan. Without `adds`, only partitions are tested.
 
     Files in partitions that some scan matches are tested by all scans, as the rule does: it may
     take the partition from one predicate and the statistics from another.

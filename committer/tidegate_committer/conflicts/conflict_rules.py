@@ -1,9 +1,9 @@
 """The conflict rules: why a proposal cannot be committed after a winning commit.
 
-A winner is a version after the one that the proposal read, or an earlier member of its group. For
-each winner in the order of versions, `RULES` is asked in its order, and the first rule that fires
-names the conflict. A winner against which none fires is *adopted*: the proposal goes on as if it
-had read the table after it. Rules and error classes are those of delta-spark's ConflictChecker.
+A winner is a version after the proposal's read version, or an earlier member of its group. Each
+winner, in the order of versions, is checked by `RULES` in their order, and the first rule that
+fires names the conflict. If none fires, the proposal is rebased over the winner: it goes on as if
+it had read the table after it. Rules and error classes are those of delta-spark's ConflictChecker.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,13 +55,14 @@ __all__ = [
 ]
 
 RULES_VERSION: Final = 13
-"""Raised with every change that can change a verdict. Every entry names it, so that a committer
-knows whether the rejections an entry implies were judged by its own rules."""
+"""Raised with every change that can change a decision. Every entry names it, so that a committer
+knows whether the rejections that an entry implies were decided by its own rules.
+"""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """A rule that fired, and the winner it fired against."""
+    """A rule that fired, and the winner against which it fired."""
 
     rule: str
     winner_version: int
@@ -114,9 +115,9 @@ def _minds_appends(rebase_state: RebaseState, winner: Entry) -> bool:
 
 
 def _only_moves_row_ids(rebase_state: RebaseState, winner: Entry) -> bool:
-    """Return whether a winner only gave or took row ids, on a table with row tracking.
+    """Return whether a winner only gave or removed row ids, on a table with row tracking.
 
-    The operation's name alone does not count: without the feature it can't have done so.
+    The operation's name alone is not enough: without the feature the winner can't have done so.
     """
     if not winner.only_moves_row_ids:
         return False
@@ -129,7 +130,7 @@ def _in_partitions_read(
 ) -> Finding | None:
     """Return the first of the added files that lies in a partition which was read, or None.
 
-    A partition value that its column's type can't hold is found first: delta-spark casts the values
+    A partition value that its column's type can't hold is found first. delta-spark casts the values
     of all the winner's files, also of those that `added` leaves out by their statistics.
     """
     partitions = dict[PartitionKey, str]()
@@ -174,15 +175,15 @@ def _predicate_for(path: str, rebase_state: RebaseState, winner: Entry) -> int |
 
 
 def _is_told(key: PartitionKey) -> bool:
-    """Return whether no partition value is empty text: that means null, which matches nothing."""
+    """Return whether no partition value is an empty string, which means null and never matches."""
     return all(text != "" for _, text in key)
 
 
 def _named_as_by_delta_spark(rebase_state: RebaseState, winner: Entry, found: Finding) -> Finding:
-    """Return a conflict over removed files, with the error class that delta-spark would give it.
+    """Return a conflict over removed files with the error class that delta-spark would give it.
 
-    delta-spark checks appends first, and without statistics: where we have ruled a winner's append
-    out by them, it would report that append as the conflict.
+    delta-spark checks appends first, and without statistics. If our check cleared a winner's append
+    by statistics, delta-spark would report that append as the conflict.
     """
     if not _minds_appends(rebase_state, winner):
         return found
@@ -231,8 +232,9 @@ def concurrent_row_delete(rebase_state: RebaseState, winner: Entry) -> Finding |
 
 
 def duplicate_actions(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """The proposal strips row ids from a file that the winner added, and also removes it or rows
-    of it: it would add the file twice.
+    """The proposal would add a file twice.
+
+    It strips row ids from a file that the winner added, and also removes that file or rows of it.
     """
     content, intended = rebase_state.candidate.content, rebase_state.candidate.intended
     if not (content.removes or intended) or not rebase_state.takes_ids_off(winner):
@@ -267,7 +269,7 @@ RULES: Final[tuple[ConflictRule, ...]] = (
     concurrent_row_delete,
     duplicate_actions,
 )
-"""All rules, in the order in which they are asked: first about the table, then about files."""
+"""All rules, in the order in which they are checked: first about the table, then about files."""
 
 DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     "protocol_unsupported": ("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DeltaTableFeatureException"),
@@ -306,16 +308,18 @@ DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     ),
     "duplicate_actions": ("DELTA_DUPLICATE_ACTIONS_FOUND", "DeltaRuntimeException"),
 }
-"""Rule -> delta-spark's error class, where it has one, and exception."""
+"""Rule -> delta-spark's error class, if it has one, and exception."""
 
 FOR_A_PERSON: Final = frozenset(
     {"protocol_unsupported", "row_ids_of_no_table", "row_ids_without_statistics", "unclear_table"}
 )
-"""Rules after which running the operation again does not help: somebody must change the table or
-upgrade the gate (advice `fix`, not `rerun`)."""
+"""Rules after which it does not help to run the operation again: somebody must change the table or
+upgrade the committer (advice `fix`, not `rerun`).
+"""
 
 NO_VALUE: Final = ("CAST_INVALID_INPUT", "SparkRuntimeException")
-"""delta-spark's error for a partition value that its column's type can't hold: not a conflict."""
+"""delta-spark's error for a partition value that its column's type can't hold. It is no conflict.
+"""
 
 CONCURRENT: Final = frozenset(
     {
@@ -327,20 +331,20 @@ CONCURRENT: Final = frozenset(
         "ConcurrentDeleteDeleteException",
     }
 )
-"""The exceptions that delta-spark counts as conflicts; the others say that a commit is invalid."""
+"""The exceptions that delta-spark counts as conflicts. The others say that a commit is invalid."""
 
 
 def check(rebase_state: RebaseState, winners: Iterable[Entry]) -> Conflict | None:
-    """Return the first conflict with the winners, oldest first, or None: the proposal may follow.
+    """Return the first conflict with the winners, oldest first, or None if there is none.
 
-    Law: a conflict is for ever. If check(s, ws) is a conflict, check(s, ws + more) is the same one.
+    Law: a conflict is final. If check(s, ws) is a conflict, check(s, ws + more) is the same one.
     """
     met = follow(rebase_state, winners)
     return met if isinstance(met, Conflict) else None
 
 
 def follow(rebase_state: RebaseState, winners: Iterable[Entry]) -> RebaseState | Conflict:
-    """Return a proposal's standing after all winners, oldest first, or its first conflict."""
+    """Return a proposal's rebase state after all winners, oldest first, or its first conflict."""
     indifferent = rebase_state.candidate.is_indifferent
     for winner in winners:
         if indifferent and not winner.concerns_all:

@@ -1,7 +1,7 @@
-"""Which changes of a table's metadata a concurrent proposal may be carried over.
+"""Changes of a table's metadata over which a concurrent proposal may be rebased.
 
-The list is delta-spark's: properties that switch a feature on without asking anything of what was
-written before. Everything else has to be seen by the writer.
+The list is delta-spark's: properties that enable a feature without requirements on what was written
+before. Every other change must be seen by the writer.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class MetadataChange:
 
     @property
     def maps_names_now(self) -> bool:
-        """Whether columns got physical names of their own, by name."""
+        """Whether column mapping was switched on in the mode `name`."""
         return (
             self.before.configuration.get(MODE, "none").lower() == "none"
             and self.after.configuration.get(MODE, "none").lower() == "name"
@@ -36,9 +36,9 @@ class MetadataChange:
 def conflict_free(
     before: Metadata, after: Metadata, features: frozenset[str], *, may_number: bool = False
 ) -> str | None:
-    """Return what changed over which no concurrent proposal can be carried, or None.
+    """Return a change over which no concurrent proposal can be rebased, or None.
 
-    `may_number` says that the commit calls itself one that only numbers rows.
+    `may_number` says that the commit claims to move only identity high-water marks.
     """
     if may_number and numbers_only(before, after):
         return None
@@ -47,7 +47,7 @@ def conflict_free(
 
 
 def numbers_only(before: Metadata, after: Metadata) -> bool:
-    """Return whether nothing changed but how far identity columns have numbered their rows."""
+    """Return whether only the high-water marks of identity columns changed."""
     same = ("id", "name", "description", "format", "partition_columns", "configuration")
     if any(getattr(before, name) != getattr(after, name) for name in same):
         return False
@@ -119,11 +119,11 @@ SWITCHES: Final[Mapping[str, str | None]] = {
     "delta.enableRowTracking": None,
     "delta.enableInCommitTimestamps": "inCommitTimestamp",
 }
-"""Property that is on or off -> the feature without which delta-spark does not read it, if any."""
+"""Boolean property -> the feature without which delta-spark does not read it, if any."""
 
 
 def neither_on_nor_off(before: Metadata, after: Metadata, features: frozenset[str]) -> str | None:
-    """Return which switch, of those that might be tolerated, was set to something else, or None."""
+    """Return a boolean property that may be tolerated but was set to another value, or None."""
     now, was = after.configuration, before.configuration
     changed = {key for key in now if was.get(key) != now[key]}
     if changed_field(MetadataChange(before, after, features)) or not changed <= TOLERATED.keys():
@@ -137,7 +137,7 @@ def neither_on_nor_off(before: Metadata, after: Metadata, features: frozenset[st
 
 
 def changed_field(change: MetadataChange) -> str | None:
-    """Return which field of the metadata changed, besides schema and properties, or None."""
+    """Return a changed field of the metadata other than schema and properties, or None."""
     before, after = change.before, change.after
     for name in ("id", "name", "description", "format", "partition_columns", "created_time"):
         if getattr(before, name) != getattr(after, name):

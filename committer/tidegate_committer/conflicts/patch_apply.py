@@ -1,8 +1,8 @@
-"""Metadata patches: what they touch of a table, and what the table becomes by them.
+"""Metadata patches: what they touch of a table, and the table definition after them.
 
-What a patch touches is told under the table that its writer read, and what a winner touched by
-comparing the metadata before and after it. Where the two have nothing in common the patch says the
-same of the table after the winner as of the table before it: docs/adr/0021 has the proof.
+What a patch touches is determined from the table that its writer read. What a winner touched is
+determined by comparing the metadata before and after it. If the two have nothing in common, the
+patch means the same for the table after the winner as before it: docs/adr/0021 has the proof.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -51,14 +51,14 @@ _LATE: Final = frozenset(
         table_properties.ict_enablement_timestamp_ms,
     )
 )
-"""Properties that nobody sets: they are assigned when an entry is written."""
+"""Properties that no patch may set: they are assigned when an entry is written."""
 
 
 def touches(patch: MetadataPatch, read: Definition) -> frozenset[MetadataTouch]:
     """Return what a patch touches of the table that its writer read.
 
-    A property that names columns touches them, for it would not hold without them.
-    Raises: InvalidRequest for what the table does not let be changed so.
+    A property that names columns touches them, because it depends on them.
+    Raises: InvalidRequest for a change that the table does not allow.
     """
     found = set[MetadataTouch]()
     here = _Here(read, read.metadata)
@@ -74,11 +74,12 @@ def applied(
     proposal: UUID,
     clustered_by: Collection[FieldPath] = (),
 ) -> Definition:
-    """Return the table after a patch; columns that come get ids, and names made of the proposal's.
+    """Return the definition after a patch. New columns get ids, and names derived from the
+    proposal's id.
 
-    `clustered_by` are the physical paths of columns that have to stay.
-    Law: the same of the same; no id of a column is given twice
-    Raises: InvalidRequest for what the table does not let be changed so; what parsing raises.
+    `clustered_by` are the physical paths of columns that may not be dropped.
+    Law: equal inputs give equal results; no id of a column is given twice
+    Raises: InvalidRequest for a change that the table does not allow; what parsing raises.
     """
     here = _Here(table, table.metadata, _names(proposal), clustered_by)
     for change in patch.changes:
@@ -92,7 +93,7 @@ def _names(proposal: UUID) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Here:
-    """A table on its way through a patch: what was settled last, and the metadata since then."""
+    """A table during a patch: the definition last resolved, and the metadata since then."""
 
     base: Definition
     metadata: Metadata
@@ -103,8 +104,9 @@ class _Here:
     def after(self, change: PatchChange) -> "_Here":
         """Return the table after a change.
 
-        Columns rest on the features that properties before them have listed, so it is settled
-        between these and those; which costs what the table is wide.
+        Column changes depend on the features that earlier property changes have listed, so the
+        definition is resolved between the two. That costs time in proportion to the number of
+        columns.
         """
         is_property = isinstance(change, SetProperty | UnsetProperty)
         if not (is_property or self.is_settled):
@@ -116,7 +118,7 @@ class _Here:
         return replace(self, metadata=altered, is_settled=not is_property)
 
     def settled(self) -> "_Here":
-        """Return the table with its columns mapped, and with the features that it asks for."""
+        """Return the table with its columns mapped and with the features that it asks for."""
         found = settle(self.base, map_columns(self.base.metadata, self.metadata, self.names))
         refuse(found.flaws, "that is to be patched")
         base = found.definition
@@ -166,7 +168,7 @@ def _without_property(metadata: Metadata, change: UnsetProperty) -> Metadata:
 
 
 def _settable(key: str) -> str:
-    """Return a property as it is kept. Raises: InvalidRequest for one that nobody sets."""
+    """Return a property's canonical key. Raises: InvalidRequest for one that no patch may set."""
     canonical = _canonical(key)
     if canonical in _LATE:
         raise InvalidRequest(
@@ -184,7 +186,7 @@ def _canonical(key: str) -> str:
 
 
 def _column(plain: Mapping[str, Any]) -> StructField:
-    """Return the field that a plain object spells. Raises: as `parse_schema`."""
+    """Return the field that a JSON object describes. Raises: as `parse_schema`."""
     schema = {"type": "struct", "fields": [{"nullable": True, "metadata": {}, **plain}]}
     return parse_schema(orjson.dumps(schema).decode()).fields[0]
 
@@ -218,13 +220,13 @@ def _touches(change: PatchChange, metadata: Metadata) -> Iterator[MetadataTouch]
 
 
 def _followed(metadata: Metadata) -> Iterator[MetadataTouch]:
-    """Yield the property that follows columns which go or get another name, where it is set."""
+    """Yield the property of statistics columns, if set: it follows dropped and renamed columns."""
     if alter_columns.STATISTICS_COLUMNS in metadata.configuration:
         yield MetadataTouch("property", (alter_columns.STATISTICS_COLUMNS,))
 
 
 def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[FieldPath]:
-    """Return the columns that a property names: all of them where that can't be told."""
+    """Return the columns that a property names, or all columns if that can't be told."""
     schema = parse_schema(metadata.schema_string)
     every = [(name,) for name in schema.names]
     if key == alter_columns.STATISTICS_COLUMNS:
@@ -239,7 +241,7 @@ def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[FieldP
 
 
 def _physical(metadata: Metadata, path: FieldPath) -> FieldPath:
-    """Return the physical path of what a path leads to. What leads nowhere is what it says."""
+    """Return the physical path of a path, or the path itself if it does not exist."""
     mode = mode_of(metadata)
     kind: DataType = parse_schema(metadata.schema_string)
     try:

@@ -1,4 +1,4 @@
-"""Where a patch is committed: judged by the table that was read, applied to the one at the head."""
+"""Check a metadata patch against the table that was read, and apply it to the table at the head."""
 
 import orjson
 
@@ -21,7 +21,7 @@ _FIELD = "metadata_patch"
 
 
 def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
-    """Return why a patch does not go with the table that its writer read, or None."""
+    """Return why a patch does not fit the table that its writer read, or None."""
     patch = candidate.patch
     assert patch is not None, "only who brings a patch is asked for it"
     read = state.table_definition_at(candidate.read_version)
@@ -38,9 +38,9 @@ def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Reje
 def with_patch(
     candidate: Candidate, table_definition: TableDefinition, state: TableState, policy: Policy
 ) -> Candidate | Rejection:
-    """Return a proposal that brings what its patch makes of a table, or why it makes nothing.
+    """Return the proposal with its patch applied to a table, or a refusal.
 
-    Metadata and protocol are judged together, as a change of the table that they are applied to.
+    Metadata and protocol are checked together, as a change of that table.
     """
     patch = candidate.patch
     assert patch is not None, "only who brings a patch is asked for it"
@@ -56,7 +56,7 @@ def with_patch(
 
 
 def _clustered_by(state: TableState) -> list[tuple[str, ...]]:
-    """Return the physical paths of the columns that a table is clustered by at its head."""
+    """Return the physical paths of the clustering columns at the head."""
     domain = state.domains.get(CLUSTERING)
     if domain is None or domain.removed:
         return []

@@ -1,7 +1,7 @@
-"""What a patch did to a table, as far as a proposal made before it must mind.
+"""Which effects of a winning patch a proposal can be rebased over.
 
-delta-spark carries a proposal over few changes of metadata. Over a patch, which says all that it
-changes, it may be carried further: docs/adr/0021 says over what, and why.
+delta-spark rebases a proposal over few changes of metadata. A patch states everything that it
+changes, so a proposal can be rebased over more of them: docs/adr/0021 says which, and why.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,8 +57,9 @@ HARMLESS: Final = frozenset(
         "delta.autoOptimize.optimizeWrite",
     }
 )
-"""Properties that say how the log is kept and how large files are: of no row, and of no file that
-is written, do they ask anything. Those without `delta.` in front mean nothing to Delta."""
+"""Properties about how the log is kept and how large files are. They have no requirement on rows or
+on files that are written. Properties without the prefix `delta.` mean nothing to Delta.
+"""
 
 _ASKING: Final = (
     column_defaults.CURRENT,
@@ -79,26 +80,26 @@ class PatchEffect:
 
     @property
     def fields(self) -> Iterator[tuple[FieldPath, SchemaColumn | None, SchemaColumn | None]]:
-        """Each field by its physical path, before and after, where it is there."""
+        """Each field by its physical path, before and after; None where it does not exist."""
         old, new = columns_by_physical(self.before), columns_by_physical(self.after)
         for path in sorted(old.keys() | new.keys()):
             yield path, old.get(path), new.get(path)
 
 
 def minded(candidate: Candidate, effect: PatchEffect) -> str | None:
-    """Return what a patch changed that a proposal is not carried over, or None."""
+    """Return a change of a patch over which a proposal can't be rebased, or None."""
     return next((what for rule in LIMITS if (what := rule(candidate, effect))), None)
 
 
 def other_fields(candidate: Candidate, effect: PatchEffect) -> str | None:
     """The table has another name or description, or is another table."""
-    # Which columns it is partitioned by is asked by physical names, and then by any name.
+    # Partition columns are compared in `other_partitions`, by name and by physical name.
     before = effect.before.with_(partition_columns=effect.after.partition_columns)
     return changed_field(MetadataChange(before, effect.after, effect.features))
 
 
 def other_partitions(candidate: Candidate, effect: PatchEffect) -> str | None:
-    """The table is partitioned otherwise, or by a column that was changed in any way."""
+    """The partition columns are others, or the type of one changed."""
     before, after = effect.before, effect.after
     keys = physical_partition_columns(before)
     if before.partition_columns != after.partition_columns:
@@ -112,7 +113,7 @@ def other_partitions(candidate: Candidate, effect: PatchEffect) -> str | None:
 
 
 def other_properties(candidate: Candidate, effect: PatchEffect) -> str | None:
-    """A property was changed that asks something of rows or files."""
+    """A property was changed that has requirements on rows or files."""
     before, after = effect.before.configuration, effect.after.configuration
     change = MetadataChange(effect.before, effect.after, effect.features)
     for key in sorted(before.keys() | after.keys()):
@@ -126,7 +127,7 @@ def other_properties(candidate: Candidate, effect: PatchEffect) -> str | None:
 
 
 def column_that_asks(candidate: Candidate, effect: PatchEffect) -> str | None:
-    """A column came that rows without it could not have."""
+    """A new column has requirements that rows without it can't meet."""
     for _, was, now in effect.fields:
         if was is None and now is not None and _asks(now.field):
             return f"the new column {dotted(now.path)!r}, which asks something of rows"
@@ -134,7 +135,7 @@ def column_that_asks(candidate: Candidate, effect: PatchEffect) -> str | None:
 
 
 def column_that_was_read(candidate: Candidate, effect: PatchEffect) -> str | None:
-    """A column is gone that the proposal looked at, or may have."""
+    """A column was dropped that the proposal read, or may have read."""
     for path, was, now in effect.fields:
         if was is not None and now is None and _may_use(candidate, path, was.path):
             return f"the column {dotted(was.path)!r}, which is gone"
@@ -142,7 +143,7 @@ def column_that_was_read(candidate: Candidate, effect: PatchEffect) -> str | Non
 
 
 def column_to_cluster_by(candidate: Candidate, effect: PatchEffect) -> str | None:
-    """A column is gone by which the proposal wants the table clustered."""
+    """A column was dropped by which the proposal clusters the table."""
     wanted = {
         tuple(path)
         for domain in candidate.content.domains
@@ -179,7 +180,7 @@ LIMITS: Final[tuple[PatchRule, ...]] = (
     column_to_cluster_by,
     column_of_other_values,
 )
-"""What stops a proposal at a patch; what none of them says, it is carried over."""
+"""Changes over which no proposal is rebased. It is rebased over all others."""
 
 
 def _asks(field: StructField) -> bool:
@@ -188,10 +189,10 @@ def _asks(field: StructField) -> bool:
 
 
 def _may_use(candidate: Candidate, physical: FieldPath, logical: FieldPath) -> bool:
-    """Return whether a proposal may rest on the values of a column.
+    """Return whether a proposal may depend on the values of a column.
 
-    What only adds rows looked at none. What takes rows away, or moves them, looked at the columns
-    of its predicates; what brings other rows for them may have computed these from any column.
+    A blind append read none. A proposal that removes or moves rows read the columns of its
+    predicates, and one that writes other rows for them may have computed these from any column.
     """
     if candidate.is_blind_append:
         return False
@@ -216,7 +217,7 @@ def _about(field: StructField) -> Mapping[str, object]:
 
 
 def _takes(was: SchemaColumn, now: SchemaColumn) -> bool:
-    """Return whether a column has a type that files of the type before are read as, by record."""
+    """Return whether the old type can be read as the new one by the recorded type changes."""
     steps = list(changed(was.shape, now.shape))
     if not _nulls_stay(was.shape, now.shape):
         return False

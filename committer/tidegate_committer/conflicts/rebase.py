@@ -1,8 +1,9 @@
-"""Adoption: how following a winner changes a proposal that does not conflict with it.
+"""Rebase: how a winner changes a proposal that does not conflict with it.
 
 Afterwards the proposal is as if its writer had read the table after the winner. For each winner
-against which no conflict rule fires, `ADOPTIONS` are applied in order. What depends on the version
-that the proposal gets in the end, such as new row ids, is assigned in `group_commit.late`.
+against which no conflict rule fires, `REBASE_STEPS` are applied in order. What depends on the
+version that the proposal gets in the end, such as new row ids, is assigned in
+`batch.version_assignment`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from tidegate_delta.log.actions import Add
 NOT_PRESERVED: Final = {"delta.rowTracking.preserved": "false"}
 
 RebaseStep = Callable[[RebaseState, Entry], RebaseState]
-"""Returns the standing with one consequence of a winner applied."""
+"""Returns the rebase state with one consequence of a winner applied."""
 
 
 def rows_lose_their_ids(rebase_state: RebaseState, winner: Entry) -> RebaseState:
@@ -37,7 +38,7 @@ def rows_lose_their_ids(rebase_state: RebaseState, winner: Entry) -> RebaseState
 
 
 def row_ids_begin(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """The winner made the table track rows: row ids that the proposal brings are dropped."""
+    """The winner started row tracking: row ids that the proposal brings are dropped."""
     if winner.protocol is None or not rebase_state.candidate.content.has_row_ids:
         return rebase_state
     if rebase_state.now.tracks_rows or not rebase_state.after(winner).tracks_rows:
@@ -53,7 +54,7 @@ def table_as_it_is(rebase_state: RebaseState, winner: Entry) -> RebaseState:
 
 
 def commit_version_follows(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """A default row commit version that is the winner's becomes the proposal's own, when known."""
+    """A default row commit version that equals the winner's is cleared and assigned anew."""
     if not (rebase_state.candidate.content.has_row_ids and rebase_state.now.tracks_rows):
         return rebase_state
     taken = winner.version
@@ -68,7 +69,7 @@ def commit_version_follows(rebase_state: RebaseState, winner: Entry) -> RebaseSt
 
 
 def backfilled_files_left_out(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """A backfill leaves out files that the winner removed or added: those need no ids from it."""
+    """A backfill leaves out files that the winner removed or added: they need no ids from it."""
     if not rebase_state.candidate.is_backfill or not row_tracking.supports(
         rebase_state.now.protocol
     ):
@@ -78,7 +79,7 @@ def backfilled_files_left_out(rebase_state: RebaseState, winner: Entry) -> Rebas
 
 
 def backfilled_ids_taken(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """Where the proposal names files to which a winning backfill gave ids, it takes these over."""
+    """The winner is a backfill: the proposal takes over the row ids of the files that it names."""
     if not winner.is_backfill or not row_tracking.supports(rebase_state.now.protocol):
         return rebase_state
     if not names_files_of(rebase_state.candidate, winner):
@@ -96,7 +97,7 @@ def backfilled_ids_taken(rebase_state: RebaseState, winner: Entry) -> RebaseStat
 
 
 def ids_taken_off(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """An unbackfill strips the ids of the files that the winner added, too."""
+    """An unbackfill also removes the ids of the files that the winner added."""
     if not rebase_state.takes_ids_off(winner):
         return rebase_state
     touched = winner.removed.union(path for path, _ in winner.added)
@@ -129,7 +130,7 @@ def clustering_buried(rebase_state: RebaseState, winner: Entry) -> RebaseState:
 
 
 def rows_are_where_they_moved(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """The winner compacted files that the proposal read or deletes rows of: it follows the rows."""
+    """The winner compacted files that the proposal read or deletes from: its rows are mapped."""
     if not winner.moved:
         return rebase_state
     return replace(
@@ -158,11 +159,11 @@ REBASE_STEPS: Final[tuple[RebaseStep, ...]] = (
     rows_are_where_they_moved,
     rows_gone_meanwhile_stay_gone,
 )
-"""All adoptions, in their order: first the table's definition, then the proposal's own actions."""
+"""All rebase steps, in order: first the table's definition, then the proposal's own actions."""
 
 
 def adopt(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """Return the standing after a winner that does not conflict; most winners change nothing."""
+    """Return the rebase state after a winner without a conflict. Most winners change nothing."""
     speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
     moves = winner.moved or rebase_state.candidate.moves
     if not (speaks or moves or rebase_state.candidate.minds_every_file):
@@ -175,8 +176,8 @@ def adopt(rebase_state: RebaseState, winner: Entry) -> RebaseState:
 def with_own_ids_only(candidate: Candidate, state: TableState) -> Candidate | None:
     """Return a proposal without base row ids past the high-water mark at its read version.
 
-    Ids up to the mark belong to rows that it moves; those past it are guesses. None where the log
-    no longer tells the mark: then the two can't be told apart.
+    Ids up to the mark belong to rows that it moves; those past it are guesses. None if the log no
+    longer has the mark, because the two can't be told apart then.
     """
     if not candidate.content.has_row_ids:
         return candidate
@@ -219,7 +220,7 @@ def with_ids(winner: Entry) -> Iterable[Add]:
 
 
 def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
-    """Return the versions whose add actions must be read before a proposal can adopt them."""
+    """Return the versions whose adds must be read before a proposal can be rebased over them."""
     protocol = candidate.content.protocol
     drops = protocol is not None and not row_tracking.supports(protocol)
     if not (drops or candidate.is_unbackfill):
@@ -230,7 +231,9 @@ def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
 
 
 def _with_adds(rebase_state: RebaseState, change: Callable[[Add, str], Add | None]) -> RebaseState:
-    """Return the standing with each own new file changed, or left out where that gives None."""
+    """Return the rebase state with each own new file replaced, or left out if `change` returns
+    None.
+    """
     content = rebase_state.candidate.content.with_adds(change)
     if content is rebase_state.candidate.content:
         return rebase_state

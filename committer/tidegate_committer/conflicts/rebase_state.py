@@ -1,4 +1,4 @@
-"""The state of a proposal as it is compared with one winner after the other."""
+"""The state of a proposal while it is compared with one winner after the other."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tidegate_messages.read_set import ReadSet
 
 
 class PredicateScan:
-    """A predicate of the read set, as tests of partitions and files: where may such rows lie?
+    """A predicate of the read set as tests of partitions and files for rows that may match it.
 
     `place` is its index in `reads.predicates`.
     """
@@ -42,11 +42,11 @@ class PredicateScan:
 
 @dataclass(frozen=True)
 class RebaseState:
-    """A proposal on its way past the winners.
+    """The state of a proposal after some of its winners.
 
-    `read` is the table's definition at its read version, `now` that with the changes of adopted
-    winners and its own: it is judged by the table that it would leave. `known` is what was read of
-    files and deletion vectors, `touches` what a metadata patch changes.
+    `read` is the table definition at its read version. `now` is the same with the changes of the
+    winners so far and of the proposal: it is checked against the table that it would leave. `known`
+    is what was read of files and deletion vectors, `touches` what a metadata patch changes.
     """
 
     candidate: Candidate
@@ -58,7 +58,7 @@ class RebaseState:
 
     @property
     def reads(self) -> ReadSet:
-        """What the writer looked at."""
+        """The read set of the proposal."""
         return self.candidate.reads
 
     @CachedProperty
@@ -86,7 +86,7 @@ class RebaseState:
         return file_test_of(self.meant, self.read.file_tests)
 
     def file_tests(self) -> Sequence[FileTest]:
-        """Return that test, and one by the current schema where that differs."""
+        """Return that test, and one by the current schema if it differs."""
         now = self.now
         if now.metadata is self.read.metadata:
             return [self.file_test]
@@ -98,7 +98,7 @@ class RebaseState:
         return self.now.after(winner.metadata, winner.protocol)
 
     def takes_ids_off(self, winner: Entry) -> bool:
-        """Whether the proposal re-adds the winner's files without row ids (an unbackfill)."""
+        """Whether the proposal adds the winner's files again without row ids (an unbackfill)."""
         if row_tracking.FEATURE in self.read.features - self.now.features:
             return True
         return self.candidate.is_unbackfill and row_tracking.supports(self.after(winner).protocol)
@@ -106,10 +106,10 @@ class RebaseState:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found: in words, and the file, domain or application that it is about, if any.
+    """What a rule found, in words, and the file, domain or application that it is about, if any.
 
     `predicate` is the index of the read predicate that an added file may match. `error_class` and
-    `exception` are delta-spark's, where they differ from those of the rule (`rules.DELTA_NAMES`).
+    `exception` are delta-spark's, if they differ from those of the rule (`DELTA_NAMES`).
     """
 
     detail: str
@@ -122,13 +122,14 @@ class Finding:
 
 
 ConflictRule = Callable[[RebaseState, Entry], Finding | None]
-"""Returns why the proposal can't follow the winner, or None. The function's name is the rule's."""
+"""Returns why the proposal conflicts with the winner, or None. The function's name is the rule's.
+"""
 
 
 def begin(
     candidate: Candidate, read: TableDefinition, level: Level, known: FetchedInputs = NOTHING
 ) -> RebaseState:
-    """Return the standing of a proposal before it meets its first winner."""
+    """Return the rebase state of a proposal before its first winner."""
     now = read.after(candidate.content.metadata, candidate.content.protocol)
     if candidate.patch is None:
         return RebaseState(candidate, read, now, level, known)

@@ -1,7 +1,7 @@
-"""What a proposal's metaData comes to: instructions are obeyed and gone, features in use listed.
+"""Resolve a proposal's metaData: apply and remove feature directives, and list the features in use.
 
-A writer that turns a feature on by a property need not know the arithmetic of protocols. Who writes
-a protocol, too, is taken at its word.
+A writer that turns a feature on by a property need not compute the protocol. If it also writes a
+protocol, nothing is changed.
 """
 
 from dataclasses import replace
@@ -15,9 +15,9 @@ from tidegate_messages.outcome import Rejection
 
 
 def settled(candidate: Candidate, read: TableDefinition) -> Candidate | Rejection:
-    """Return the proposal with the definition it asks for, or why that can't be asked for.
+    """Return the proposal with the definition that it asks for, or a refusal if it can't have that.
 
-    What can't be read is left to admission, which says why.
+    Metadata that can't be parsed is left to admission, which says why.
     """
     content = candidate.content
     if content.metadata is None or content.protocol is not None:

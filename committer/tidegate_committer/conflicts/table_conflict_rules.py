@@ -1,7 +1,7 @@
 """The conflict rules about the table itself: protocol, metadata, domains, applications, row ids.
 
-Each compares one winner with a proposal that has adopted all winners before; `rules.RULES` has the
-order.
+Each compares one winner with a proposal that is rebased over all winners before it. `RULES` in
+`conflict_rules` has the order.
 """
 
 from typing import Final
@@ -26,11 +26,11 @@ DOMAIN_TWICE: Final = (
     "DELTA_DUPLICATE_DOMAIN_METADATA_INTERNAL_ERROR",
     "DeltaIllegalArgumentException",
 )
-"""delta-spark's error for a commit that writes one domain twice: not a conflict."""
+"""delta-spark's error for a commit that writes one domain twice. It is no conflict."""
 
 
 def protocol_unsupported(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """The winner asks for versions or features with which this release does not write."""
+    """The winner requires versions or features that this release does not write."""
     if winner.protocol is None:
         return None
     wrong = unreadable(winner.protocol)
@@ -59,7 +59,7 @@ def protocol_unsupported(rebase_state: RebaseState, winner: Entry) -> Finding | 
 
 
 def protocol_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """Both wrote a protocol, or the winner dropped a feature that the writer counted on."""
+    """Both wrote a protocol, or the winner dropped a feature that the writer relied on."""
     if winner.protocol is None:
         return None
     if rebase_state.candidate.content.protocol is not None:
@@ -69,7 +69,7 @@ def protocol_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None
 
 
 def feature_binds_writers(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """The winner added a feature that asks something of files which are written already."""
+    """The winner added a feature that has requirements on files which are written already."""
     if winner.protocol is None or rebase_state.candidate.patch is not None:
         return None
     # Only features that the winner lists by name count. A legacy writer version implies features
@@ -93,7 +93,7 @@ def dropped_feature_in_use(rebase_state: RebaseState, winner: Entry) -> Finding 
 
 
 def metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """The winner changed schema, partitioning or properties that the proposal depends on."""
+    """The winner changed schema, partitioning or properties on which the proposal depends."""
     if winner.metadata is None:
         return None
     candidate, now = rebase_state.candidate, rebase_state.now.metadata
@@ -117,8 +117,8 @@ def metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None
 
 
 def domain_metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """Both wrote one domain, or the winner wrote one that was read; `delta.rowTracking` is exempt,
-    for row ids are assigned anew.
+    """Both wrote one domain, or the winner wrote one that was read. `delta.rowTracking` is exempt,
+    because row ids are assigned anew.
     """
     if not winner.domains:
         return None
@@ -142,8 +142,10 @@ def concurrent_transaction(rebase_state: RebaseState, winner: Entry) -> Finding 
 
 
 def row_ids_of_no_table(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """The proposal gives or takes row ids, and after the winner the table does not support row
-    tracking; or the winner gave some, and the proposal drops that support.
+    """The table is without row tracking support, but row ids were given.
+
+    The proposal gives or removes row ids and the table does not support row tracking after the
+    winner, or the winner gave row ids and the proposal drops that support.
     """
     candidate = rebase_state.candidate
     drops = candidate.content.protocol is not None and winner.is_backfill
@@ -157,7 +159,7 @@ def row_ids_of_no_table(rebase_state: RebaseState, winner: Entry) -> Finding | N
 
 
 def backfill_of_more_than_files(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """A backfill meets a winner that touched files, and holds more than files to give ids to."""
+    """The winner added or removed files, and the backfill does more than give ids to files."""
     candidate, content = rebase_state.candidate, rebase_state.candidate.content
     if not candidate.is_backfill or not (winner.added or winner.removed):
         return None
@@ -179,8 +181,8 @@ def unbackfill_meets_backfill(rebase_state: RebaseState, winner: Entry) -> Findi
 
 
 def unclear_table(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """The winner left properties by which nobody knows how to write the table: a contradiction, or
-    an unknown isolation level.
+    """The winner left properties that do not say how to write the table: a contradiction, or an
+    unknown isolation level.
     """
     if winner.metadata is None or rebase_state.candidate.patch is not None:
         return None
@@ -191,7 +193,7 @@ def unclear_table(rebase_state: RebaseState, winner: Entry) -> Finding | None:
 
 
 def row_ids_without_statistics(rebase_state: RebaseState, winner: Entry) -> Finding | None:
-    """The table tracks rows, and a new file does not say how many it has."""
+    """The table tracks rows, and a new file does not say how many rows it has."""
     if not winner.changes_table and rebase_state.read.tracks_rows:
         # Admission has checked this against the table that was read.
         return None

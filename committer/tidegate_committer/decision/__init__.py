@@ -1,1 +1,1 @@
-"""`decide` and `evolve`: the steps of a decision in their order, and its words."""
+"""`decide` and `evolve`, the steps of a decision in their order, and its types."""

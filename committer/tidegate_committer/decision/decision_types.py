@@ -1,4 +1,4 @@
-"""The types of a decision: the command `Consider`, the `View` it is decided on, the `Verdict`."""
+"""The types of a decision: the command `Consider`, its `DecisionInput`, and the `Verdict`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +16,13 @@ from tidegate_messages.proposal import Proposal
 
 Needs = Literal["nothing", "membership", "refusal", "another entry"]
 """What must be written to the log before a verdict may be published: nothing, the proposal as a
-member of the entry, or its refusal. "another entry" is for `BatchPlanner` alone: decide again.
+member of the entry, or its refusal. "another entry" is only for `BatchPlanner`: decide it again
+with the next entry.
 """
 
 
 class Consider(NamedTuple):
-    """The command to decide on a candidate; `may_refuse`: whether a refusal may be written."""
+    """The command to decide a candidate; `may_refuse`: whether a refusal may be written."""
 
     candidate: Candidate
     now_ms: int
@@ -30,7 +31,7 @@ class Consider(NamedTuple):
 
 @dataclass(frozen=True)
 class DecisionInput:
-    """What a decision is taken on: the table's state, the group so far, the operator's policy.
+    """The input of a decision: the table's state, the group so far, the operator's policy.
 
     `known` is what was read from the store for it, beyond the state.
     """
@@ -42,11 +43,11 @@ class DecisionInput:
 
 
 class Verdict(NamedTuple):
-    """What becomes of one delivery of a proposal, once the group's entry has landed.
+    """The decision on one delivery of a proposal, valid once the group's entry has landed.
 
-    `version` and `place` say where it is committed: in which entry, as which member. `repeat` says
-    that the log had the answer already. `row_ids` are the base row ids of its new files, by path,
-    where the table tracks rows.
+    `version` and `place` say in which version it is committed, and as which member. `repeat`: the
+    log already had the answer. `row_ids` are the base row ids of its new files, by path, if the
+    table tracks rows.
     """
 
     candidate: Candidate
@@ -60,7 +61,7 @@ class Verdict(NamedTuple):
 
 
 def target_of(candidate: Candidate) -> UUID:
-    """Return the id of the proposal that a delivery is about: of the cancelled one in a cancel."""
+    """Return the id of the proposal that a delivery decides: for a cancel, the cancelled one."""
     proposal = candidate.proposal
     if proposal is not None and proposal.kind == "cancel" and proposal.cancels is not None:
         return proposal.cancels
@@ -68,7 +69,7 @@ def target_of(candidate: Candidate) -> UUID:
 
 
 def another_entry(candidate: Candidate) -> Verdict:
-    """Return the internal verdict that a candidate must wait for the next entry."""
+    """Return the internal verdict that a candidate waits for the next entry."""
     return Verdict(candidate, "denied", "another entry")
 
 
@@ -79,7 +80,7 @@ def denied(candidate: Candidate, rule: str, reason: str, advice: ClientAdvice = 
 
 
 def claim_unread(candidate: Candidate, waited_s: float) -> Verdict:
-    """Return the denial of a proposal whose claim check's file could not be read for so long."""
+    """Return the denial of a proposal whose claim-check file could not be read for `waited_s`."""
     reason = (
         f"claim_check: {candidate.claim.path[:256]!r} could not be read for {waited_s:g} s: "
         "its store hangs or fails; send the same bytes again once it answers"
@@ -90,7 +91,9 @@ def claim_unread(candidate: Candidate, waited_s: float) -> Verdict:
 
 
 def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
-    """Return the denial that stands for a refusal which can't be written to the log just now."""
+    """Return the denial that replaces a refusal which may not be written to the log at the
+    moment.
+    """
     told = Rejection(
         rule="too_many_refusals",
         reason=f"{rejection.reason} (rule {rejection.rule}; too many refusals in a short time to "
@@ -104,7 +107,7 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
 
 
 def app_txn_seen(state: TableState, seen: Txn, asked: int) -> Rejection:
-    """Return the rejection of an app transaction at whose version, or past it, the table is."""
+    """Return the rejection of an app transaction whose version, or a later one, the table has."""
     winner = state.written_by(seen.app_id)
     since = f" since the table's version {winner.version}" if winner else ""
     by = winner.proposal_with(None, seen.app_id) if winner else None
@@ -121,6 +124,6 @@ def app_txn_seen(state: TableState, seen: Txn, asked: int) -> Rejection:
 
 
 def field_of(reason: str) -> str | None:
-    """Return the field of a proposal that a reason names at its start, before a colon, or None."""
+    """Return the proposal field that a reason names at its start, before a colon, or None."""
     field = reason.partition(":")[0]
     return field if field.partition(".")[0] in Proposal.model_fields else None

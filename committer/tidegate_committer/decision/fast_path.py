@@ -1,9 +1,9 @@
 """The fast path: accepts most proposals without running the steps of a decision one by one.
 
-Most proposals only add and remove files of a table whose metadata and protocol are still those that
-they read, and which has no constraints or features that ask for more. No step (`steps.STEPS`) would
-reject or change them. That is checked here at once, with what depends on the table alone computed
-once for all candidates. Whatever does not qualify takes the steps.
+Most proposals only add and remove files of a table whose metadata and protocol are still the ones
+that they read, and which has no constraints or features that need more checks. No step
+(`steps.STEPS`) would reject or change them. The fast path checks this at once; what depends only on
+the table is computed once for all candidates. All other proposals take the steps.
 """
 
 from typing import Final
@@ -29,10 +29,10 @@ _ROWS_CHANGE: Final = frozenset({True})
 
 
 class FastPath:
-    """Tells which candidates join a group without running the steps, for one table state.
+    """Decides which candidates join a group without running the steps, for one table state.
 
-    Law: where `is_clear(view, command)`, no step of `STEPS` answers, and the candidate stays as it
-    is: `decide(view, command)` is membership
+    Law: if `is_clear(view, command)`, no step of `STEPS` answers, and the candidate stays
+    unchanged: `decide(view, command)` is membership
     """
 
     def __init__(self, state: TableState, policy: Policy) -> None:
@@ -52,7 +52,7 @@ class FastPath:
         self._isolations = frozenset(("default", *STRICTNESS[weakest:]))
 
     def is_clear(self, view: DecisionInput, command: Consider) -> bool:
-        """Return whether a candidate joins the group as it is; False leaves it to the steps."""
+        """Return whether a candidate joins the group unchanged; False leaves it to the steps."""
         candidate = command.candidate
         return (
             self._is_open
@@ -66,11 +66,11 @@ class FastPath:
         )
 
     def _is_unheard_of(self, candidate: Candidate, group: Group) -> bool:
-        """Its proposal id is neither in the log nor in the group."""
+        """Whether its proposal id is neither in the log nor in the group."""
         return candidate.id not in group.settled and candidate.id not in self._state.settled.now
 
     def _is_admitted(self, candidate: Candidate, now_ms: int) -> bool:
-        """It passes admission: this table, an allowed isolation level, in time, well-formed."""
+        """Whether it passes admission: this table, an allowed isolation level, in time, valid."""
         proposal, reads, policy = candidate.proposal, candidate.reads, self._policy
         assert proposal is not None, "what only writes files was proposed"
         since_ms, deadline_ms = candidate.since_ms, proposal.deadline_ms
@@ -87,9 +87,9 @@ class FastPath:
         )
 
     def _joins(self, candidate: Candidate, group: Group) -> bool:
-        """It may share the entry with the members.
+        """Whether it may share the entry with the members.
 
-        Files whose rows they delete or move count as removed, so that naming one takes the steps.
+        Files whose rows members delete or move count as removed, so naming one takes the steps.
         """
         if group.changes_table:
             return False
@@ -105,7 +105,9 @@ class FastPath:
         )
 
     def _goes_with_the_files(self, candidate: Candidate) -> bool:
-        """What it removes is live, spelt as in the log, without a vector; what it adds is new."""
+        """Whether what it removes is live, spelled as in the log and without a deletion vector, and
+        what it adds is new.
+        """
         content, files = candidate.content, self._state.files
         if content.removes and (
             self._only_appends
@@ -116,7 +118,7 @@ class FastPath:
         return all(one == GONE for one in files.vectors_of([path for path, _ in content.added]))
 
     def _passes_all(self, candidate: Candidate, view: DecisionInput) -> bool:
-        """No conflict rule can fire against the versions since it read, or against the members."""
+        """Whether no conflict rule can fire against the versions since it read, or the members."""
         state, known, group = self._state, view.known, view.group
         rebase_state = begin(candidate, self._table_definition, candidate.level(self._level), known)
         for winner in state.since(candidate.read_version):
@@ -127,7 +129,7 @@ class FastPath:
 
 
 def _minds_nothing(candidate: Candidate) -> bool:
-    """Whether a candidate that only writes files is indifferent (`Candidate.is_indifferent`)."""
+    """Whether only metadata or protocol can conflict with a candidate that only writes files."""
     reads = candidate.reads
     asks = reads.app_ids or reads.domains or candidate.operation in REPLACES_TABLE
     return candidate.is_blind_append and not asks
@@ -136,7 +138,8 @@ def _minds_nothing(candidate: Candidate) -> bool:
 def only_writes_files(candidate: Candidate) -> bool:
     """Return whether a proposal only adds and removes whole files, with `dataChange` true.
 
-    No deletion vectors, row ids, change files, app transactions, domains, metadata or protocol.
+    It has no deletion vectors, row ids, change files, app transactions, domains, metadata or
+    protocol.
     """
     content, proposal = candidate.content, candidate.proposal
     if proposal is None or candidate.flaw is not None or proposal.kind != "commit":

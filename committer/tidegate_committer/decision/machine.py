@@ -1,10 +1,10 @@
 """The committer's pure core: verdicts on proposals, given a table's state.
 
-    batch ──plan──▶ group + verdicts ──▶ one entry ──put-if-absent──▶ Landed ──evolve──▶ state
+    batch ──plan──▶ group + verdicts ──▶ one entry ──put-if-absent─▶ VersionLanded ──evolve──▶ state
 
 Several proposals may share an entry (group commit): each is decided against the versions it has not
-read and against the members before it, as if these had landed. The first proposal that can't share
-the entry closes the group, and opens the next.
+read and against the members before it, as if these had landed. The first proposal that cannot share
+the entry closes the group and opens the next.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from tidegate_committer.verbatim.verbatim_validation import VerbatimEntry
 
 @dataclass(frozen=True)
 class DecisionTerms:
-    """What a decision needs from outside: the time, and how many refusals it may write."""
+    """The outside inputs of a decision: the time, and how many refusals it may write."""
 
     now_ms: int
     refusals_max: int
@@ -36,7 +36,7 @@ class DecisionTerms:
 class VersionLanded:
     """A version is in the log, written by us or by others.
 
-    Units: `written_ms`, when its file was written, since the Unix epoch; None where nobody looked.
+    Units: `written_ms`, when its file was written, since the Unix epoch; None if that was not read.
     """
 
     entry: Entry
@@ -47,8 +47,8 @@ class VersionLanded:
 class BatchPlan:
     """The verdicts on the first records of a batch, and the group whose entry makes them true.
 
-    For a verbatim proposal `ready` holds the bytes of the entry, and `answer` what its writer is
-    told.
+    For a verbatim proposal, `ready` holds the bytes of the entry, and `answer` the answer to its
+    writer.
     """
 
     group: Group
@@ -58,7 +58,7 @@ class BatchPlan:
 
 
 def decide(view: DecisionInput, command: Consider) -> Verdict:
-    """Return the verdict on a candidate, which holds once the group's entry has landed."""
+    """Return the verdict on a candidate. It is valid once the group's entry has landed."""
     steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
     for step in steps:
         answer = step(view, command)
@@ -75,7 +75,7 @@ def _accepted(candidate: Candidate, group: Group) -> Verdict:
 
 
 def members_max(state: TableState, policy: Policy) -> int:
-    """Return how many proposals may share an entry, by the settings and the table's properties."""
+    """Return how many proposals may share an entry, by our settings and the table's properties."""
     return _of_table(state, policy).group_members_max
 
 
@@ -88,9 +88,10 @@ def _of_table(state: TableState, policy: Policy) -> Policy:
 
 
 class BatchPlanner:
-    """The next entry in the making: candidates are decided in order and join its group.
+    """Plans the next entry: decides candidates in order and adds them to its group.
 
-    `is_closed` says that nobody else may join: the group is full, or the next needs another entry.
+    `is_closed`: no more may join, because the group is full or the next candidate needs another
+    entry.
     """
 
     def __init__(self, state: TableState, policy: Policy) -> None:
@@ -109,9 +110,9 @@ class BatchPlanner:
     def extend(
         self, batch: Iterable[Candidate], terms: DecisionTerms, known: FetchedInputs = NOTHING
     ) -> None:
-        """Decide on the next candidates, up to the first that needs another entry.
+        """Decide the next candidates, up to the first that needs another entry.
 
-        `known` is what was read for them: `required_reads.wanted` says what that must be.
+        `known` is what was read for them; `required_reads.wanted` says what must be read.
         """
         if self.is_closed:
             return
@@ -137,7 +138,7 @@ class BatchPlanner:
                 return
 
     def plan(self) -> BatchPlan:
-        """Return what was decided so far."""
+        """Return the plan of everything decided so far."""
         return BatchPlan(self.group, tuple(self.verdicts))
 
 
@@ -148,7 +149,7 @@ def plan(
     terms: DecisionTerms,
     known: FetchedInputs = NOTHING,
 ) -> BatchPlan:
-    """Decide on a batch in order, up to the first candidate that needs another entry."""
+    """Decide a batch in order, up to the first candidate that needs another entry."""
     planning = BatchPlanner(state, policy)
     planning.extend(batch, terms, known)
     assert planning.verdicts or not batch, "the first record fits into an empty group"
@@ -156,5 +157,5 @@ def plan(
 
 
 def evolve(state: TableState, event: VersionLanded) -> TableState:
-    """Return the state after a version that is in the log, whoever wrote it."""
+    """Return the state after a version that is in the log, by any writer."""
     return advance(state, event.entry, event.written_ms)

@@ -1,6 +1,6 @@
 """Limits on published records, so that each fits into its topic, whatever was proposed.
 
-Brokers take about a mebibyte a record by default. A larger outcome would end the process that
+By default brokers accept about a mebibyte a record. A larger outcome would end the process that
 publishes it, and each next owner as well, which finds it in the log and publishes it again.
 """
 
@@ -14,17 +14,17 @@ from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.published_records import TableRecord
 
 VALUE_BYTES_MAX: Final = 768 * 1024
-"""The value of an outcome, at most: the rest is left for key, headers and Kafka's framing."""
+"""The largest value of an outcome: the rest is for key, headers and Kafka's framing."""
 
 TEXT_CHARS_MAX: Final = 8 * 1024
-"""Characters of an unbounded text that are published; escaped, each takes up to six bytes."""
+"""How many characters of an unbounded text are published; escaped, each takes up to six bytes."""
 
 LEFT_OUT: Final = "left_out"
-"""The key of `assigned` that names what is in the log alone."""
+"""The key of `assigned` that names the parts which are only in the log."""
 
 
 def outcome_value(outcome: Outcome) -> bytes:
-    """Return an outcome's bytes: whole where that fits, else with parts of `assigned` left out."""
+    """Return an outcome's bytes: whole if they fit, else with parts of `assigned` left out."""
     value = encode(outcome)
     if len(value) <= VALUE_BYTES_MAX:
         return value

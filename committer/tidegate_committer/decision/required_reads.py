@@ -1,6 +1,6 @@
-"""What must be read from the store before a batch can be decided, so that deciding stays pure.
+"""Lists what must be read from the store to decide a batch, so that deciding stays pure.
 
-`wanted` is asked again after each read, for one answer leads to the next question: the row of a
+`wanted` is called again after each read, because one read may lead to another: the add action of a
 file names its deletion vector. Most batches need nothing.
 """
 
@@ -27,7 +27,7 @@ from tidegate_delta.log.actions import DeletionVector
 
 @dataclass(frozen=True)
 class RequiredReads:
-    """What is to be read.
+    """What must be read.
 
     `files` are live files, by canonical path; `vectors` deletion vectors, by `key_of`; `growths`
     pairs of vectors, before and after a version, to be compared; `versions` those whose added files
@@ -46,10 +46,10 @@ class RequiredReads:
 def wanted(
     state: TableState, batch: Sequence[Candidate], known: FetchedInputs, vector_bytes_max: int
 ) -> RequiredReads:
-    """Return what is not in `known` yet and may decide over the batch.
+    """Return what is not in `known` and the decision on the batch may depend on.
 
     A proposal whose vectors exceed `vector_bytes_max` is refused without reading them.
-    Law: plan(state, batch, policy, terms, known) looks at nothing else once nothing is wanted
+    Law: plan(state, batch, policy, terms, known) reads nothing else once nothing is wanted
     """
     files: set[str] = set()
     vectors: dict[str, DeletionVector] = {}
@@ -80,7 +80,7 @@ def wanted(
 
 
 def burden(state: TableState, candidate: Candidate, known: FetchedInputs) -> int:
-    """Return how many bytes of vectors have to be read for a candidate."""
+    """Return how many bytes of deletion vectors must be read for a candidate."""
     if not (candidate.intents or candidate.settles_for_less):
         return 0
     return size_of(vectors_for(state, candidate, known))
@@ -89,9 +89,9 @@ def burden(state: TableState, candidate: Candidate, known: FetchedInputs) -> int
 def vectors_for(
     state: TableState, candidate: Candidate, known: FetchedInputs
 ) -> Mapping[str, DeletionVector]:
-    """Return the deletion vectors whose rows decide over a candidate, by key, known so far.
+    """Return the deletion vectors that decide on a candidate, by key, as far as they are known.
 
-    Law: it grows with what is known of files, and with the log
+    Law: the result grows with the known files, and with the log
     """
     winners = list(state.since(candidate.read_version))
     revisions = _revisions(state, candidate)
@@ -103,7 +103,7 @@ def vectors_for(
 
 
 def _is_open(state: TableState, candidate: Candidate) -> bool:
-    """Return whether a candidate will be compared with the versions after its read version."""
+    """Return whether a candidate will be checked against the versions after its read version."""
     return (
         candidate.flaw is None
         and candidate.id not in state.settled

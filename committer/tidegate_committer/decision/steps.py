@@ -1,8 +1,8 @@
-"""The steps of a decision, in their order: the first that returns a verdict decides.
+"""The steps of a decision, in order: the first that returns a verdict decides.
 
-The proposal id is looked up before conflicts are, for a committed proposal would conflict with
-itself. A rejection is a promise: where the log does not imply it, it is written into the log before
-it is published.
+The proposal id is looked up before conflicts are checked, because a committed proposal would
+conflict with itself. A rejection is a promise: if the log does not imply it, it is written into the
+log before it is published.
 """
 
 from collections.abc import Callable
@@ -41,11 +41,12 @@ from tidegate_messages.outcome import Rejection
 
 Step = Callable[[DecisionInput, Consider], Verdict | Consider | None]
 """Returns a verdict; or the command with a changed candidate for the next step; or None, to go on
-with the candidate as it is."""
+with the candidate unchanged.
+"""
 
 
 def read_ahead(view: DecisionInput, command: Consider) -> Verdict | None:
-    """The version that was read does not exist."""
+    """Deny: the version that was read does not exist."""
     candidate = command.candidate
     if candidate.read_version <= view.state.version:
         return None
@@ -58,7 +59,7 @@ def read_ahead(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def too_old_to_tell(view: DecisionInput, command: Consider) -> Verdict | None:
-    """The log no longer holds every version after the one that was read."""
+    """Expire: the log no longer holds every version after the one that was read."""
     since = command.candidate.read_version + 1
     if since < view.state.oldest:
         return Verdict(command.candidate, "expired")
@@ -67,7 +68,7 @@ def too_old_to_tell(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def told_before(view: DecisionInput, command: Consider) -> Verdict | None:
-    """The id is in the log or the group: the same bytes get the same answer, others are denied."""
+    """If the id is in the log or the group, repeat its answer; deny other bytes under that id."""
     candidate = command.candidate
     found = _known(view, command)
     if found is None:
@@ -95,7 +96,7 @@ def _known(view: DecisionInput, command: Consider) -> DecidedProposal | None:
 
 
 def created_before(view: DecisionInput, command: Consider) -> Verdict | None:
-    """It would create a table that exists; version 0 implies that, so no refusal is written."""
+    """Reject creating a table that exists. Version 0 implies the rejection, so none is written."""
     if command.candidate.read_version >= 0:
         return None
     if view.state.version < 0 and not view.group.members:
@@ -113,7 +114,7 @@ def created_before(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def app_txn_seen(view: DecisionInput, command: Consider) -> Verdict | None:
-    """The application's version, or a later one, is in the table."""
+    """Reject: the table has this version of the application, or a later one."""
     proposal = command.candidate.proposal
     if proposal is None or proposal.app_txn is None or view.state.version < 0:
         return None
@@ -121,14 +122,14 @@ def app_txn_seen(view: DecisionInput, command: Consider) -> Verdict | None:
     if seen is None or seen.version < proposal.app_txn.version:
         return None
     rejection = decision_types.app_txn_seen(view.state, seen, proposal.app_txn.version)
-    # With `delta.setTransactionRetentionDuration` the table may forget the application later, so
-    # there the rejection must be written to the log.
+    # With `delta.setTransactionRetentionDuration` the table may drop the application later, so then
+    # the rejection must be written to the log.
     keeps = txn_retention_ms(view.state.table_definition.metadata) is None
     return _negative(view, command, rejection, is_log_fact=keeps)
 
 
 def asks_for_a_table(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
-    """The metadata it writes is completed as Delta does (features, columns), or is illegal."""
+    """Complete the metadata that it writes as Delta does (features, columns), or reject it."""
     candidate, state = command.candidate, view.state
     if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
         return None
@@ -139,7 +140,7 @@ def asks_for_a_table(view: DecisionInput, command: Consider) -> Verdict | Consid
 
 
 def inadmissible(view: DecisionInput, command: Consider) -> Verdict | None:
-    """Admission fails: the proposal is malformed, illegal for the table, or not allowed."""
+    """Reject at admission: the proposal is malformed, illegal for the table, or not allowed."""
     candidate, state = command.candidate, view.state
     read = state.table_definition_at(candidate.read_version) if state.version >= 0 else None
     place = admission.AdmissionInput(state.root, read, command.now_ms)
@@ -148,7 +149,7 @@ def inadmissible(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
-    """Its metadata patch is illegal for the table that was read."""
+    """Reject: its metadata patch is illegal for the table that it read."""
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
@@ -157,9 +158,9 @@ def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
-    """The deletion vectors it needs can't be read, do not fit their files, or are too large.
+    """Reject: its deletion vectors can't be read, do not fit their files, or are too large.
 
-    Checked before conflicts: whether a file can be read is no fact of the log.
+    This is checked before conflicts, because the log does not say whether a file can be read.
     """
     candidate, state = command.candidate, view.state
     if not (candidate.intents or candidate.settles_for_less):
@@ -176,13 +177,14 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def behind_a_new_vector(view: DecisionInput, command: Consider) -> Verdict | None:
-    """A member brings a vector of its own making, or moves rows, or deletes some of those that the
-    proposal moves: what became of the rows shows in its entry.
+    """Defer to another entry: a member brings its own deletion vector, or moves rows that the
+    proposal names, or deletes rows that the proposal moves. Only the landed entry shows the
+    resulting rows.
     """
     candidate, state, group = command.candidate, view.state, view.group
     if not group.may_meet_rows_of(candidate):
         return None
-    # Members name files as the head does: what was read may have moved into these.
+    # Members name files as the head does; rows that the proposal read may have moved into these.
     candidate = row_relocation.at_head(candidate, state.since(candidate.read_version))
     deletes = group.merges.tallies.keys()
     if candidate.moves.keys().isdisjoint(deletes) and not any(
@@ -199,9 +201,10 @@ def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:
 
 
 def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
-    """A conflict rule fires against a version after the one it read, or an earlier member.
+    """Reject if a conflict rule fires against a version after the one it read, or an earlier
+    member.
 
-    Otherwise the candidate goes on rebased: as if it had read the table as it is now.
+    Otherwise go on with the rebased candidate: as if it had read the table at the head.
     """
     candidate, state = command.candidate, view.state
     if state.version < 0:
@@ -224,33 +227,35 @@ def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | 
 
 
 def behind_a_table_change(view: DecisionInput, command: Consider) -> Verdict | None:
-    """A member changes metadata or protocol: what follows is decided on the table it leaves."""
+    """Defer to another entry: a member changes metadata or protocol, and later proposals are
+    decided on the result.
+    """
     if not view.group.changes_table:
         return None
     return another_entry(command.candidate)
 
 
 def patched(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
-    """Its metadata patch is applied to the table at the head, where the result may be illegal."""
+    """Apply its metadata patch to the table at the head; reject it if the result is illegal."""
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
     found = patch_checks.with_patch(candidate, state.table_definition, state, view.policy)
     if isinstance(found, Rejection):
-        # It was legal when its writer read: a winner's change to the table makes it illegal.
+        # The patch was legal when its writer read: a winner's table change makes it illegal.
         rejection = found.model_copy(update={"advice": "rerun"})
         return _negative(view, command, rejection, is_log_fact=False)
     return command._replace(candidate=found)
 
 
 def unlike_the_group(view: DecisionInput, command: Consider) -> Verdict | None:
-    """It may not share an entry with the members: they may name the same files, for one."""
+    """Defer to another entry: it may not share one with the members, e.g. over a common file."""
     candidate = command.candidate
     return None if fits(view.group, candidate, view.policy) else another_entry(candidate)
 
 
 def wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
-    """A file to remove is not live, a file to add is, or the table does not take removals."""
+    """Reject: a file to remove is not live, a file to add is, or the table allows no removals."""
     candidate, state = command.candidate, view.state
     if state.version < 0:
         odd = post_rebase_checks.oddly_named(candidate.content, state.files, state.spelt)
@@ -263,7 +268,7 @@ def wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def rows_wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
-    """A file that loses rows is not live or not as its writer saw it, or may not lose any."""
+    """Reject: a file that loses rows is not live, not as its writer saw it, or may not lose any."""
     candidate, state = command.candidate, view.state
     if not (candidate.intents or candidate.moved_away):
         return None
@@ -276,7 +281,9 @@ def rows_wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None
 
 
 def values_taken(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
-    """Its identity column values are taken by others, or it does not say which it uses."""
+    """Reject: its identity values are taken by others, or it does not say which it uses. Otherwise
+    go on with the values assigned to it.
+    """
     candidate, state, group = command.candidate, view.state, view.group
     content, proposal = candidate.content, candidate.proposal
     before = state.table_definition if state.version >= 0 else None
@@ -296,7 +303,7 @@ def values_taken(view: DecisionInput, command: Consider) -> Verdict | Consider |
 
 
 def give_up(view: DecisionInput, command: Consider) -> Verdict | None:
-    """A cancel: the proposal that it names is refused for ever."""
+    """Cancel: refuse the named proposal for ever."""
     rejection = Rejection(
         rule="cancelled",
         reason=f"its writer gave it up with proposal {command.candidate.id}; propose the work anew",
@@ -324,7 +331,7 @@ STEPS: Final[tuple[Step, ...]] = (
     rows_wrong_at_head,
     values_taken,
 )
-"""A candidate that passes them all is committed."""
+"""A candidate that passes all steps is committed."""
 
 CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, too_old_to_tell, told_before, give_up)
 """The steps of a cancel: it needs no admission, for it changes nothing in the table."""
@@ -333,11 +340,11 @@ CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, too_old_to_tell, told_befor
 def _negative(
     view: DecisionInput, command: Consider, rejection: Rejection, *, is_log_fact: bool
 ) -> Verdict:
-    """Return a verdict that rejects a candidate, in the form in which it can keep its promise.
+    """Return a verdict against a candidate, of a kind whose promise can be kept.
 
-    Where the log implies the rejection (`is_log_fact`) and was judged by this version of the rules,
-    it holds by itself. Else it must be written to the log first (`needs="refusal"`). Where nothing
-    can be written, the candidate is denied, which promises nothing.
+    If the log implies the rejection (`is_log_fact`), and this version of the rules produced it, the
+    rejection is final by itself. Otherwise it must be written to the log first
+    (`needs="refusal"`). If nothing can be written, the candidate is denied, which promises nothing.
     """
     candidate = command.candidate
     if is_log_fact and view.state.rules == RULES_VERSION:

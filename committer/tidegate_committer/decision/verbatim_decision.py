@@ -1,11 +1,12 @@
-"""Verbatim proposals: ready bytes that become exactly version N, unchanged and alone, or do not.
+"""Verbatim proposals: bytes that become exactly version N, unchanged and alone, or do not.
 
-    N = head + 1    the bytes are written as version N, if they may be
+    N = head + 1    the bytes are written as version N, if they are valid
     N ≤ head        version N holds these bytes: committed, a repeat; others: rejected, for ever
     N > head + 1    denied: there is a gap
 
 A refusal need not be written into the log: version N never changes, so the log implies it. The
-staged file is read only where it decides; a missing one does not change what the log says.
+staged file is read only if the decision depends on it; a missing one does not change what the log
+says.
 """
 
 from dataclasses import dataclass, replace
@@ -36,9 +37,9 @@ STAGED_FILE: Final = "staged_file"
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict on ready bytes; `ready`, where given, must be written for it to hold.
+    """The verdict on a verbatim entry; `ready`, if given, must be written to make it true.
 
-    `writer` identifies the writer for the right of way: its `txn_id`, else the proposal's id.
+    `writer` identifies the writer for verbatim priority: its `txn_id`, else the proposal's id.
     """
 
     verdict: Verdict
@@ -47,7 +48,7 @@ class Decision:
 
 
 def exact_version(candidate: Candidate) -> int:
-    """Return the version that ready bytes are to become."""
+    """Return the version that a verbatim entry is to become."""
     assert candidate.proposal is not None, "ready bytes are proposed"
     version = candidate.proposal.exact_version
     assert version is not None, "ready bytes are those of a version"
@@ -55,7 +56,7 @@ def exact_version(candidate: Candidate) -> int:
 
 
 def needs_bytes(state: TableState, candidate: Candidate) -> bool:
-    """Return whether the staged file must be read for a decision."""
+    """Return whether the staged file must be read for the decision."""
     version = exact_version(candidate)
     if version > state.version:
         return version == state.version + 1
@@ -66,8 +67,8 @@ def needs_bytes(state: TableState, candidate: Candidate) -> bool:
 
 @dataclass(frozen=True)
 class VerbatimCase:
-    """Ready bytes to be decided on: `content` is the staged file, where `needs_bytes`; None: it is
-    not there; a text: why what is there is not read.
+    """A verbatim entry to decide. `content` is the staged file, if `needs_bytes`; None if it does
+    not exist; a text that says why it cannot be read.
     """
 
     candidate: Candidate
@@ -77,9 +78,9 @@ class VerbatimCase:
 
 
 def decide(state: TableState, case: VerbatimCase) -> Decision:
-    """Return what becomes of ready bytes.
+    """Return the decision on a verbatim entry.
 
-    Law: the versions after the one that was read are at hand, as far as the log holds them
+    Law: the state has the versions after the one that was read, as far as the log holds them
     """
     candidate = case.candidate
     version, claim = exact_version(candidate), candidate.claim
@@ -131,13 +132,13 @@ def plan_of(state: TableState, decision: Decision) -> BatchPlan:
 
 
 def encoded_of(plan: BatchPlan) -> EncodedEntry | None:
-    """Return the entry of a plan whose bytes came ready, None for another plan."""
+    """Return the entry of a verbatim plan, None for any other plan."""
     ready = plan.ready
     return EncodedEntry(ready.content, ready.entry, ready.actions.adds) if ready else None
 
 
 def way_after(way: VerbatimPriority, plan: BatchPlan, now_s: float) -> VerbatimPriority:
-    """Return the right of way after a plan was carried out."""
+    """Return the verbatim priority after a plan was carried out."""
     if plan.answer is not None:
         return after_answer(way, plan.answer, now_s)
     return way if plan.group.is_empty else after_native_group(way)

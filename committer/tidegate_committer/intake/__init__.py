@@ -1,1 +1,1 @@
-"""From the bytes of a record to a checked `Candidate`, and the values that it is made of."""
+"""Read a Kafka record's bytes into a checked `Candidate`, and the values that it consists of."""

@@ -1,4 +1,4 @@
-"""From a row of a record to one checked action: kinds, types, paths, numbers, statistics."""
+"""Read one row of a record into a checked action: kind, types, paths, numbers and statistics."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -43,26 +43,27 @@ from tidegate_delta.value_limits import LONG_MAX, is_moment
 OUR_APPS: Final = "tidegate/"
 DELTA_DOMAINS: Final = "delta."
 OPEN_DOMAINS: Final = frozenset({"delta.clustering", "delta.rowTracking"})
-"""Domains of table features that a proposal may write, each on terms of its own."""
+"""Domains of table features that a proposal may write. Each has rules of its own."""
 NAME_CHARS_MAX: Final = 1_024
 ENTRIES_MAX: Final = 128
-"""Partition values or tags that a file may have: each takes many times the room of its bytes."""
+"""Most partition values or tags of a file. Each takes many times its bytes in memory."""
 KINDS: Final[Mapping[str, type[Action]]] = {
     kind.wire_name: kind for kind in (Add, Remove, Cdc, Metadata, Protocol, Txn, DomainMetadata)
 }
 """The actions that a proposal may hold."""
 
 ActionLine = bytes | Mapping[str, Any]
-"""A line of the log as it will be written, or the body of a removal, which is dated late."""
+"""A line of the log as it will be written, or the body of a remove, whose time is set later."""
 
 _ADD: Final = b'{"add":'
 _UNSAID: Final = {"domainMetadata": {"removed": False}, "cdc": {"dataChange": False}}
-"""What is false where a proposal does not say it. The log has to: strict readers stop without."""
+"""Fields that default to false in a proposal. The log must state them: strict readers fail without.
+"""
 _SPELLING: Final = "write the action as PROTOCOL.md spells it"
 
 
 def read_row(row: Any, where: str, policy: Policy) -> tuple[ActionLine, Action]:
-    """Return the line that a row becomes in the log, and the action that it spells.
+    """Return the log line for a row, and the action that the row holds.
 
     Raises: Flawed.
     """
@@ -85,9 +86,9 @@ def read_row(row: Any, where: str, policy: Policy) -> tuple[ActionLine, Action]:
 
 
 def dated(line: ActionLine, now_ms: int) -> bytes:
-    """Return a line of the log; a removal gets its time when its entry is written.
+    """Return a line of the log. A remove gets its deletion time when its entry is written.
 
-    One that says nothing of partitions says so by an empty map, as delta-spark writes it.
+    A remove without partition values is written with an empty map, as delta-spark writes it.
     """
     if isinstance(line, bytes):
         return line
@@ -109,7 +110,7 @@ def add_line(add: Add) -> bytes:
 
 
 def body_of(remove: Remove) -> ActionLine:
-    """Return the body of a removal, which is dated late."""
+    """Return the body of a remove, whose deletion time is set later."""
     body = remove.to_row()["remove"]
     assert isinstance(body, dict), "a row holds an object"
     return body
@@ -121,14 +122,14 @@ def domain_line(domain: DomainMetadata) -> bytes:
 
 
 def tracked(line: bytes, base_row_id: int, commit_version: int) -> bytes:
-    """Return a line that adds a file, which says nothing of rows, with their ids and version."""
+    """Return an add line that has no row ids, with its base row id and commit version added."""
     ids = b',"baseRowId":%d,"defaultRowCommitVersion":%d}}\n' % (base_row_id, commit_version)
     return line.removesuffix(b"}}\n") + ids
 
 
 def _line(row: Mapping[str, Any], where: str) -> bytes:
     try:
-        # Joined, which copies: what orjson returns may hold ten times its size in addresses.
+        # The concatenation copies: orjson's result may reserve ten times its size in memory.
         return orjson.dumps(row) + b"\n"
     except TypeError as error:
         refuse(MALFORMED, where, f"cannot be written as JSON: {error}", _SPELLING)
@@ -156,13 +157,13 @@ def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
 
 
 def read_action(kind: type[Action], body: Mapping[str, Any], where: str) -> Action:
-    """Return the action that a body spells, each field by its name in the log, and of its type.
+    """Return the action that a body holds, with every field named and typed as in the log.
 
     Raises: Flawed.
     """
     try:
         if kind is Metadata or kind is Protocol:
-            # Lists become tuples in JSON mode only; strictness is wanted either way.
+            # Only JSON mode turns lists into tuples; strict mode is needed either way.
             return kind.model_validate_json(
                 orjson.dumps(body), strict=True, by_alias=True, by_name=False
             )
@@ -188,8 +189,10 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
 
 
 def _check_place_of(add: Add, where: str) -> None:
-    """Refuse a file that may lie nowhere; one that stays may lie anywhere, and be spelt as its
-    writer liked: at the head it has to be in the table.
+    """Refuse an add whose path no file may have.
+
+    A file that is already in the table may lie anywhere and be encoded as its writer chose. Whether
+    it is in the table is checked at the head.
     """
     if path_checks.is_plain(add.path) or (add.data_change and add.deletion_vector is None):
         check_place(add, where)
@@ -200,7 +203,7 @@ def _check_place_of(add: Add, where: str) -> None:
 
 
 def check_place(action: Add | Cdc, where: str) -> None:
-    """Refuse a file, or rows deleted of it, that lie where no new file may lie. Raises: Flawed."""
+    """Refuse a new file or deletion vector at a path where none may be. Raises: Flawed."""
     is_change_file = isinstance(action, Cdc)
     wrong = path_checks.wrong_with_new(action.path, is_change_file=is_change_file)
     _check_path(action.path, wrong, where)
@@ -209,7 +212,7 @@ def check_place(action: Add | Cdc, where: str) -> None:
 
 
 def check_numbers(action: Add, where: str) -> None:
-    """Refuse a new file with numbers that can't be. Raises: Flawed."""
+    """Refuse a new file whose numbers are out of range. Raises: Flawed."""
     for name, value in (
         ("baseRowId", action.base_row_id),
         ("defaultRowCommitVersion", action.default_row_commit_version),
@@ -227,11 +230,11 @@ _MOMENTS: Final[Mapping[type[Action], tuple[str, str]]] = {
     Txn: ("last_updated", "lastUpdated"),
     Metadata: ("created_time", "createdTime"),
 }
-"""The time that an action states, as we call it and as the log does."""
+"""The time field of each kind of action: its name in the model and its name in the log."""
 
 
 def check_moments(action: Action, where: str) -> None:
-    """Refuse an action dated where no version of a table may be. Raises: Flawed."""
+    """Refuse an action whose time is outside the range of a table's timestamps. Raises: Flawed."""
     field, name = _MOMENTS.get(type(action), ("", ""))
     value = getattr(action, field) if field else None
     if not is_moment(value):
@@ -240,7 +243,7 @@ def check_moments(action: Action, where: str) -> None:
 
 
 def _check_vector(vector: DeletionVector, where: str) -> None:
-    """A new vector stands in the log, or in a file of the table's own, and is what it says."""
+    """Refuse a new vector that is malformed, or neither inline nor in a file of the table."""
     if vector.storage_type not in (INLINE, RELATIVE):
         what = f"has the storage type {vector.storage_type[:8]!r}"
         refuse(BAD_PATH, where, what, "write the vector inline or into a file of the table")
@@ -251,7 +254,7 @@ def _check_vector(vector: DeletionVector, where: str) -> None:
         folder = "" if vector.storage_type == INLINE else path_of(vector).rpartition("/")[0]
     except ValueError as error:
         refuse(MALFORMED, where, str(error), "write the vector as PROTOCOL.md spells it")
-    # Readers put the folder into a URI as it is: only what means the same there is taken.
+    # Readers put the folder into a URI unescaped, so only plain characters are allowed.
     if folder and not path_checks.is_plain(folder):
         what = f"lies in the folder {folder[:128]!r}"
         refuse(BAD_PATH, where, what, "name a folder of letters and digits below the root, or none")

@@ -1,4 +1,4 @@
-"""A candidate: a delivery of a proposal, with everything that follows from its bytes alone."""
+"""A candidate: one delivery of a proposal, with everything that follows from its bytes alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,13 +42,13 @@ CHANGES_DATA = frozenset(
 BACKFILL = "ROW TRACKING BACKFILL"
 UNBACKFILL = "ROW TRACKING UNBACKFILL"
 ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
-"""Operations that add files again only to give them row ids, or to take these away."""
+"""Operations that add files again only to give them row ids, or to remove these."""
 
 REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
 """Operations that replace the table's definition and all of its files."""
 
 _MIND_WINNERS = ROW_ID_OPERATIONS | REPLACES_TABLE
-"""Operations whose own actions change with what winners did, though they read no rows."""
+"""Operations whose own actions depend on what the winners wrote, though they read no rows."""
 
 _WHOLE_TABLE = ReadSet(whole_table=True)
 
@@ -57,13 +57,16 @@ _WHOLE_TABLE = ReadSet(whole_table=True)
 class Candidate:
     """One delivery of a proposal.
 
-    Its identity is (`id`, `sha256`), the hash of the record's value. `flaw` says why it can't be
-    committed whatever the table holds; `proposal` is None where the record was malformed but its
-    identity could be read. `intents` are rows that it deletes by deletion vectors, `moves` rows
-    that its compaction moves to new files. `producer` and `trace` are what its headers claim.
-    What follows comes from following winners: `tags` for the commitInfo, `numbers` of identity
-    columns, `came` files into which a winner moved rows that it read, `moved_away` its intents on
-    files that a winner compacted, `buried` domains that it removes because a winner set them.
+    Its identity is (`id`, `sha256`), where `sha256` is the hash of the record's value. `flaw` says
+    why it can't be committed, whatever the table holds. `proposal` is None if the record was
+    malformed but its identity could be read. `intents` are the rows that it deletes by deletion
+    vectors, `moves` the rows that its compaction moves to new files. `producer` and `trace` come
+    from the record's headers.
+
+    The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
+    columns, `came` the files into which a winner moved rows that it read, `moved_away` its intents
+    on files that a winner compacted, `buried` the domains that it removes because a winner set
+    them.
     Units: `size` in bytes; `sent_ms`, the time of its record, in ms since the Unix epoch.
     """
 
@@ -89,7 +92,7 @@ class Candidate:
 
     @property
     def since_ms(self) -> int | None:
-        """When its files were written, or by when they were: the first of its times that is told.
+        """When its oldest file was written; if unknown, when it was created or else sent.
 
         Units: ms since the Unix epoch.
         """
@@ -104,18 +107,18 @@ class Candidate:
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether it brings the bytes of one version, ready."""
+        """Whether it brings a verbatim entry: the bytes of one version."""
         return self.proposal is not None and self.proposal.kind == "verbatim"
 
     @property
     def claim(self) -> ClaimCheck:
-        """Its claim check: the file that holds its actions, or its ready bytes."""
+        """Its claim check: the file that holds its actions or its verbatim entry."""
         assert self.proposal is not None, "a claim check stands in a proposal"
         return self.proposal.claim
 
     @property
     def patch(self) -> MetadataPatch | None:
-        """The changes of metadata that it asks for, to be applied to the table at the head."""
+        """The metadata changes that it asks for, to be applied to the table at the head."""
         return self.proposal.metadata_patch if self.proposal else None
 
     def with_table(self, metadata: Metadata, protocol: Protocol | None) -> "Candidate":
@@ -130,12 +133,12 @@ class Candidate:
 
     @property
     def speaks_of_table(self) -> bool:
-        """Whether it writes metaData, be it as a patch, or a protocol."""
+        """Whether it writes metaData (as an action or as a patch) or a protocol."""
         return self.writes_metadata or self.content.protocol is not None
 
     @CachedProperty
     def reads(self) -> ReadSet:
-        """Its read set; a proposal that says none has read the whole table."""
+        """Its read set. A proposal that states none counts as having read the whole table."""
         return (self.proposal and self.proposal.reads) or _WHOLE_TABLE
 
     @CachedProperty
@@ -174,7 +177,7 @@ class Candidate:
 
     @CachedProperty
     def settles_for_less(self) -> bool:
-        """Whether deletes by others of other rows in the files that it read leave it valid."""
+        """Whether it stays valid when others delete other rows of the files that it read."""
         return self.reads.delete_insensitive or bool(self.moves)
 
     @CachedProperty
@@ -205,7 +208,7 @@ class Candidate:
 
     @CachedProperty
     def minds_every_file(self) -> bool:
-        """Whether winners that only wrote files may change its own actions (row ids, drops)."""
+        """Whether winners that only wrote files may change its actions (row ids, feature drops)."""
         content = self.content
         return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids
 
@@ -216,17 +219,17 @@ class Candidate:
 
     @property
     def is_unbackfill(self) -> bool:
-        """Whether it takes row ids away."""
+        """Whether it removes row ids."""
         return self.operation == UNBACKFILL
 
     @property
     def only_moves_row_ids(self) -> bool:
-        """Whether it is a backfill or unbackfill: files that winners add are no conflict."""
+        """Whether it is a backfill or unbackfill. Files that winners add are no conflict then."""
         return self.operation in ROW_ID_OPERATIONS
 
     @CachedProperty
     def txns(self) -> tuple[Txn, ...]:
-        """The app transactions: those among the actions, then its own application's."""
+        """The app transactions: those among the actions, then the proposal's own."""
         own = self.proposal and self.proposal.app_txn
         if not own:
             return self.content.txns
@@ -234,14 +237,14 @@ class Candidate:
 
     @property
     def operation(self) -> str:
-        """What the commit calls itself."""
+        """The operation's name in commitInfo."""
         return self.proposal.operation.name if self.proposal else "WRITE"
 
     def level(self, table_level: Level) -> Level:
-        """Return the isolation level that applies to it on a table of some level.
+        """Return the isolation level that applies to it on a table with the given level.
 
-        What moves rows between files without changing any needs no guard against appends, except
-        that under WriteSerializable the operation, too, must be of that kind.
+        A commit that only rearranges rows needs no check against concurrent appends. Under
+        WriteSerializable this also requires that its operation is not one that changes data.
         """
         asked = self.proposal.isolation if self.proposal else "default"
         level = table_level if asked == "default" else asked

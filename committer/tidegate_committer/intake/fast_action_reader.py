@@ -1,7 +1,7 @@
-"""A fast reader of add and remove actions in their usual shape, at half the cost of `rows`.
+"""A fast reader of add and remove actions in their usual shape, at half the cost of `read_row`.
 
-Whatever is unusual, valid or not, is left to `rows`, so that only that module decides on refusals.
-Pydantic is not used here, for it would look at each field once more.
+Everything unusual, valid or not, is left to `action_reader`, so that refusals are decided there
+only. Pydantic is not used here, because it would check every field again.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from tidegate_delta.value_limits import LONG_MAX, MOMENT_MAX
 from tidegate_messages.unvalidated_models import trusted
 
 Shapes = tuple[tuple[frozenset[str], set[str]], ...]
-"""The sets of keys that a body may have, most frequent first, each with its fields' names."""
+"""The sets of keys that a body may have, most frequent first, each with the model's field names."""
 
 _ADD: Final = ("path", "partitionValues", "size", "dataChange", "modificationTime")
 _REMOVE: Final = ("path", "partitionValues", "size", "dataChange", "extendedFileMetadata")
@@ -39,11 +39,11 @@ _REMOVES: Final = _shapes(Remove, _REMOVE, "deletionTimestamp")
 
 
 class _UnusualError(Exception):
-    """The row has another shape, valid or not."""
+    """The row has another shape, whether valid or not."""
 
 
 def read_plain(row: Any, policy: Policy) -> tuple[ActionLine, FileAction] | None:
-    """Return the line and the action of a row, or None: `read_row` must read it.
+    """Return the line and the action of a row, or None if `read_row` must read it.
 
     Law: read_plain(row, policy) in (None, read_row(row, where, policy))
     """
@@ -120,7 +120,7 @@ def _add(body: Any, policy: Policy) -> Add:
 
 
 def _given(body: Any, shapes: Shapes) -> set[str]:
-    """Return the fields that a body says, as the model names them."""
+    """Return the model's names of the fields that a body has."""
     if type(body) is dict:
         names = body.keys()
         for shape, given in shapes:
@@ -162,7 +162,7 @@ def _are_counts(values: Collection[Any]) -> bool:
     try:
         return bool(min(values) >= 0 and max(values) <= LONG_MAX)
     except TypeError:
-        # A struct's counts are an object.
+        # The null counts of a struct are an object.
         return False
 
 

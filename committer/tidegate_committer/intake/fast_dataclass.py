@@ -1,6 +1,6 @@
-"""Frozen values that are made thousands of times a second.
+"""Fast construction of frozen dataclasses that are made thousands of times a second.
 
-A frozen dataclass sets its fields by a call each, which is most of what a large one costs.
+A frozen dataclass sets each field by a call, which is most of the cost of a large one.
 """
 
 from typing import Any, Final, TypeVar
@@ -11,7 +11,7 @@ _set: Final = object.__setattr__
 
 
 def made(kind: type[T], fields: dict[str, Any]) -> T:
-    """Return a value of a frozen dataclass from all its fields, in their order; it keeps the dict.
+    """Return a frozen dataclass made from all its fields, in their order; it keeps the dict.
 
     Law: vars(made(kind, fields)) == vars(kind(**fields))
     """

@@ -1,7 +1,7 @@
-"""Leases of identity values: blocks that entries gave out, and which of their values were used.
+"""Leases of identity values: the blocks that entries granted, and which of their values are used.
 
-A lease is named by the proposal that asked for it. The entry that grants it moves the high-water
-mark past its values, so that writers which know no leases use others.
+A lease has the id of the proposal that asked for it. The entry that grants it moves the high-water
+mark past its values, so that writers which know no leases use other values.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from tidegate_messages.commit_provenance import Accepted
 from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
 
 Ranges = tuple[tuple[int, int], ...]
-"""Pairs of least and greatest values, ascending, not touching one another."""
+"""Ascending (lowest, highest) pairs with gaps between them."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LeasedBlocks:
     used: Mapping[str, Ranges] = field(default_factory=dict)
 
     def block_of(self, usage: IdentityUsage) -> IdentityBlock | None:
-        """Return the block that holds the values which are used, or None."""
+        """Return the block that holds the used values, or None."""
         for block in self.blocks:
             held = Lease(block.column, block.column, block.first, block.step, block.count)
             if block.column == usage.column and held.holds(usage.low, usage.high):
@@ -34,7 +34,7 @@ class LeasedBlocks:
         return None
 
     def after(self, usage: IdentityUsage) -> "LeasedBlocks | None":
-        """Return the lease with some values used, or None where one of them was used before."""
+        """Return the lease with these values marked as used, or None if one was used before."""
         block = self.block_of(usage)
         known = self.used.get(usage.column, ())
         ranges = with_range(known, (usage.low, usage.high), abs(block.step) if block else 1)
@@ -43,11 +43,11 @@ class LeasedBlocks:
 
 @dataclass(frozen=True)
 class IdentityEffects:
-    """The decided effects of a proposal on identity columns.
+    """The effects of a proposal on identity columns.
 
-    `marks` are the values that its files and leased blocks reach, by physical column name; `blocks`
-    the blocks that it leases; `used` the values of earlier leases that its files hold, `leases`
-    those leases afterwards.
+    `marks` are the farthest values of its files and leased blocks, by physical column name;
+    `blocks` the blocks that it leases; `used` the values of earlier leases that its files hold, and
+    `leases` those leases afterwards.
     """
 
     marks: Mapping[str, int]
@@ -57,7 +57,7 @@ class IdentityEffects:
 
 
 def with_range(ranges: Ranges, new: tuple[int, int], step: int) -> Ranges | None:
-    """Return ranges with one more, or None where it overlaps one; adjacent ones are joined."""
+    """Return the ranges with one more, or None if it overlaps one. Adjacent ranges are joined."""
     at = bisect_left(ranges, new)
     before, after = ranges[max(0, at - 1) : at], ranges[at : at + 1]
     if (before and before[0][1] >= new[0]) or (after and after[0][0] <= new[1]):
@@ -74,7 +74,7 @@ def with_range(ranges: Ranges, new: tuple[int, int], step: int) -> Ranges | None
 def leases_after(
     leases: PersistentMap[UUID, LeasedBlocks], accepted: Iterable[Accepted]
 ) -> PersistentMap[UUID, LeasedBlocks]:
-    """Return the leases after an entry that accepted some proposals."""
+    """Return the leases after an entry that accepted these proposals."""
     changed: dict[UUID, LeasedBlocks] = {}
     for one in accepted:
         if one.identity_blocks:
@@ -92,7 +92,7 @@ def leases_after(
 def lapsed(
     leases: PersistentMap[UUID, LeasedBlocks], columns: Mapping[str, IdentityColumn]
 ) -> list[UUID]:
-    """Return leases that no longer hold: the high-water mark was set back below their values."""
+    """Return leases that are void because the high-water mark was set back below their values."""
 
     def is_safe(block: IdentityBlock) -> bool:
         column = columns.get(block.column)

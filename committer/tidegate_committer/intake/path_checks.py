@@ -1,7 +1,7 @@
-"""Which paths an action may name: files of this table, and nothing that a reader would stumble on.
+"""Check which paths an action may name: files of this table, in a form that all readers can read.
 
-A path is decoded once, as readers do; what decodes to something outside the root is refused, and
-so is what would leave it if somebody decoded twice.
+Readers decode a path once. A path that decodes to something outside the table root is refused, and
+so is one that would leave the root if it were decoded twice.
 """
 
 import re
@@ -20,20 +20,22 @@ _SEPARATOR: Final = re.compile(r"[/\\]")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _plain: Final = re.compile(r"(?!.*/[/._])[A-Za-z0-9](?:[A-Za-z0-9_=./-]*[A-Za-z0-9])?").fullmatch
-"""Most paths: nothing to decode, no segment that is too long, empty, dotted or hidden."""
+"""Matches most paths: nothing to decode, and no segment that is too long, empty, dotted or hidden.
+"""
 
 
 _NO_URI: Final = re.compile(
     '[ "#<>?\\[\\]^`{|}\x80-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
 )
-"""What stands in no path of a URI as Java reads one: delta-spark would read no file of the table,
-or the one before the sign."""
+"""Characters that Java's URI class rejects or cuts the path at. delta-spark could then read no file
+of the table, or would read the path before the character.
+"""
 
 
 def is_plain(path: Any) -> bool:
-    """Return whether something is a path with which nothing is wrong, and its own canonical form.
+    """Return whether a value is a valid path that is its own canonical form, by a cheap test.
 
-    Most paths are: others may be right as well.
+    Most paths pass. One that does not may still be valid.
     """
     return type(path) is str and len(path) <= SEGMENT_BYTES_MAX and _plain(path) is not None
 
@@ -64,10 +66,11 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
 
 
 def wrong_with_old(path: str) -> str | None:
-    """Return what is wrong with the path of a file that is in the table already, or None.
+    """Return what is wrong with the path of a file that is already in the table, or None.
 
-    Such a file may lie anywhere, as those of a shallow clone do, and be spelt as its writer liked
-    (`./a`, `x//a`). Law: the log spells it like that, letter by letter; whoever asks has to look.
+    Such a file may lie anywhere, as those of a shallow clone do, and may be encoded as its writer
+    chose (`./a`, `x//a`). Law: the log has this path, character for character; the caller checks
+    that.
     """
     if is_plain(path):
         return None
@@ -82,9 +85,10 @@ def wrong_with_old(path: str) -> str | None:
 
 
 def wrong_with_new(path: str, *, is_change_file: bool = False) -> str | None:
-    """Return what is wrong with the path of a file that joins a table, or None.
+    """Return what is wrong with the path of a file that joins the table, or None.
 
-    What another writer has spelt otherwise may leave, and lose rows.
+    A file that another writer added under some other form of path may still be removed, or lose
+    rows by a deletion vector: `wrong_with_old` checks those.
     """
     wrong = wrong_with(path, is_change_file=is_change_file)
     if wrong is not None or is_plain(path):

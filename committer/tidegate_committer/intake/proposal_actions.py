@@ -1,6 +1,6 @@
 """The actions of a proposal, checked as far as that is possible without the table.
 
-The lines for the log are kept beside the parsed actions, as the writer spelled them: so fields that
+The log lines are kept beside the parsed actions, as the writer wrote them, so that fields which
 this release does not know survive.
 """
 
@@ -34,7 +34,7 @@ from tidegate_messages.outcome import Rejection
 
 PartitionValues = Mapping[str, str | None]
 PartitionKey = frozenset[tuple[str, str | None]]
-"""The partition values of a file, to be compared."""
+"""The partition values of a file, in a form that can be compared and hashed."""
 A = TypeVar("A", bound=Action)
 
 _VECTOR_NAME_CHARS_MAX: Final = 80
@@ -49,11 +49,11 @@ class CheckedActions:
     """Checked actions.
 
     `lines` are the log lines of files and domains, in the proposal's order. `added` holds canonical
-    path and partition values of each new file, `removed` the canonical paths of removed ones;
-    `vectors` and `removed_vectors` the deletion vectors of those that have one, by canonical path,
-    as `vector_text` spells them. `has_row_ids` tells whether a new file brings a base row id or a
+    path and partition values of each new file, `removed` the canonical paths of removed ones.
+    `vectors` and `removed_vectors` map canonical paths to deletion vectors, as `vector_text` writes
+    them, for files that have one. `has_row_ids` says whether a new file has a base row id or a
     default row commit version. `is_plain` says that every path is known to be its own canonical
-    form, spelled as usual; False where nobody looked.
+    form in the usual encoding; False if this was not checked.
     """
 
     lines: tuple[ActionLine, ...] = ()
@@ -77,9 +77,9 @@ class CheckedActions:
         return bool(self.adds or self.removes or self.changes)
 
     def with_adds(self, change: Callable[[Add, str], Add | None]) -> "CheckedActions":
-        """Return the content with each new file changed, or left out where that gives None.
+        """Return the content with each new file replaced, or left out if `change` returns None.
 
-        `change` is given the file and its canonical path.
+        `change` gets the file and its canonical path.
         """
         after = [change(add, path) for add, (path, _) in zip(self.adds, self.added, strict=True)]
         if all(one is add for one, add in zip(after, self.adds, strict=True)):
@@ -94,7 +94,7 @@ class CheckedActions:
             if one is not None:
                 lines.append(line if one is add else add_line(one))
         kept = _about([one for one in after if one])
-        # Stays true though the ids were dropped: such files must still be checked for a row count.
+        # Stays true after the ids are dropped: such files must still be checked for a row count.
         kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
         return replace(self, lines=tuple(lines), **kept)
 
@@ -107,7 +107,7 @@ class CheckedActions:
         return replace(self, lines=lines, is_plain=False, **more)
 
     def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "CheckedActions":
-        """Return the content with some fields of some removals set, by their canonical paths."""
+        """Return the content with some fields set on some removes, by canonical path."""
         removes = tuple(
             one.with_(**fields[path]) if (path := canonical(one.path)) in fields else one
             for one in self.removes
@@ -124,7 +124,7 @@ _BARE: Final = vars(EMPTY)
 
 
 def _about(adds: Sequence[Add]) -> dict[str, Any]:
-    """Return the fields of a content that follow from its new files."""
+    """Return the fields of `CheckedActions` that follow from the new files."""
     return {
         "adds": tuple(adds),
         "added": _paths_of(adds),
@@ -134,7 +134,7 @@ def _about(adds: Sequence[Add]) -> dict[str, Any]:
 
 
 def canonical(path: str) -> str:
-    """Return the canonical form of a path, which is equal for all spellings of one file."""
+    """Return the canonical form of a path, which is equal for all encodings of one file's path."""
     # A cheap test first: the pattern alone would take ten times as long.
     if "%" in path or "/." in path or "//" in path or ":" in path or path[:1] in _ODD_START:
         return canonical_path(path) if _ODD.search(path) else path
@@ -142,10 +142,10 @@ def canonical(path: str) -> str:
 
 
 def vector_text(vector: DeletionVector) -> str:
-    """Return a text that identifies a deletion vector: equal texts, equal in every field.
+    """Return a text that identifies a deletion vector: equal texts mean equal in every field.
 
-    A removal must repeat its file's vector in every field, or readers of the change feed fail. A
-    long one (inline vectors) is hashed, for the text is kept for each live file.
+    A remove must repeat its file's vector in every field, or readers of the change feed fail. A
+    long vector (inline) is hashed, because the text is kept for each live file.
     """
     name = vector.unique_id
     if len(name) > _VECTOR_NAME_CHARS_MAX:
@@ -163,9 +163,9 @@ def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:
 
 
 def overfull(content: bytes, policy: Policy) -> Rejection | None:
-    """Return why a claim check's file has too many lines, or too long ones, to be parsed, or None.
+    """Return why a claim check's file has too many or too long lines to be parsed, or None.
 
-    All lines count, blank ones too: parsed, they take many times their bytes of memory.
+    Blank lines count too: a parsed line takes many times its bytes in memory.
     """
     lines_max = 2 * policy.actions_max
     if content.count(b"\n") > lines_max:
@@ -219,9 +219,9 @@ def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
 
 
 def content_of(commit: Commit) -> CheckedActions:
-    """Return the content of a commit by another writer; its lines are not kept.
+    """Return the content of a commit by another writer, without its lines.
 
-    Raises: Flawed, where it says something twice.
+    Raises: Flawed, if it has duplicate actions.
     """
     actions: dict[type[Action], list[Action]] = {}
     for action in commit.actions:
@@ -230,7 +230,7 @@ def content_of(commit: Commit) -> CheckedActions:
 
 
 def _plain(adds: list[Add], removes: list[Remove], lines: list[ActionLine]) -> CheckedActions:
-    """Return the content of files without vectors or row ids, each path its own canonical form."""
+    """Return the content of files without vectors or row ids whose paths are all canonical."""
     fields = dict(_BARE)
     fields["lines"], fields["adds"], fields["removes"] = tuple(lines), tuple(adds), tuple(removes)
     fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
@@ -313,7 +313,7 @@ def _check_duplicates(content: CheckedActions) -> None:
 
 
 def _check_pairs(content: CheckedActions, paths: frozenset[str]) -> None:
-    """A file may leave and come again only with another deletion vector."""
+    """Refuse a file that is removed and added again with the same deletion vector."""
     new = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
     for remove in content.removes:
         path = canonical(remove.path)

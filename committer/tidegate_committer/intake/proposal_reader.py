@@ -1,7 +1,7 @@
-"""Intake: from a record of the topic of proposals to a candidate, or to a dead letter.
+"""Read a record of the topic of proposals into a candidate or a dead letter.
 
-A record whose proposal id, table and read version can be read becomes a candidate even where the
-rest is malformed: its `flaw` is then written to its table's log as a refusal, which holds.
+A record whose proposal id, table and read version can be read becomes a candidate even if the rest
+is malformed. Its `flaw` is then written to the table's log as a final refusal.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,15 +45,15 @@ KINDS: Final = frozenset(get_args(ProposalKind))
 _IDENTITY: Final = ("proposal_id", "table")
 
 UNREAD: Final = 4
-"""How many times the allowed size a record may have and still be parsed."""
+"""A record is still parsed up to this many times the allowed size."""
 
 
 @dataclass(frozen=True)
 class DeadLetter:
     """A dead letter: the record's bytes go to the topic `dead-letters`, with the reason.
 
-    Where `proposal_id` and `table` could be read, in the record or in its headers, its writer gets
-    an outcome as well.
+    If `proposal_id` and `table` could be read from the record or its headers, the writer gets an
+    outcome as well.
     """
 
     rule: str
@@ -138,7 +138,7 @@ def _unread(
 
 
 def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
-    """Return what is wrong with a proposal before its actions are looked at, or None."""
+    """Return what is wrong with a proposal apart from its actions, or None."""
     if size > policy.record_bytes_max:
         remedy = "put the actions into a file and give a claim check"
         what = f"{size} bytes, {policy.record_bytes_max} are allowed"
@@ -147,7 +147,7 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
         what = "the operator takes no ready bytes"
         return flaw("verbatim_not_allowed", "kind", what, "propose actions")
     if proposal.reads is not None and proposal.reads.model_extra:
-        # An unknown field may say that more was read: no conflict check could honour that.
+        # An unknown field may say that more was read, and no conflict check would see that.
         return flaw(
             NOT_SUPPORTED,
             f"reads.{min(proposal.reads.model_extra)[:64]}",
@@ -160,9 +160,9 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
 
 
 def with_claim(candidate: Candidate, content: bytes | str | None, policy: Policy) -> Candidate:
-    """Return a candidate with the actions of its claim check's file, or the flaw that it has.
+    """Return a candidate with the actions of its claim check's file, or with a flaw.
 
-    `content` None: no file is there; a text: why what is there is not read.
+    `content` is None if there is no file, and a text if the file can't be read: the reason.
     """
     check = candidate.claim
     wrong = None
@@ -195,7 +195,7 @@ def with_claim(candidate: Candidate, content: bytes | str | None, policy: Policy
 
 
 def needs_claim(candidate: Candidate) -> bool:
-    """Return whether the actions lie in a file that has not been read yet."""
+    """Return whether the actions are in a file that has not been read yet."""
     if candidate.flaw is not None or candidate.content is not EMPTY:
         return False
     return candidate.proposal is not None and candidate.proposal.claim_check is not None
@@ -208,7 +208,7 @@ def full_size(candidate: Candidate) -> int:
 
 
 def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a claim check's file; its row intents are appended to `stated`.
+    """Yield the actions of a claim check's file, and append its row intents to `stated`.
 
     Raises: Flawed, for a line that is neither.
     """
@@ -256,9 +256,9 @@ def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejec
 def read_identity(
     value: bytes | None, offset: int, wrong: Rejection, headers: Headers = ()
 ) -> Candidate | DeadLetter:
-    """Return a candidate with a record's identity alone, and `wrong` as its flaw.
+    """Return a candidate that has only a record's identity, with `wrong` as its flaw.
 
-    Where even its identity can't be read, or it is no commit, it becomes a dead letter.
+    If the identity can't be read, or the record is no commit, return a dead letter.
     """
     digest = sha256(value or b"")
     try:
@@ -295,7 +295,7 @@ def _body(value: bytes | None) -> Mapping[str, Any]:
 
 
 def _identity(body: Mapping[str, Any], headers: Headers = ()) -> tuple[UUID | None, UUID | None]:
-    """Return whose proposal a record is, and for which table: as it says, or else its headers."""
+    """Return the ids of a record's proposal and table, from its body or else from its headers."""
     told = {name: value.decode("ascii", "replace") for name, value in headers if name in _IDENTITY}
     proposal, table = (_uuid(body, name) or _uuid(told, name) for name in _IDENTITY)
     return proposal, table

@@ -50,7 +50,7 @@ _DELTA: Final = {
     PARTITION_VALUES: "DELTA_INVALID_PARTITIONING_SCHEMA",
     COLUMNS_AND_ROWS: "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
 }
-"""Rules for which delta-spark has a name, and the name."""
+"""delta-spark's error class for each rule that has one."""
 
 
 def flaw(
@@ -62,7 +62,7 @@ def flaw(
     advice: ClientAdvice = "fix",
     path: str | None = None,
 ) -> Rejection:
-    """Return why a proposal is refused: at which field, by which rule, and what to do."""
+    """Return a refusal of a proposal: the field, the rule and what to do."""
     return Rejection(
         rule=rule,
         reason=f"{field}: {what}; {remedy}",
@@ -74,12 +74,12 @@ def flaw(
 
 
 def fault_in(error: Exception) -> str:
-    """Return what is wrong with a proposed table, without advice about one that is there."""
+    """Return what is wrong with a proposed table, without advice for existing tables."""
     return error.fault if isinstance(error, TidegateError) else said_by(error)
 
 
 class Flawed(ValueError):
-    """Carries a flaw from where it is found to where the proposal is read."""
+    """Carries a flaw from the check that found it to the reader of the proposal."""
 
     def __init__(self, rejection: Rejection) -> None:
         super().__init__(rejection.reason)
@@ -87,5 +87,5 @@ class Flawed(ValueError):
 
 
 def refuse(rule: str, field: str, what: str, remedy: str, *, path: str | None = None) -> NoReturn:
-    """Raise a flaw: the way out of nested checks, up to the reader of the proposal."""
+    """Raise `Flawed`, which the reader of the proposal catches outside of all nested checks."""
     raise Flawed(flaw(rule, field, what, remedy, path=path))

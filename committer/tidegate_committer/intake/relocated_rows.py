@@ -1,9 +1,9 @@
-"""Moves: where a compaction moved the rows of files, so that it and row deletes both commit.
+"""Relocations: where a compaction moved the rows of files, so that it and row deletes both commit.
 
 Row i of an old file, with k rows before it deleted when the compaction read it, is row
-`offset` + i - k of the new file. So a delete that meets a compaction is committed with its row
-numbers mapped, and a compaction that meets a delete adds its file with these rows deleted:
-docs/adr/0022 has the proof.
+`offset` + i - k of the new file. So a delete that conflicts with a compaction is committed with its
+row numbers mapped, and a compaction that conflicts with a delete adds its file with these rows
+deleted. docs/adr/0022 has the proof.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,18 +23,18 @@ from tidegate_messages.commit_provenance import Provenance
 from tidegate_messages.row_mapping import RowMapping, Source
 
 SOURCES_MAX: Final = 4_096
-"""Old files in the row mappings of a proposal, at most."""
+"""Most old files in the row mappings of a proposal."""
 
 ROWS_MAX: Final = 200_000
-"""Deleted rows that are mapped at once, at most: a larger delete is better run again."""
+"""Most deleted rows that are mapped at once: a larger delete is better run again."""
 
 
 @dataclass(frozen=True)
 class Relocation:
-    """Where the rows of a file went: to `target`, which has `total` rows, from `offset` on.
+    """Where the rows of a file went: into `target`, which has `total` rows, from `offset` on.
 
     `base` is the deletion vector that the file had when the compaction read it, `gone` the one with
-    which it was removed; `rows` is how many rows the file had without those in `base`.
+    which it was removed. `rows` is the number of rows of the file without those in `base`.
     """
 
     target: str
@@ -46,7 +46,7 @@ class Relocation:
 
     @property
     def num_records(self) -> int:
-        """How many rows the file had, deleted ones included."""
+        """The number of rows in the file, deleted ones included."""
         return self.rows + (self.base.cardinality if self.base else 0)
 
 
@@ -59,7 +59,8 @@ NO_MOVES: Final[Relocations] = {}
 def moved_rows(rows: Bitmap, move: Relocation, base: Bitmap) -> Bitmap:
     """Return rows of a removed file as rows of the file that holds them now.
 
-    `base` are the rows that were deleted when the compaction read it: the new file lacks them.
+    `base` are the rows that were already deleted when the compaction read the file: the new file
+    lacks them.
     Law: len(moved_rows(r, m, b)) == len(r - b); order is kept
     """
     return of_rows(_moved(rows - base, move.offset, iter(base)))
@@ -74,7 +75,7 @@ def _moved(rows: Iterable[int], offset: int, base: Iterator[int]) -> Iterator[in
 
 
 def read_moves(stated: Sequence[RowMapping], content: CheckedActions) -> Relocations:
-    """Return the moves that a proposal's row mapping states.
+    """Return the relocations that a proposal's row mapping states.
 
     Raises: Flawed, for the first that is wrong.
     """
@@ -99,7 +100,7 @@ def read_moves(stated: Sequence[RowMapping], content: CheckedActions) -> Relocat
 def moves_of(
     provenance: Provenance | None, removes: Sequence[Remove], adds: Sequence[Add]
 ) -> Relocations:
-    """Return the moves that the provenance of an entry states."""
+    """Return the relocations that the provenance of an entry states."""
     told = [one.row_mapping for one in provenance.accepted if one.row_mapping] if provenance else ()
     if not told:
         return NO_MOVES
@@ -109,7 +110,7 @@ def moves_of(
 
 
 def told_of(moves: Relocations) -> tuple[RowMapping, ...]:
-    """Return moves as the provenance of an entry states them.
+    """Return relocations as the provenance of an entry states them.
 
     Law: moves_of(... told_of(m) ...) == m
     """
@@ -125,7 +126,7 @@ def told_of(moves: Relocations) -> tuple[RowMapping, ...]:
 def _source(path: str, move: Relocation) -> Source:
     base = None
     if move.base != move.gone:
-        # No vector at all is told by an object without fields.
+        # An empty object means that there was no vector; None means the same vector as `gone`.
         base = move.base.model_dump(by_alias=True, exclude_none=True) if move.base else {}
     return Source(path=usual_path(path), offset=move.offset, rows=move.rows, base=base)
 
@@ -180,7 +181,7 @@ def _check(one: RowMapping, where: str, found: Relocations, adds: Mapping[str, A
 
 
 def leaving_with(moves: Relocations, vectors: Mapping[str, DeletionVector | None]) -> Relocations:
-    """Return moves with `gone` set to other deletion vectors, by path."""
+    """Return relocations with `gone` set to other deletion vectors, by path."""
     return {
         path: replace(move, gone=vectors[path]) if path in vectors else move
         for path, move in moves.items()

@@ -28,8 +28,8 @@ _SPELLING: Final = "write the vector as PROTOCOL.md spells a descriptor"
 class RowDelete:
     """Rows of one file that a proposal deletes.
 
-    `path` is canonical; `base` the unique id of the file's deletion vector at the read version;
-    `vector` is the descriptor of the rows, `inline` the rows themselves where that is inline.
+    `path` is canonical. `base` is the unique id of the file's deletion vector at the read version,
+    `vector` the descriptor of the rows, and `inline` the rows themselves if the vector is inline.
     `has_moved` says that `path` is the new file to which a compaction moved the rows.
     """
 
@@ -65,7 +65,7 @@ def read_intents(stated: Sequence[RowIntent], policy: Policy) -> tuple[RowDelete
 
 
 def check_apart(intents: Sequence[RowDelete], content: CheckedActions) -> None:
-    """Refuse a file that both loses rows and is itself added or removed. Raises: Flawed."""
+    """Refuse a row delete of a file that the actions add or remove. Raises: Flawed."""
     if not intents:
         return
     acted_on = content.removed.union(path for path, _ in content.added)

@@ -1,1 +1,1 @@
-"""One topic partition after the other: take, decide, PUT, tell."""
+"""The loop: for each topic partition read proposals, decide, PUT entries, publish outcomes."""

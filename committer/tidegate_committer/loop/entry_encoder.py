@@ -1,4 +1,4 @@
-"""Encodes the entries of one table, with the clock, the random token and the settings they need."""
+"""Encodes the entries of one table, with the clock, random id and settings that this needs."""
 
 import logging
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tidegate_committer.state.table_state import TableState
 from tidegate_runtime.observability.logs import log_event
 
 AHEAD_MS: Final = 5 * 60 * 1000
-"""How far a commit's time may lie ahead of our clock before we say so."""
+"""How far a commit's timestamp may be ahead of our clock before a warning is logged."""
 _log = logging.getLogger(__name__)
 
 
@@ -27,9 +27,9 @@ class EntryEncoder:
     def spell(
         self, state: TableState, plan: BatchPlan, written_ms: int | None = None
     ) -> EncodedEntry:
-        """Return the entry after a state that makes a plan's verdicts true.
+        """Return the entry that follows a state and makes a plan's verdicts true.
 
-        Where in-commit timestamps begin, `written_ms` of the last version must be known.
+        If in-commit timestamps begin with it, `written_ms` of the last version must be known.
         Units: `written_ms` since the Unix epoch.
         """
         now_ms = self.dependencies.clock.now_ms()

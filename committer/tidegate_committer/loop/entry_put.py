@@ -1,6 +1,6 @@
 """One entry's put-if-absent until its result is certain: PUT, RESOLVE by reading, PUT again.
 
-If the entry names a file of deletion vectors, that is put first, under a new unique name.
+If the entry refers to a file of deletion vectors, that is put first, under a new unique name.
 """
 
 from dataclasses import dataclass
@@ -22,15 +22,16 @@ from tidegate_runtime.storage.log_store import LogStore, Put, Turn, at_once
 
 PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
-"""The pause before the same bytes are sent again after a PUT without an answer. It doubles each
-time: a store that throttles writes to a name counts refused ones, too."""
+"""The pause before the same bytes are sent again after a PUT without a response. It doubles each
+time: a store that throttles writes to one name counts refused writes, too.
+"""
 
 
 @dataclass
 class _Leaving:
     """The turn of a PUT (whether it may be sent), and its duration.
 
-    The turn is asked for until it came once. The duration of a prepared PUT counts from its turn,
+    The turn is called until it returns true once. The duration of a prepared PUT counts from then,
     that of any other from its start.
     Units: `began_s` by `Clock.boot_s`.
     """
@@ -59,7 +60,9 @@ class _Leaving:
 
 @dataclass(frozen=True)
 class EntryPut:
-    """One entry to be put as its version. It does not refer to the desk: another thread runs it."""
+    """One entry to be put as its version. It runs in another thread, so it has no reference to the
+    table committer.
+    """
 
     store: LogStore
     label: str
@@ -72,10 +75,11 @@ class EntryPut:
         turn: Turn = at_once,
         behind: PendingPut | None = None,
     ) -> PendingPut:
-        """Start the PUT in a thread, or prepare it to be sent after the one it is `behind`.
+        """Start the PUT in a thread, or prepare it to be sent after `behind`.
 
-        Its deadline counts from `viewed_s` (by `Clock.boot_s`), when the log was last looked at: a
-        process that slept since must not send, for the log may have been cleaned up meanwhile.
+        Its deadline counts from `viewed_s` (by `Clock.boot_s`), when the log was last read. A
+        process that was suspended since must not send, because the log may have been cleaned up
+        meanwhile.
         """
         clock, section = dependencies.clock, dependencies.settings
         young_s = min(clock.boot_s(), viewed_s + section.view_age_max_s)
@@ -85,7 +89,7 @@ class EntryPut:
         )
 
     def land(self, clock: Clock, until_s: float, turn: Turn = at_once) -> PutResult:
-        """Put the entry; return WON or LOST for certain, or WITHHELD where its turn never came.
+        """Put the entry; return WON or LOST for certain, or WITHHELD if its turn never came.
 
         Nothing is sent after `until_s`.
         Units: `until_s` by `Clock.boot_s`.
@@ -125,7 +129,7 @@ class EntryPut:
         )
 
     def _resolve(self, path: str, content: bytes) -> Put:
-        """RESOLVE a PUT in doubt by reading its file; UNKNOWN where there is none."""
+        """Resolve a PUT in doubt by reading its file; return UNKNOWN if there is none."""
         reach("before_resolve")
         there = self.store.read(path)
         if there is None:

@@ -1,4 +1,4 @@
-"""The committer's gauges: the states of its tables, and how much waits."""
+"""The committer's gauges: the states of its tables, and how much is waiting."""
 
 import math
 from collections import Counter
@@ -28,28 +28,28 @@ TableActivity = Literal["unread", "idle", "waiting", "writing", "resting", "halt
 """The state of a table: docs/committer.md explains each."""
 
 OBSERVED_S: Final = 0.5
-"""How often the gauges are set: scrapes are rarer, and a busy loop steps far oftener."""
+"""How often the gauges are set: scrapes are rarer, and a busy loop steps far more often."""
 
 OBSERVED_SHARE: Final = 0.02
-"""What share of the loop's time that may take: of very many tables they are set less often."""
+"""The share of the loop's time that this may take: very many tables are gauged less often."""
 
 KEPT_S: Final = 600.0
-"""How long what was counted of a table is shown after it: scrapes have the last of it by then."""
+"""How long counters of a table outlive it, so that a scrape gets their last values."""
 
 _shown: Final[dict[str, tuple[int, int]]] = {}
-"""The version and its time that this process shows of each of its tables."""
+"""The version and its timestamp that this process exports for each of its tables."""
 
 _counted: Final[dict[str, float]] = {}
-"""The tables of which it counts anything: until when, for ever as long as it has them."""
+"""The tables with exported counters, and until when; for served tables without an end."""
 
 STORE_WAIT_MIN_S: Final = 10.0
-"""How long a table must wait for its store before that is exported: most waits are short."""
+"""How long a table must wait for its store before the wait is exported: most waits are short."""
 
 _waiting: Final[dict[UUID, float]] = {}
 """Since when tables wait for their stores. Units: by `Clock.boot_s`."""
 
 _waits_shown: Final[set[str]] = set()
-"""The labels of the exported ones."""
+"""The labels of the exported waits."""
 
 STATES: Final[tuple[TableActivity, ...]] = get_args(TableActivity)
 
@@ -70,9 +70,10 @@ def state_of(table_committer: TableCommitter, now_s: float) -> TableActivity:
 
 
 def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
-    """Return how many proposals wait for a store that failed or hangs, or while others win.
+    """Return how many proposals wait for a store that failed or hangs, or while others keep
+    winning.
 
-    A restart would not help these, and would interrupt the other tables: they do not count as
+    A restart would not help these and would interrupt the other tables, so they do not count as
     stalled.
     """
     found = 0
@@ -88,12 +89,12 @@ def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
 
 @dataclass
 class Gauges:
-    """When a loop's gauges are set again. Units: by `Clock.boot_s`."""
+    """When a loop's gauges are due to be set. Units: by `Clock.boot_s`."""
 
     due_s: float = -math.inf
 
     def set_if_due(self, workers: Iterable[PartitionWorker], paused: int, clock: Clock) -> bool:
-        """Set all gauges, where they are due; return whether they were."""
+        """Set all gauges if they are due; return whether they were."""
         began_s = clock.boot_s()
         if began_s < self.due_s:
             return False
@@ -135,7 +136,7 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
     TOPIC_PARTITIONS.set(len(workers))
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(worker.unsettled for worker in workers))
-    # The first of a line need not be the oldest: lines are fair between producers.
+    # The first proposal of a queue need not be the oldest: queues are fair between producers.
     since_s = (
         one.since_s
         for table_committer in table_committers
@@ -145,7 +146,7 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
 
 
 def _waits_since_s(table_committer: TableCommitter, now_s: float) -> float | None:
-    """Return since when a table waits for its store, or None where it does not."""
+    """Return since when a table waits for its store, or None if it does not."""
     if table_committer.halted is not None or table_committer.record.halted_by_hand is not None:
         return None
     since_s = None
@@ -157,12 +158,12 @@ def _waits_since_s(table_committer: TableCommitter, now_s: float) -> float | Non
         since_s = table_committer.flying.since_s
     if table_committer.state is not None:
         return since_s
-    # A table that was never loaded has waited since the first try, however many there were.
+    # A table that was never loaded has waited since the first try, over all retries.
     return _waiting.get(table_committer.record.table, since_s)
 
 
 def _show_waits(table_committers: Iterable[TableCommitter], now_s: float) -> None:
-    """Export how long tables wait: a store or mount may hang for ever, and log no error."""
+    """Export how long tables wait: a store or mount may hang for ever without logging an error."""
     waits = {
         table_committer.record.table: (
             _waits_since_s(table_committer, now_s),
@@ -187,17 +188,17 @@ def _show_waits(table_committers: Iterable[TableCommitter], now_s: float) -> Non
 
 
 def _show(table: str, version: tuple[int, int]) -> None:
-    """Show a version and its time, where they are new: there may be very many tables."""
+    """Export a version and its timestamp if they changed: there may be very many tables."""
     if _shown.get(table) == version:
         return
-    EXTERNAL_VERSIONS.labels(table)  # shown at 0: what begins at 1 has no increase
+    EXTERNAL_VERSIONS.labels(table)  # export 0 first: a counter that starts at 1 shows no increase
     TABLE_VERSION.labels(table).set(version[0])
     TABLE_LAST_COMMIT.labels(table).set(version[1] / 1000)
     _shown[table] = version
 
 
 def _take_back(tables: Collection[str]) -> None:
-    """Remove the gauges of tables that we no longer serve: their values would stand still."""
+    """Remove the gauges of tables that we no longer serve: their values would go stale."""
     for gone in [table for table in _shown if table not in tables]:
         del _shown[gone]
         for gauge in (TABLE_VERSION, TABLE_LAST_COMMIT):
@@ -206,7 +207,7 @@ def _take_back(tables: Collection[str]) -> None:
 
 
 def _forget(tables: Collection[str], now_s: float) -> None:
-    """Drop what was counted of tables that are long gone: there may be new ones for ever."""
+    """Drop the counters of tables that are long gone: new tables may come for ever."""
     _counted.update(dict.fromkeys(tables, math.inf))
     for gone in _counted.keys() - tables:
         _counted[gone] = min(_counted[gone], now_s + KEPT_S)

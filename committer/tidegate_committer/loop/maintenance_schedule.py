@@ -1,4 +1,4 @@
-"""The watch over tables: scheduled reads of their stores, apart from proposals.
+"""Schedules the reads of tables' stores that no proposal asks for.
 
 Idle tables are probed for versions by other writers; all tables are audited for versions that were
 overwritten or deleted.
@@ -17,16 +17,16 @@ from tidegate_runtime.storage.overwrite_detection import overwritten
 
 @dataclass
 class MaintenanceSchedule:
-    """The audits and probes of a lane's tables, by table id."""
+    """The audits and probes of a partition worker's tables, by table id."""
 
     dependencies: Dependencies
     audits: dict[UUID, Audit] = field(default_factory=dict)
     probes: dict[UUID, IdleProbe] = field(default_factory=dict)
 
     def audit(self, table_committer: TableCommitter) -> None:
-        """Begin or finish an audit of recent versions, if it is due and no PUT is in flight.
+        """Start or finish an audit of recent versions, if it is due and no PUT is in flight.
 
-        Raises: BrokenLog, where a version was overwritten or is gone.
+        Raises: BrokenLog, if a version was overwritten or is gone.
         """
         state, section, now_s = (
             table_committer.state,
@@ -80,7 +80,7 @@ class MaintenanceSchedule:
             table_committer.viewed_s = max(table_committer.viewed_s, probe.asked_s)
 
     def idle_until_s(self, table_committer: TableCommitter) -> float:
-        """Return when an idle desk is next due for a probe or an audit; 0 where it is not idle."""
+        """Return when an idle table is next due for a probe or an audit; 0 if it is not idle."""
         table = table_committer.record.table
         audit, probe = self.audits.get(table), self.probes.get(table)
         if (
@@ -101,6 +101,6 @@ class MaintenanceSchedule:
         )
 
     def forget(self, table: UUID) -> None:
-        """Drop a table's audit and probe: their answers may not hold any more."""
+        """Drop a table's audit and probe: their results may be outdated."""
         self.audits.pop(table, None)
         self.probes.pop(table, None)

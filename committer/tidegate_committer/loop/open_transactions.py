@@ -1,7 +1,7 @@
 """Open Kafka transactions on `proposals`: what they hold back, and for how long.
 
-Consumers read committed records alone, and stop at the oldest open transaction of any producer. The
-proposals behind it look as if nobody had sent them.
+Consumers read only committed records, and stop at the oldest open transaction of any producer. The
+proposals behind it look as if they had not been sent.
 """
 
 import logging
@@ -15,11 +15,12 @@ from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.metrics import OPEN_TRANSACTION_AGE, OPEN_TRANSACTION_OFFSETS
 
 LONG_S: Final = 10.0
-"""How long one must be open before it is logged and told by `/readyz`: most are short."""
+"""How long a transaction must be open before it is logged and named by `/readyz`: most are short.
+"""
 
 _log = logging.getLogger(__name__)
 _shown: Final[set[str]] = set()
-"""The topic partitions that this process shows."""
+"""The topic partitions whose gauges this process exports."""
 
 
 @dataclass
@@ -43,7 +44,7 @@ class OpenTransactions:
         held: Mapping[TopicPartition, HeldBack],
         now_s: float,
     ) -> None:
-        """Note what is held back of the owned topic partitions, and set the gauges.
+        """Record what is held back on the owned topic partitions, and set the gauges.
 
         Units: `now_s` by `Clock.boot_s`.
         """
@@ -62,7 +63,7 @@ class OpenTransactions:
                 log_event(_log, "open_transaction", level=level, partition=at.partition, **told)
 
     def told(self, now_s: float) -> str:
-        """Return what `/readyz` says of them; empty where there is nothing to say."""
+        """Return what `/readyz` says about them; empty if there is nothing to say."""
         return "".join(
             f"; topic partition {at.partition}: an open Kafka transaction has held back "
             f"{one.held.offsets} offsets for {now_s - one.since_s:.0f} s"

@@ -1,8 +1,8 @@
-"""What operators ask of a table: to halt it, to reopen it, to drop it.
+"""Operators' requests about a table: halt it, reopen it, drop it.
 
-A request is a record among a table's proposals. Proposals after it wait until it is carried out. A
-drop waits for the proposals before it, unless a halt comes, too. A halt is for incidents: it waits
-for the PUT in flight and no more, and waiting proposals are denied with the advice to retry.
+A request is a record among the table's proposals. Proposals after it wait until it is carried out.
+A drop waits for the proposals before it, unless a halt follows. A halt is for incidents: it waits
+only for the PUT in flight, and waiting proposals are denied with the advice to retry.
 """
 
 from collections.abc import Collection
@@ -15,13 +15,13 @@ from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_messages.published_records import Ruling, TableRecord
 
 REQUESTS: Final = frozenset({"halt", "reopen", "drop"})
-"""The kinds of an operator's requests: nothing of them is written to the log."""
+"""The kinds of operators' requests; they write nothing to the log."""
 
 _UNHALTED: Final = {"reason": None, "overwritten": None, "halted_by_hand": None}
 
 
 def objection(candidate: Candidate, table_committer: TableCommitter) -> Verdict | None:
-    """Return why a request can't be for the table at a desk, or None."""
+    """Return why a request does not match its table's registration, or None."""
     assert candidate.proposal is not None, "a request is a proposal"
     if not table_committer.is_registered:
         return table_registration.being_created(candidate)
@@ -35,9 +35,9 @@ def objection(candidate: Candidate, table_committer: TableCommitter) -> Verdict 
 
 
 def is_due(waiting: Collection[Candidate], table_committer: TableCommitter) -> bool:
-    """Return whether the first of the waiting requests may be carried out now.
+    """Return whether the first waiting request may be carried out at this moment.
 
-    A halt behind a drop ends the drop's waiting: operators ask for it where the store is away.
+    A halt queued behind a drop makes the drop due: operators send it when the store is down.
     """
     first = next(iter(waiting)).proposal
     assert first is not None, "a request is a proposal"
@@ -51,7 +51,7 @@ def is_halt(candidate: Candidate) -> bool:
 
 
 def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) -> Verdict:
-    """Return the answer to a request that was carried out, now or before."""
+    """Return the answer to a request that was carried out; `repeat`: it had been before."""
     version = max(record.published_through, 0)
     return Verdict(candidate, "committed", version=version, repeat=repeat)
 
@@ -82,7 +82,7 @@ def halted(record: TableRecord, why: str, ruling: Ruling) -> TableRecord:
 
 
 def reopened(record: TableRecord, ruling: Ruling) -> TableRecord:
-    """Return the registration of a table that is open again: its log was found sound."""
+    """Return the registration of a table that is open again because its log is sound."""
     return record.model_copy(update={**_UNHALTED, "status": "open", "ruling": ruling})
 
 
@@ -92,5 +92,5 @@ def dropped(record: TableRecord, ruling: Ruling) -> TableRecord:
 
 
 def ruling(candidate: Candidate, record: TableRecord, stream: str) -> Ruling:
-    """Return what the registry remembers of a request that is carried out."""
+    """Return what the registry keeps of a request that is carried out."""
     return Ruling(number=record.rulings + 1, stream=stream, offset=candidate.offset)

@@ -1,4 +1,4 @@
-"""Publishing to Kafka, in this order: outcomes, then versions, then, once durable, the registry.
+"""Publishes to Kafka: first outcomes, then versions, then, once these are durable, the registry.
 
 The record of a version is made from its file alone, so every committer publishes the same one.
 """
@@ -42,8 +42,9 @@ from tidegate_runtime.observability.metrics import (
 )
 
 FLUSH_S: Final = 20.0
-"""How long brokers may take to acknowledge. The loop waits meanwhile, and most orchestrators give
-a process 30 s to stop."""
+"""How long brokers may take to acknowledge. The loop stands still meanwhile, and most orchestrators
+give a process 30 s to stop.
+"""
 
 LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
 LETTER_KEY_BYTES_MAX: Final = 4 * 1024
@@ -51,7 +52,7 @@ LETTER_HEADERS_BYTES_MAX: Final = 64 * 1024
 """How much of a dead letter is kept, so that its record fits into the topic."""
 
 HEADER_BYTES: Final = 16
-"""Bytes that a header takes besides its name and its value, at most."""
+"""The most bytes that a header takes besides its name and its value."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +60,7 @@ _log = logging.getLogger(__name__)
 class OutcomePublisher:
     """Publishes for one topic partition of proposals, to the same partition number of each topic.
 
-    `tables` are the registered ones: only these are named in metrics.
+    `tables` are the registered tables: only these are named in metrics.
     """
 
     producer: Producer
@@ -101,7 +102,7 @@ class OutcomePublisher:
     def outcome(
         self, outcome: Outcome, name: str, trace: Headers = (), waited_ms: int | None = None
     ) -> None:
-        """Publish an outcome, and log it in one line."""
+        """Publish an outcome, and log one line about it."""
         key = str(outcome.proposal_id).encode()
         at = TopicPartition(self.topics.outcomes, self.partition)
         self.producer.publish(at, key, outcome_value(outcome), headers(outcome, trace))
@@ -124,7 +125,7 @@ class OutcomePublisher:
         log_event(_log, outcome.status, table=name, proposal=outcome.proposal_id, **known)
 
     def version(self, entry: Entry, record: TableRecord, trace: Headers = ()) -> TableRecord:
-        """Publish the record of a version; return the registration with it as last published."""
+        """Publish the record of a version; return the table's registration updated with it."""
         origin = entry.provenance
         told = CommitRecord(
             table=record.table,
@@ -154,7 +155,9 @@ class OutcomePublisher:
         )
 
     def recovered(self, entry: Entry, record: TableRecord) -> None:
-        """Publish the outcomes that an entry implies, as repeats: a dead process may not have."""
+        """Publish the outcomes that an entry implies as repeats: the process that wrote it may have
+        died before it did.
+        """
         origin = entry.provenance
         if origin is None:
             return
@@ -191,12 +194,12 @@ class OutcomePublisher:
         self._table(str(record.table), record)
 
     def claimed(self, record: TableRecord) -> None:
-        """Publish a claim durably: the table is about to be registered here."""
+        """Publish durably a claim to a table that is about to be registered here."""
         self.table(record)
         self.flush()
 
     def withdrawn(self, record: TableRecord) -> None:
-        """Take back, durably, the claim to a table."""
+        """Withdraw durably the claim to a table."""
         at = TopicPartition(self.topics.table_state, self.partition)
         self.producer.publish(at, str(record.table).encode(), None)
         self.unflushed += 1
@@ -226,10 +229,10 @@ class OutcomePublisher:
         log_event(_log, "dropped", table=record.name, root=record.table_root)
 
     def _ruled(self, record: TableRecord) -> None:
-        """Publish durably what an operator's request made of a table, under two keys.
+        """Publish durably the result of an operator's request, under two keys.
 
-        A committer that had lost the table may write its record once more, and compaction keeps the
-        last of each key: under a key of its own, what was answered stays.
+        A committer that has lost the table may still publish its record once more, and compaction
+        keeps only the last record of a key. The record under the second key preserves the result.
         """
         self._table(f"{record.table}/{record.status}", record)
         self.table(record)
@@ -241,7 +244,7 @@ class OutcomePublisher:
         self.unflushed += 1
 
     def letter(self, letter: DeadLetter, record: Record) -> None:
-        """Publish a dead letter, and an outcome where the record says which proposal it is."""
+        """Publish a dead letter, and an outcome if the record identifies its proposal."""
         source = f"{record.at}@{record.offset}"
         extra = (
             ("reason", letter.reason.encode()[:2048]),
@@ -264,7 +267,7 @@ class OutcomePublisher:
         return name if table in self.tables else NOBODY
 
     def flush(self) -> None:
-        """Wait until all that was published is durable. Raises: Unavailable; OutcomeUnknown."""
+        """Wait until all published records are durable. Raises: Unavailable; OutcomeUnknown."""
         reach("before_flush")
         with FLUSH.time():
             self.producer.flush(FLUSH_S)
@@ -292,9 +295,9 @@ def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:
 def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
     """Return `Outcome.assigned`: what the writer could not know when it proposed.
 
-    Base row ids of new files; the deletion vector of each file that lost rows in it, None for
-    one without rows left, and how many rows the proposal was the first to delete; the identity
-    values that it leased; what compactions made of its rows.
+    That is the base row ids of new files; the new deletion vector of each file that lost rows,
+    None for a file without rows left, and how many rows this proposal was the first to delete; the
+    identity values that it leased; where compactions moved its rows.
     """
     candidate, place = verdict.candidate, verdict.place
     origin = entry.provenance if entry else None

@@ -1,8 +1,8 @@
-"""A lane: one topic partition of proposals, from its assignment to this process to its revocation.
+"""The worker for one topic partition of proposals, from its assignment to its revocation.
 
-Each record becomes a candidate in the line of its table's desk. What a desk settles is published as
-an outcome; the offset moves on once that is durable. Losing the lane at any point loses nothing:
-the next owner starts from the tables' logs.
+It parses each record into a candidate and queues it at its table's committer. What that decides is
+published as an outcome; the offset advances once the outcome is durable. A revocation at any point
+loses nothing: the next owner starts from the tables' logs.
 """
 
 import logging
@@ -34,8 +34,9 @@ from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.metrics import FAULTS, RESTS, UNSAFE_VERSIONS
 
 RETRY_HALTED_S: Final = 30.0
-"""How long a halted table is left alone before its log is read again; after an error that nobody
-foresaw see `containment.Faults`."""
+"""How long a halted table waits before its log is read again. After an unexpected error see
+`containment.Faults`.
+"""
 
 TableStep = Callable[[TableCommitter], tuple[Verdict, ...]]
 _log = logging.getLogger(__name__)
@@ -45,11 +46,12 @@ _log = logging.getLogger(__name__)
 class PartitionWorker:
     """The work on one topic partition.
 
-    Offsets: `read_to` is the next to read, `position` the next to judge, `committed` the one last
-    committed to the group; None where there is none yet. `registry_due` are the tables of which a
-    changed registration is still to be published. `busy` are the desks that had, after the last
-    step, proposals waiting, a PUT in flight or a read under way: most tables are idle at any time.
-    `grouped_at` is how many desks there had been when held records were last grouped by them.
+    Offsets: `read_to` is the next to read, `position` the next to handle, `committed` the last one
+    committed to the group; None if there is none yet. `registry_due` are the tables whose
+    changed registration is not yet published. `busy` are the table committers that had proposals
+    waiting, a PUT in flight or a read in progress after the last step: most tables are idle at any
+    time. `grouped_at` is how many table committers there were when held records were last
+    regrouped.
     """
 
     dependencies: Dependencies
@@ -67,10 +69,11 @@ class PartitionWorker:
         self.schedule = MaintenanceSchedule(self.dependencies)
 
     def take(self, record: Record, *, may_judge: bool = True) -> bool:
-        """Judge a record, or hold it back: where records are under suspicion (`trials`), where its
-        table has enough to decide on (`ReadAhead`), or where it may not be judged in this step.
+        """Handle a record, or hold it back. It is held back if records are under suspicion
+        (`poison_records`), if its table has enough proposals to decide (`ReadAhead`), or if this
+        step may handle no more.
 
-        Return whether it was judged.
+        Return whether it was handled.
         """
         if self.suspects.holds(record):
             self.suspects.held.append(record)
@@ -85,14 +88,15 @@ class PartitionWorker:
         return False
 
     def judge_held(self, most: int) -> None:
-        """Judge records that were held back, as far as there is room, `most` of them at most."""
+        """Handle at most `most` of the records that were held back, as far as there is room."""
         self._regroup()
         for record in self.router.unsettled.release(most):
             self._judge(record)
 
     def _regroup(self) -> None:
-        """Let held records join the flow that is theirs by now, before a newer record does: once no
-        death is on record any more, and once a table is served that was not when they were read.
+        """Move held records to the flow that they belong to by now, before a newer record joins it:
+        when no death is recorded any longer, and when a table is served that was not when they were
+        read.
         """
         unsettled = self.router.unsettled
         if unsettled.held(IN_ORDER) and not self._is_in_order:
@@ -102,8 +106,8 @@ class PartitionWorker:
         self.grouped_at = self.router.seats_given
 
     def next_suspect(self) -> Record | None:
-        """Return the suspected record that is to be judged next, alone; None while other work is
-        under way, or where none is held.
+        """Return the suspected record that is to be handled next, alone; None while other work is
+        in progress, or if none is held.
         """
         if not self.suspects.note.alone or not self._is_quiet:
             return None
@@ -116,7 +120,7 @@ class PartitionWorker:
         return self.suspects.held.popleft() if self.suspects.held else None
 
     def judge(self, record: Record) -> None:
-        """Route a record to its table, or set it aside as a dead letter where it can't be read."""
+        """Parse a record and route it to its table, or publish it as a dead letter."""
         self.router.unsettled.judge(record, self._flow(record))
         self.position = Offset(record.offset + 1)
         self._judge(record)
@@ -126,13 +130,13 @@ class PartitionWorker:
         if isinstance(read, DeadLetter):
             self._set_aside(record, read)
         else:
-            # An error of ours comes from the bus, and concerns all tables.
+            # A `TidegateError` comes from the bus here, and concerns all tables: it ends the loop.
             with contained(partial(self._misrouted, record, read), passing=TidegateError):
                 self.router.route(read)
         reach("after_take")
 
     def _failed_over(self, record: Record, error: Exception) -> DeadLetter:
-        """Return the dead letter of a record over which we failed."""
+        """Return the dead letter of a record whose handling failed unexpectedly."""
         where = f"{record.at}@{record.offset}"
         told = {"record": where, "why": reason_of(error), "error_class": class_of(error)}
         log_event(_log, "record_fault", level=logging.ERROR, fault=error, **told)
@@ -147,7 +151,7 @@ class PartitionWorker:
         self.router.unsettled.discard(record.offset)
 
     def _misrouted(self, record: Record, candidate: Candidate, error: Exception) -> None:
-        """Set a record aside over which we failed while it was given to its table, which halts."""
+        """Publish a record as a dead letter, and halt its table: routing it failed unexpectedly."""
         self.router.unsettled.discard(record.offset)
         self._set_aside(record, self._failed_over(record, error))
         table_committer = self.router.table_committers.get(candidate.table)
@@ -156,14 +160,14 @@ class PartitionWorker:
 
     @property
     def _is_in_order(self) -> bool:
-        """Whether records are judged in the order of their offsets, over all tables: processes died
-        over some of them, and which it was must be among the first few (`trials`).
+        """Whether records are handled in offset order over all tables. That is so once processes
+        have died: the record at fault must be among the first few (`poison_records`).
         """
         return self.suspects.note.deaths > 0 or self.suspects.note.alone
 
     def _flow(self, record: Record) -> Flow:
-        """Return the records with which a record keeps its order: those of the table that its key
-        names. A key is believed for no more than that.
+        """Return the flow within which a record keeps its order: the table that its key names. The
+        key is trusted for nothing else.
         """
         if self._is_in_order:
             return IN_ORDER
@@ -188,7 +192,7 @@ class PartitionWorker:
 
     @property
     def _is_quiet(self) -> bool:
-        """Whether every table was read and has no work left, save those that rest or are halted."""
+        """Whether every table is loaded and has no work left, but for resting and halted ones."""
         now_s = self.dependencies.clock.boot_s()
         return not self.router.reading and all(
             table_committer.rests_until_s > now_s
@@ -203,11 +207,11 @@ class PartitionWorker:
         )
 
     def work(self) -> bool:
-        """Let each desk settle one entry, and publish it; return whether more is to do at once."""
+        """Let each due table decide and publish one entry; return whether more work is due."""
         now_s, scheduler = self.dependencies.clock.boot_s(), self.router.scheduler
         due = self._due(now_s)
-        # One a step of those for which nobody waits, so that polls and busy tables go on between
-        # the loads of many tables.
+        # Start one load a step of tables on which no proposal waits, so that polls and busy tables
+        # go on between the loads of many tables.
         unread = scheduler.next_to_read(
             self.router.table_committers, self.dependencies.loads.is_free
         )
@@ -220,16 +224,16 @@ class PartitionWorker:
         return busy or self.router.unsettled.may_go_on
 
     def _look_at(self, table_committer: TableCommitter, now_s: float) -> bool:
-        """Do what there is to do at a desk; return whether more could be done at once."""
+        """Do the work that is due at a table; return whether it could do more at once."""
         scheduler, table = self.router.scheduler, table_committer.record.table
         if self.router.table_committers.get(table) is not table_committer:
-            # It was left while others were looked at: its table has another home.
+            # It was removed during this step: its table has another home.
             return False
         if table in self.router.reading:
             self._carry_out_request(table_committer)
             return False
         if table_committer.record.halted_by_hand is not None:
-            # The operator may be moving its files: the store is not asked for anything.
+            # Do not read its store: the operator may be moving its files.
             self.schedule.forget(table)
             scheduler.look_no_more(table)
             return False
@@ -247,7 +251,7 @@ class PartitionWorker:
         return is_busy
 
     def _due(self, now_s: float) -> list[TableCommitter]:
-        """Return the desks at which something may have to be done, besides those to be read."""
+        """Return the table committers with work due; those that wait to be loaded are left out."""
         scheduler, table_committers, found = (
             self.router.scheduler,
             self.router.table_committers,
@@ -267,7 +271,7 @@ class PartitionWorker:
         return found
 
     def make_durable(self) -> Offset | None:
-        """Flush what was published, then the registry; return the offset to commit, if it moved."""
+        """Flush outcomes, then the registry; return the offset to commit, if it has advanced."""
         publisher = self.router.publisher
         if publisher.unflushed:
             publisher.flush()
@@ -282,7 +286,7 @@ class PartitionWorker:
         return self._safe if self._safe != self.committed else None
 
     def _publish(self, table_committer: TableCommitter) -> None:
-        """Publish a table's registration; without what its log said, if that can't be written."""
+        """Publish a table's registration; if that fails, halt the table and omit `table_id`."""
 
         def cut(error: Exception) -> None:
             self._halt(table_committer, error)
@@ -294,7 +298,7 @@ class PartitionWorker:
 
     @property
     def lags(self) -> bool:
-        """Whether something published is not durable yet, or the offset has moved."""
+        """Whether something published is not durable yet, or the offset has advanced."""
         return bool(
             self.router.publisher.unflushed or self.registry_due or self._safe != self.committed
         )
@@ -318,7 +322,7 @@ class PartitionWorker:
 
     @property
     def waits_until_s(self) -> float | None:
-        """When the first busy desk has to be looked at again, or None. By `Clock.boot_s`."""
+        """When the first busy table is due again, or None. By `Clock.boot_s`."""
         waits = (table_committer.waits_until_s for table_committer in self.busy)
         return min((until_s for until_s in waits if until_s is not None), default=None)
 
@@ -329,14 +333,14 @@ class PartitionWorker:
 
     @property
     def put_s(self) -> float:
-        """How long a PUT takes lately, in seconds: the least of the tables with one in flight."""
+        """The usual duration of a PUT, in seconds: the least of the tables with one in flight."""
         flying = (
             table_committer for table_committer in self.busy if table_committer.flying is not None
         )
         return min((table_committer.pace.put_s for table_committer in flying), default=0.0)
 
     def land(self) -> None:
-        """Publish what has landed, and decide on nothing new."""
+        """Publish the results of finished PUTs; decide nothing new."""
         for table, table_committer in list(self.router.table_committers.items()):
             if (
                 self.router.table_committers.get(table) is table_committer
@@ -355,9 +359,9 @@ class PartitionWorker:
         return bool(verdicts and table_committer.line)
 
     def _attempt(self, table_committer: TableCommitter, work: TableStep) -> tuple[Verdict, ...]:
-        """Run one piece of a table's work; on an error that table halts or rests, others go on.
+        """Run one step of a table. On an error that table halts or rests, and the others go on.
 
-        It publishes nothing: an error of the bus would be taken for the table's.
+        The step must publish nothing: an error of the bus would be taken for the table's.
         """
 
         def treat(error: Exception) -> tuple[Verdict, ...]:
@@ -377,8 +381,8 @@ class PartitionWorker:
             )
 
     def _publishing(self, table_committer: TableCommitter) -> AbstractContextManager[None]:
-        """Halt a table over which we fail while we publish what is new of it. An error of ours is
-        the bus's there, and concerns all tables: it ends the loop.
+        """Halt the table if publishing its changes fails unexpectedly. A `TidegateError` is the
+        bus's there and concerns all tables: it ends the loop.
         """
         return contained(partial(self._halt, table_committer), passing=TidegateError)
 
@@ -436,7 +440,7 @@ class PartitionWorker:
         reach("after_commits")
 
     def _halts_for(self, table_committer: TableCommitter, entry: Entry) -> bool:
-        """Halt a table, or warn, for a version by an engine that may overwrite one."""
+        """Halt a table, or warn, because an engine that may overwrite versions wrote one."""
         assert table_committer.state is not None, "what is news was read"
         properties = table_committer.state.table_definition.metadata.configuration
         if halts(properties, self.dependencies.settings.unsafe_writers):
@@ -454,13 +458,13 @@ class PartitionWorker:
         return False
 
     def _halt(self, table_committer: TableCommitter, error: Exception) -> None:
-        """Serve this table no more until its log can be read; the other tables go on.
+        """Halt a table until its log can be read; the other tables go on.
 
-        After an error that nobody foresaw it is left alone longer each time.
+        After each unexpected error in a row the pause is longer.
         """
         table_committer.forget()
         self.schedule.forget(table_committer.record.table)
-        # Should the PUT in flight land, it is found in the log: no writer was told that it failed.
+        # If the PUT in flight lands, it is found in the log: no writer was told that it failed.
         table_committer.flying = None
         now_s, fault = self.dependencies.clock.boot_s(), error if is_fault(error) else None
         table_committer.rests_until_s = now_s + (
@@ -485,7 +489,7 @@ class PartitionWorker:
         self.registry_due[table_committer.record.table] = None
 
     def _deny(self, table_committer: TableCommitter, candidate: Candidate) -> None:
-        """Answer a candidate of a halted table, if it has no answer yet."""
+        """Deny a candidate of a halted table, unless it has its outcome."""
         if table_committer.halted is not None and candidate.offset in self.router.unsettled:
             self.router.answer(
                 table_halted(candidate, table_committer.halted), table_committer.record
@@ -502,6 +506,6 @@ class PartitionWorker:
 
 
 def _load(table_committer: TableCommitter) -> tuple[Verdict, ...]:
-    """Go on with the load of a table; nothing is decided by it."""
+    """Continue the load of a table; return no verdicts."""
     table_committer.load()
     return ()

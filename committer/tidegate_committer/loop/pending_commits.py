@@ -31,19 +31,19 @@ from tidegate_runtime.containment import attempted
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 
 THOUGHT_S: Final = 1.0
-"""How old a decision may be when its PUT starts; an older one is taken anew."""
+"""How old a decision may be when its PUT starts; an older one is made again."""
 
 RACES_MAX: Final = 100
-"""Versions lost in a row after which somebody else keeps winning, and the table rests."""
+"""Versions lost in a row after which the table rests, because another writer keeps winning."""
 
 
 @dataclass
 class NextEntry:
     """The next entry as far as it is decided.
 
-    `known` is what was read for it beyond the state. `lingers_since_s` is since when the group has
-    been kept open for more members, None where it was not. `encoded` is the entry's bytes, once
-    nobody else may join it.
+    `known` is what was read for it beyond the state. `lingers_since_s` is since when the group is
+    kept open for more members, or None. `encoded` is the entry's bytes, once no more proposals may
+    join it.
     Units: `_s` by `Clock.boot_s`.
     """
 
@@ -54,20 +54,20 @@ class NextEntry:
     encoded: EncodedEntry | None = None
 
     def holds(self, state: TableState, now_s: float) -> bool:
-        """Whether it was decided on this very state, and not too long ago."""
+        """Return whether it was decided on exactly this state, and recently enough."""
         return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
 
     def ready(self, put_s: float) -> EncodedEntry | None:
-        """Return the entry, if it will be young enough when a PUT has landed that takes `put_s`
-        seconds; None, too, where others may join it.
+        """Return the entry if it will be recent enough after a PUT of `put_s` seconds. Return None
+        otherwise, or if other proposals may join it.
         """
         return self.encoded if put_s <= THOUGHT_S / 2 else None
 
     def extend_plainly(
         self, line: FairQueue, served: int, policy: Policy, terms: DecisionTerms
     ) -> None:
-        """Decide on the proposals after the first `served` of the line, up to the first for which
-        the store would have to be read.
+        """Decide the proposals after the first `served` of the queue, up to the first for which the
+        store would have to be read.
         """
         start = served + self.planning.taken
         if self.planning.is_closed or start >= len(line):
@@ -79,7 +79,7 @@ class NextEntry:
         )
 
     def spell_out(self, encoder: EntryEncoder) -> None:
-        """Encode the entry once it is full, where that needs nothing from the store."""
+        """Encode the entry once it is full, if that needs nothing from the store."""
         planning, group = self.planning, self.planning.group
         if self.encoded is not None or not planning.is_closed or group.is_empty:
             return
@@ -92,8 +92,8 @@ class PendingCommit:
     """An entry whose PUT is in flight, and what is decided on top of it.
 
     `ahead` is the draft of the next entry, `follower` that entry once its PUT is prepared: it is
-    sent when this one has won. `since_s` is when this PUT was started: how young our view of the
-    log is if it wins.
+    sent when this one has won. `since_s` is when this PUT was started; if it wins, our view of the
+    log dates from then.
     Units: `since_s` by `Clock.boot_s`.
     """
 
@@ -127,7 +127,7 @@ def start_put(
     turn: Turn = at_once,
     behind: PendingPut | None = None,
 ) -> PendingCommit:
-    """Start the PUT of a plan's entry, or prepare it to be sent after the one it is `behind`."""
+    """Start the PUT of a plan's entry, or prepare it to be sent after `behind`."""
     since_s = dependencies.clock.boot_s()
     return PendingCommit(
         plan, put.encoded, put.start(dependencies, viewed_s, turn, behind), since_s
@@ -135,16 +135,16 @@ def start_put(
 
 
 def turn_behind(flight: PendingPut, since_s: float, clock: Clock) -> Turn:
-    """Return the turn of a prepared PUT: it may be sent once the PUT before it has won, unless its
-    decision is older than `THOUGHT_S` by then.
+    """Return the turn of a prepared PUT: whether it may be sent. It may once the PUT before it has
+    won, unless its decision is older than `THOUGHT_S` by then.
 
     Units: `since_s` by `Clock.boot_s`.
     """
 
     def comes() -> bool:
         left_s = since_s + THOUGHT_S - clock.boot_s()
-        # Wait no longer than the decision holds: a waiting PUT keeps a thread from others. The desk
-        # meets the same error when it takes that PUT's result.
+        # A waiting PUT occupies a thread, so it waits no longer than its decision is valid. The
+        # table committer meets the same error when it takes the result of the PUT before.
         landing = attempted(lambda: _result(flight, max(0.0, left_s)), lambda _: None)
         if landing is None or landing.put is not Put.WON:
             return False
@@ -175,13 +175,13 @@ def decidable_from_memory(
 def draft_after(
     flying: PendingCommit, state: TableState, known: FetchedInputs, policy: Policy, now_s: float
 ) -> NextEntry:
-    """Return an empty draft of the entry after the one in flight, as if that had landed."""
+    """Return an empty draft of the entry after the one in flight, as if that one had landed."""
     after = machine.evolve(state, VersionLanded(flying.encoded.entry))
     return NextEntry(BatchPlanner(after, policy), now_s, known)
 
 
 def contended(root: str, version: int) -> Contended:
-    """Return the error for a table at which other writers win every version."""
+    """Return the error for a table of which other writers win every version."""
     return Contended(
         f"{RACES_MAX} versions of {root} in a row were won by others, the last one {version}: find "
         "out who else writes so much"

@@ -1,13 +1,13 @@
-"""Trials: finds a record that kills the process, and has it refused (poison).
+"""Finds records that kill the process (poison records), and has them refused.
 
-A killed process leaves no message. So a note is stored as metadata of the group's committed offset,
-in the same request, and names the process at work. A new owner that finds another process's name
-there, and records without an outcome, counts a death. From the second death in a row on, these
-records are judged one by one, each after the note names it (its trial). The record over which the
-third process dies is refused unread. After the first death only those count that happen while
-records are being judged.
+A killed process leaves no message. So a note, stored as metadata of the group's committed offset in
+the same request, names the process at work. A new owner that finds another process's name in it,
+and records without an outcome, counts a death. From the second death in a row on, the suspected
+records are handled one by one, each after the note names it. The record over which the third
+process dies is refused unread. After the first death, only deaths while records are being handled
+count.
 
-The note is a hint, as offsets are. A process that was only suspended counts as dead: that costs
+The note is a hint, as offsets are. A process that was merely suspended counts as dead: that costs
 speed, and at worst refuses a good record, but breaks no promise.
 """
 
@@ -32,17 +32,19 @@ from tidegate_runtime.containment import reason_of
 from tidegate_runtime.kafka.client_protocols import Bus, Consumer, Offset, Record, TopicPartition
 
 DEATHS_MAX: Final = 3
-"""Deaths in a row after which the record that was judged alone is refused."""
+"""Deaths in a row after which the record that was handled alone is refused."""
 
 ALONE_FROM: Final = 2
-"""Deaths in a row from which on records are judged one by one."""
+"""Deaths in a row from which on records are handled one by one."""
 
 GUILTY_MAX: Final = 32
-"""Poisonous records that the note remembers: their writers may send the same bytes again."""
+"""How many poison records the note remembers: their writers may send the same bytes again."""
 
 SUSPECTS_MAX: Final = JUDGED_MAX
-"""Records over which a committer can die, from the first without an outcome on, where it judges
-them in order: it does so from the first death on. Before that it may be any that was read."""
+"""How many records are suspected, from the first without an outcome on, if they are handled in
+offset order. That is so from the first death on; before it, any record that was read may be at
+fault.
+"""
 
 DIGEST_CHARS: Final = 32
 
@@ -52,10 +54,11 @@ class SuspectNote:
     """The note beside an offset.
 
     `owner` is the process at work, empty after a clean stop. `deaths` is how many processes died in
-    a row before the offset passed `until`. `alone` says that the records up to there are judged one
-    by one; `trial` is the digest of the one being judged, `against` that of the one at the last
-    death. `judging` says, once there was a death, that records are being judged. `guilty` maps the
-    digests of poisonous records to whether even refusing them killed. `topic` is the topic's id.
+    a row before the offset passed `until`. `alone` says that the records before `until` are handled
+    one by one; `suspect` is the digest of the one being handled, `against` that of the one at the
+    last death. `judging` says, once there was a death, that records are being handled. `guilty`
+    maps the digests of poison records to whether even refusing them killed a process. `topic` is
+    the topic's id.
     """
 
     owner: str = ""
@@ -69,7 +72,7 @@ class SuspectNote:
     topic: str = ""
 
     def at_peace(self) -> "SuspectNote":
-        """Return the note after all suspected records have their outcomes."""
+        """Return the note once all suspected records have their outcomes."""
         return SuspectNote(self.owner, guilty=self.guilty, topic=self.topic)
 
     def clean(self) -> "SuspectNote":
@@ -77,12 +80,12 @@ class SuspectNote:
         return self.taken_by("")
 
     def taken_by(self, owner: str) -> "SuspectNote":
-        """Return the note of a new owner that judges nothing yet."""
+        """Return the note of a new owner that has not handled any record."""
         return replace(self, owner=owner, suspect="", judging=False)
 
 
 def read_note(text: str) -> SuspectNote:
-    """Parse a note; an empty one where the text is not ours."""
+    """Parse a note; return an empty one if the text is not ours."""
     try:
         body = parse_json(text.encode())
         return SuspectNote(
@@ -123,7 +126,7 @@ def note_text(note: SuspectNote) -> str:
 def inherited(found: SuspectNote, process: str, unanswered: range) -> SuspectNote:
     """Return the note of a process that takes over; `unanswered` are offsets without an outcome.
 
-    Law: a clean stop, and one's own name, count no death
+    Law: a clean stop, or our own name in the note, counts no death
     """
     again = unanswered.start < found.until
     if found.owner in ("", process):
@@ -136,25 +139,25 @@ def inherited(found: SuspectNote, process: str, unanswered: range) -> SuspectNot
         return replace(heir, deaths=1, alone=False, against="")
     if found.alone:
         return _accused(heir, found.suspect) if found.suspect else heir
-    # A death at the start, or while a table is loaded, is no record's fault.
+    # No record is at fault for a death at the start or while a table is loaded.
     deaths = found.deaths + 1 if found.judging else found.deaths
     return replace(heir, deaths=deaths, alone=deaths >= ALONE_FROM)
 
 
 def _accused(heir: SuspectNote, suspect: str) -> SuspectNote:
-    """Return the note after a death over `trial`, a record that was judged alone."""
+    """Return the note after a death over `suspect`, a record that was handled alone."""
     is_same = heir.against in ("", suspect)
     deaths = heir.deaths + 1 if is_same else 1
     if deaths < DEATHS_MAX:
         return replace(heir, deaths=deaths, against=suspect)
-    # From here on this record is refused, so further deaths have another cause.
+    # This record is refused from here on, so further deaths have another cause.
     guilty = {**_without(heir.guilty, suspect), suspect: suspect in heir.guilty}
     kept = dict(islice(guilty.items(), max(0, len(guilty) - GUILTY_MAX), None))
     return replace(heir, deaths=0, against="", guilty=kept)
 
 
 def digest_of(record: Record) -> str:
-    """Return the digest of a record's value, by which notes name it and its copies."""
+    """Return the digest of a record's value, by which notes identify it and its copies."""
     return sha256(record.value or b"")[:DIGEST_CHARS]
 
 
@@ -163,7 +166,7 @@ class PoisonSuspects:
     """The suspected records of one topic partition.
 
     `recorded` is the group's committed offset; `held` are records that were read and wait to be
-    judged alone.
+    handled alone.
     """
 
     note: SuspectNote
@@ -171,7 +174,7 @@ class PoisonSuspects:
     held: deque[Record] = field(default_factory=deque)
 
     def holds(self, record: Record) -> bool:
-        """Return whether a record must wait to be judged alone, or behind such a one."""
+        """Return whether a record must wait to be handled alone, or behind such a record."""
         return bool(self.held) or (self.note.alone and record.offset < self.note.until)
 
     def is_over(self) -> bool:
@@ -179,37 +182,37 @@ class PoisonSuspects:
         return bool(self.held) and self.held[0].offset >= self.note.until
 
     def name_next(self) -> None:
-        """Write the next held record into the note; none where there is none."""
+        """Write the digest of the next held record into the note; nothing if none is held."""
         suspect = digest_of(self.held[0]) if self.held else ""
         self.note = replace(self.note, suspect=suspect)
 
     @property
     def must_note_judging(self) -> bool:
-        """Whether the note must say that records are judged before the next one is."""
+        """Whether the note must say that records are being handled before the next one is."""
         return bool(self.note.deaths) and not (self.note.alone or self.note.judging)
 
     def note_judging(self) -> None:
-        """Write into the note that records are judged."""
+        """Write into the note that records are being handled."""
         self.note = replace(self.note, judging=True)
 
     def told(self, offset: Offset) -> str:
-        """Return the note to be stored with an offset."""
+        """Return the note to store with an offset."""
         if offset >= self.note.until and not self.held:
             self.note = self.note.at_peace()
         return note_text(self.note)
 
     def guilt(self, record: Record) -> bool | None:
-        """Return whether even refusing a poisonous record killed; None for any other record."""
+        """Return whether even refusing a poison record killed a process; None for other records."""
         return self.note.guilty.get(digest_of(record)) if self.note.guilty else None
 
 
 def take_over(
     bus: Bus, consumer: Consumer, at: TopicPartition, process: str, topic_id: str
 ) -> PoisonSuspects:
-    """Return the suspected records of a topic partition that we just got. Raises: Unavailable."""
+    """Return the suspected records of a newly assigned topic partition. Raises: Unavailable."""
     recorded, text = consumer.noted(at)
     found = read_note(text)
-    # The note may be of a topic of the same name that was deleted since: then it means nothing.
+    # The note may be of a deleted topic with the same name: then it means nothing.
     is_of_another = recorded is not None and found.topic not in ("", topic_id)
     if is_of_another:
         recorded, found = None, SuspectNote()
@@ -246,10 +249,10 @@ _WRONG: Final = flaw(
 
 
 def read_poison(record: Record, *, even_refusing_kills: bool) -> Candidate | DeadLetter:
-    """Return the refusal of a record, of which only its identity is parsed.
+    """Return the refusal of a poison record, of which only the identity is parsed.
 
-    If that has killed too, nothing is parsed: the identity is what its headers claim, or what looks
-    like one in its bytes, and the answer is a denial that promises nothing.
+    If even that killed a process, nothing is parsed. The identity is then what the record's headers
+    claim, or what looks like one in its bytes, and the answer is a denial, which promises nothing.
     """
     if not even_refusing_kills:
         return read_identity(record.value, record.offset, _WRONG, record.headers)
@@ -257,7 +260,7 @@ def read_poison(record: Record, *, even_refusing_kills: bool) -> Candidate | Dea
 
 
 def at_fault(record: Record, error: Exception) -> DeadLetter:
-    """Return the dead letter of a record over which the committer failed, and did not die."""
+    """Return the dead letter of a record on which the committer failed without dying."""
     what = f"the committer failed over this record: {reason_of(error)}"
     remedy = "propose the work in another form, and report it with the traceback in our log"
     return unparsed(record, flaw(FAULT, "(record)", what, remedy))

@@ -1,9 +1,9 @@
 """The records of a topic partition that were read and have no outcome yet.
 
-A record is judged as soon as it is read, unless its table has too many judged ones already. Those
-behind them are held back as bytes, table by table, and the topic partition is read on: so a table
-that is flooded keeps only its own writers waiting. How much is read ahead, and how much of that is
-judged, is bounded.
+A record is handled (parsed and routed to its table) as soon as it is read, unless its table has too
+many handled ones already. The records behind them are held back as bytes, by table, and the topic
+partition is read on: so a flooded table delays only its own writers. The number of records read
+ahead, and of those handled, is bounded.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -22,14 +22,16 @@ BYTES_MAX: Final = 128 * 1024 * 1024
 
 JUDGED_MAX: Final = 5_000
 JUDGED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""How many of them, and how many bytes, are judged: these are Python objects, not bytes."""
+"""How many of them, and how many bytes, are handled: these are Python objects, not bytes."""
 
 SHARE: Final = 4
-"""How many times what is left of these bounds a table may take: alone four fifths, with others
-less, so that some is left for a table that has none."""
+"""A table may take up to this many times what is left of these bounds: alone up to four fifths,
+with others less, so that some is left for a table that has none.
+"""
 
 Flow = UUID | Literal["others", "in order"]
-"""Records that keep their order: a table's; those that name no table served here; or all."""
+"""Records that keep their order: those of one table; those that name no table served here; or all.
+"""
 
 OTHERS: Final = "others"
 IN_ORDER: Final = "in order"
@@ -37,9 +39,9 @@ IN_ORDER: Final = "in order"
 
 @dataclass
 class ReadAhead:
-    """Records without an outcome: which of them are judged, and which are held back.
+    """Records without an outcome: which are handled, and which are held back.
 
-    Law: the records of a flow are judged in the order of their offsets
+    Law: the records of a flow are handled in the order of their offsets
     """
 
     _sizes: dict[int, int] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class ReadAhead:
         return offset in self._sizes
 
     def discard(self, offset: int) -> None:
-        """Take a judged record out: it has its outcome. Nothing happens where it is out already."""
+        """Remove a handled record that got its outcome; do nothing if it is not there."""
         if offset not in self._flows:
             return
         size, flow = self._sizes.pop(offset), self._flows.pop(offset)
@@ -70,38 +72,38 @@ class ReadAhead:
 
     @property
     def first(self) -> int | None:
-        """The offset of the first one, or None."""
+        """The offset of the first record, or None."""
         return next(iter(self._sizes), None)
 
     @property
     def judged(self) -> int:
-        """How many are judged."""
+        """How many records are handled."""
         return len(self._flows)
 
     def has_room(self, flow: Flow) -> bool:
-        """Return whether another record of a flow may be judged, by what is judged already."""
+        """Return whether another record of a flow may be handled, given those that are."""
         left = 1 - max(self.judged / JUDGED_MAX, self.judged_bytes / JUDGED_BYTES_MAX)
         own = max(self._judged[flow] / JUDGED_MAX, self._judged_bytes[flow] / JUDGED_BYTES_MAX)
         return own < SHARE * left
 
     def is_next(self, flow: Flow) -> bool:
-        """Return whether a record of a flow that was just read may be judged at once."""
+        """Return whether a record of a flow that was just read may be handled at once."""
         return flow not in self._held and self.has_room(flow)
 
     def judge(self, record: Record, flow: Flow) -> None:
-        """Note that a record was read and is judged. Law: each one is read after all before it."""
+        """Add a record that was read and is handled. Law: records are read in offset order"""
         self._read(record)
         self._note(record, flow)
 
     def hold(self, record: Record, flow: Flow) -> None:
-        """Note that a record was read, and hold it back."""
+        """Add a record that was read, and hold it back."""
         self._read(record)
         self._held.setdefault(flow, deque()).append(record)
 
     def release(self, most: int) -> Iterator[Record]:
-        """Yield records that were held back and may be judged now, `most` of them at most.
+        """Yield at most `most` held records that may be handled at this moment.
 
-        Each flow in turn, so that none waits for the records of another one.
+        The flows take turns, so that none waits for the records of another.
         """
         without_room = 0
         while most and without_room < len(self._held):
@@ -120,7 +122,7 @@ class ReadAhead:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether a record that is held back may be judged now."""
+        """Whether a held record may be handled at this moment."""
         return any(map(self.has_room, self._held))
 
     def held(self, flow: Flow) -> int:
@@ -128,7 +130,7 @@ class ReadAhead:
         return len(self._held.get(flow, ()))
 
     def part(self, flow: Flow, flow_of: Callable[[Record], Flow]) -> None:
-        """Let the records of a flow that are held back join other ones, behind theirs."""
+        """Move the held records of a flow to other flows, behind the records held there."""
         for record in self._held.pop(flow, ()):
             self._held.setdefault(flow_of(record), deque()).append(record)
 

@@ -1,4 +1,4 @@
-"""The committer's loop: poll proposals, settle them, publish outcomes, then commit the offsets.
+"""The committer's loop: poll proposals, decide them, publish outcomes, then commit the offsets.
 
 Each topic partition that the consumer group assigns has a `PartitionWorker`, each table in it a
 `TableCommitter`. Safety rests on the tables' logs: offsets and the registry only say where a new
@@ -38,13 +38,14 @@ from tidegate_runtime.service.runner import Running
 from tidegate_runtime.table_registry import RegistryReader
 
 POLLED_MAX: Final = 10_000
-"""Records that one poll brings at most: those behind a flood are to be seen soon."""
+"""The most records that one poll returns, so that a flood does not hide later records for long."""
 
 JUDGED_MAX: Final = Policy.group_members_max
-"""Records that one step judges at most: an entry's worth, so that the next poll comes soon."""
+"""The most records that one step handles: one entry's worth, so that the next poll comes soon."""
 
 DURABLE_S: Final = 0.2
-"""How long flush, registry and offsets may lag behind: one round trip for many outcomes."""
+"""How long flush, registry and offset commits may lag, so that one round trip serves many outcomes.
+"""
 
 IDLE_S: Final = 0.25
 """How long a poll waits for records when nothing else is due."""
@@ -52,28 +53,32 @@ IDLE_S: Final = 0.25
 FLYING_MIN_S: Final = 0.001
 FLYING_MAX_S: Final = 0.005
 FLYING_SHARE: Final = 0.1
-"""How long a step waits for a PUT in flight: a share of what one takes, within bounds."""
+"""How long a step waits for a PUT in flight: a share of a PUT's usual duration, within bounds."""
 
 LANDING_S: Final = 1.0
-"""How long a clean stop waits for PUTs in flight; what lands later, the next owner finds."""
+"""How long a clean stop waits for PUTs in flight. The next owner finds later ones in the log."""
 
 OUTSIDE_S: Final = 600.0
-"""How long it may be outside the group: a rebalance with a member that hangs takes half as long."""
+"""How long the loop may be outside the group. A rebalance with a hanging member takes half as long.
+"""
 
 STEP_SPARE_S: Final = 30.0
-"""How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
+"""How much longer than a PUT's deadline one step may take before the loop counts as stuck."""
 OffsetCommit = Callable[[Mapping[TopicPartition, Offset], Notes], None]
-"""`Consumer.commit`, which waits for the brokers, or `Consumer.commit_soon`, which does not."""
+"""Either `Consumer.commit`, which waits for the brokers, or `Consumer.commit_soon`, which does not.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class CommitterLoop:
-    """A member of the committers' consumer group, with a lane for each assigned topic partition.
+    """A member of the committers' consumer group, with a worker for each assigned topic partition.
 
-    `lags_since_s` is since when something published is not durable, `outside_since_s` since when it
-    is not in the group; `process` names the operating system's process. Units: by `Clock.boot_s`.
+    `lags_since_s` is when the oldest record that is not yet durable was published.
+    `outside_since_s` is when the loop was last in the group. `process` identifies the operating
+    system process.
+    Units: by `Clock.boot_s`.
     """
 
     dependencies: Dependencies
@@ -100,9 +105,9 @@ class CommitterLoop:
         self.process = self.dependencies.process or self.dependencies.new_id().hex
 
     def step(self, timeout_s: float = IDLE_S) -> bool:
-        """Poll once and work on every lane; return whether there is more to do at once.
+        """Poll once and let every partition worker work; return whether more work is due at once.
 
-        Raises: Unavailable, Misconfigured, Fenced: nobody knows whether what was published is
+        Raises: Unavailable, Misconfigured, Fenced: it is unknown whether published records are
         durable, so the caller drops this loop and starts a new one from the logs.
         """
         flies = any(worker.flies for worker in self.workers.values())
@@ -135,7 +140,7 @@ class CommitterLoop:
 
     @property
     def readiness(self) -> tuple[bool, str]:
-        """What `/readyz` answers: whether it is well, and what it is doing, in a sentence."""
+        """The answer to `/readyz`: whether the loop is ready, and what it does, in a sentence."""
         if self.workers:
             held = self.transactions.told(self.dependencies.clock.boot_s())
             return True, f"active: {len(self.workers)} topic partitions{held}"
@@ -150,7 +155,7 @@ class CommitterLoop:
 
     @property
     def movable(self) -> int:
-        """How many of these the loop could settle: without those that wait for a store."""
+        """How many of these the loop could decide: all but those that wait for a store."""
         return self.unsettled - stranded(self.workers.values(), self.dependencies.clock.boot_s())
 
     def finish(self) -> None:
@@ -167,19 +172,20 @@ class CommitterLoop:
         self.producer.close()
 
     def leave(self) -> None:
-        """Leave the group, so that the next owner need not wait for the session to end."""
+        """Leave the group, so that the next owner need not wait for the session timeout."""
         observe((), 0, self.dependencies.clock.boot_s())
         self.transactions.observe((), {}, self.dependencies.clock.boot_s())
         self.dependencies.close()
         self.consumer.close()
 
     def _take(self, record: Record, *, may_judge: bool) -> bool:
-        """Hand a record to its lane; return whether it was judged."""
+        """Hand a record to its partition worker; return whether it was handled."""
         worker = self.workers.get(record.at)
         if worker is None:
             return False
         if record.offset < worker.read_to:
-            # Offsets count within one topic; Kafka does not say that its name means another by now.
+            # Offsets count within one topic, and Kafka does not report that a topic was deleted and
+            # another created under its name.
             raise Unavailable(
                 f"{record.at} comes from offset {record.offset} on, and was read to "
                 f"{worker.read_to}: it was made anew, or cut by its brokers; the loop starts over"
@@ -188,8 +194,8 @@ class CommitterLoop:
         return worker.take(record, may_judge=may_judge)
 
     def _observe_transactions(self) -> None:
-        """Note what open transactions hold back. Of a paused topic partition nothing is known: it
-        is not fetched.
+        """Record what open transactions hold back. Paused topic partitions are left out: they are
+        not fetched, so nothing is known about them.
         """
         held = {at: one for at, one in self.consumer.held_back.items() if at not in self.paused}
         self.transactions.observe(self.workers, held, self.dependencies.clock.boot_s())
@@ -216,7 +222,7 @@ class CommitterLoop:
             self.workers.pop(at, None)
             self.paused.discard(at)
             log_event(_log, "revoked", partition=at.partition)
-        # Read once for all of them: it holds the tables of every topic partition.
+        # Read it once for all assigned partitions: it holds the tables of every topic partition.
         registry = self.registry_reader.read() if polled.assigned else {}
         for at in polled.assigned:
             worker = self.workers[at] = self._worker(at, registry)
@@ -227,7 +233,7 @@ class CommitterLoop:
                 return
 
     def _check_membership(self) -> None:
-        """Start over after too long outside the group: a new client reads its certificates anew."""
+        """Start over after too long outside the group: a new client reads certificates again."""
         now_s = self.dependencies.clock.boot_s()
         if self.workers or self.consumer.is_member:
             self.outside_since_s = now_s
@@ -238,7 +244,9 @@ class CommitterLoop:
             )
 
     def _begin(self, at: TopicPartition, note: SuspectNote) -> bool:
-        """Write our name into the note beside the offset; return whether the group took it."""
+        """Write our process id into the note beside the offset; return whether the group took
+        it.
+        """
         if note.deaths or note.alone:
             told = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
             log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
@@ -246,7 +254,7 @@ class CommitterLoop:
         return self._record({at: self.workers[at].suspects.recorded})
 
     def _note_judging(self, polled: Polled) -> None:
-        """After a death is on record, write into the note that records are judged from here on."""
+        """After a death was recorded, write into the note that records are handled from here on."""
         owing = [at for at, worker in self.workers.items() if worker.suspects.must_note_judging]
         for at in owing if polled.records else ():
             if at in self.workers and any(record.at == at for record in polled.records):
@@ -254,7 +262,7 @@ class CommitterLoop:
                 self._record({at: self.workers[at].suspects.recorded})
 
     def _judge_suspect(self, at: TopicPartition) -> bool:
-        """Judge the next suspected record, once the note names it; return whether one was."""
+        """Handle the next suspected record once the note names it; return whether there was one."""
         worker = self.workers.get(at)
         record = worker.next_suspect() if worker else None
         if worker is None or record is None or not self._record({at: worker.suspects.recorded}):
@@ -281,7 +289,7 @@ class CommitterLoop:
         return PartitionWorker(self.dependencies, router, suspects)
 
     def _make_durable_if_due(self) -> None:
-        """Flush and commit offsets `DURABLE_S` after the first record that was published since."""
+        """Flush and commit offsets `DURABLE_S` after the first record that is not yet durable."""
         if not any(worker.lags for worker in self.workers.values()):
             self.lags_since_s = None
             return
@@ -311,7 +319,7 @@ class CommitterLoop:
     def _record(
         self, offsets: Mapping[TopicPartition, Offset], record: OffsetCommit | None = None
     ) -> bool:
-        """Commit offsets, each with its lane's note; False where the group has fenced us.
+        """Commit offsets, each with its partition's note; return False if the group has fenced us.
 
         Raises: Unavailable.
         """
@@ -319,7 +327,7 @@ class CommitterLoop:
         try:
             (record or self.consumer.commit)(offsets, notes)
         except Fenced as error:
-            # The new owners read the logs; the next polls tell us what was revoked.
+            # The new owners read the logs; the next polls report what was revoked.
             log_event(_log, "fenced", level=logging.WARNING, why=error)
             self.workers.clear()
             self.paused.clear()
@@ -329,7 +337,7 @@ class CommitterLoop:
         return True
 
     def _note_clean_stop(self) -> None:
-        """Write into the notes that the process stopped by itself, not over an open record."""
+        """Write into the notes that the process stopped cleanly, and did not die over a record."""
         for worker in self.workers.values():
             worker.suspects.note = worker.suspects.note.clean()
         if self.workers:
@@ -349,7 +357,7 @@ class CommitterLoop:
 
 
 def serve(loop: CommitterLoop, running: Running) -> None:
-    """Run the loop until the service is told to stop; then, or on a failure, leave the group."""
+    """Run the loop until the service is stopped; then, or on a failure, leave the group."""
     running.health.expect("loop", loop.dependencies.settings.put_deadline_s + STEP_SPARE_S)
     try:
         while not running.stopping.is_set():

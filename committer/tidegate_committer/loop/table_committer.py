@@ -1,16 +1,16 @@
-"""A desk: one table's committer, which settles its waiting proposals one log entry at a time.
+"""One table's committer: decides its waiting proposals, one log entry at a time.
 
-    LOAD ─▶ READY ─▶ DECIDE ─▶ PUT ──WON──▶ evolve ─▶ (told by the lane)
-      ▲                ▲        ├──LOST──▶ REBASE: read what others wrote, decide the batch anew
+    LOAD ─▶ READY ─▶ DECIDE ─▶ PUT ──WON──▶ evolve ─▶ (published by the partition worker)
+      ▲                ▲        ├──LOST──▶ REBASE: read what others wrote, decide the batch again
       └──deadline──────┼────────┴──UNKNOWN─▶ RESOLVE: read, compare; send the same bytes again
                        └───────────────────────────┘
 
-Two PUTs of a table are never in flight at once, and no version is tried again before the log was
-read up to it. While a PUT is in flight the next entry is decided as if it had landed, and once that
-entry is full its own PUT is prepared; if the first one does not land, the next is dropped unsent.
+A table never has two PUTs in flight, and retries no version before the log was read up to it. While
+a PUT is in flight, the next entry is decided as if that one had landed; once it is full, its own
+PUT is prepared. If the first PUT does not land, the next entry is dropped unsent.
 
-The loop never waits for a store: `TableCache.load` and fetches read from it in other threads, and
-the methods here return empty-handed until the answer is there.
+The loop never waits for a store: `TableCache.load` and fetches read it in other threads, and the
+methods here return nothing until the result is there.
 """
 
 import math
@@ -64,17 +64,17 @@ from tidegate_runtime.storage.log_store import LogStore, Put
 
 @dataclass
 class TableCache:
-    """A table's registration, its store, its state and the line of proposals that wait for it.
+    """A table's registration, store and state, and the queue of proposals that wait for it.
 
     `state` is None until the log was read; `viewed_s` is when it was last known to be the head.
-    `is_behind` says that others are known to have written since. `news` are versions that are not
-    published in the topic `commits` yet. `is_registered` is false while the proposal that
-    creates or registers the table is being settled; where it registers one, `others` are the tables
-    that were registered before. `written` is a version and when its file was written, in ms since
-    the Unix epoch. `fetch` is the one under way: until it is done the state belongs to the thread
-    that runs it, and the loop must not look into its maps. `history` is what was read for the
-    candidates that are aside; `history_bytes` what the state holds of it, `drops_history` that it
-    is to be dropped, `history_floor` the version before which it was too large to be kept.
+    `is_behind`: others are known to have written since. `news` are versions that are not yet
+    published to the topic `commits`. `is_registered` is false while the proposal that creates or
+    registers the table is being decided; if it registers one, `others` are the tables registered
+    before. `written` is a version and when its file was written, in ms since the Unix epoch.
+    `fetch` is the read in progress: until it ends, the state belongs to the thread that runs it,
+    and the loop must not read its maps. `history` are old versions, read for the candidates that
+    were set aside. `history_bytes` is how much of it the state holds; `drops_history`: the state
+    is to drop it; `history_floor`: before this version the history was too large to keep.
     Units: `viewed_s`, `history_used_s` by `Clock.boot_s`.
     """
 
@@ -123,8 +123,8 @@ class TableCache:
         return True
 
     def catch_up(self) -> bool:
-        """Return whether the state is at the log's head, as far as known; if others wrote, start to
-        read what they did, or take the result.
+        """Return whether the state is at the log's head, as far as known. If others wrote, start to
+        read their versions, or take the result.
 
         Raises: as `load`.
         """
@@ -133,10 +133,10 @@ class TableCache:
         return self.fetch is None or self.has_fetched(self.fetch)
 
     def ensure_current(self) -> bool:
-        """Return whether the state is there, young enough, and at the log's head; if not, start to
-        read what is missing, or take the result.
+        """Return whether the state is loaded, recent enough, and at the log's head. If not, start
+        to read what is missing, or take the result.
 
-        A batch whose fetch is under way is decided on that: its state was young when it began.
+        While a batch's fetch is in progress this returns True: the state was recent when it began.
         Raises: as `load`.
         """
         if self.fetch is not None and self.fetch.batch:
@@ -147,7 +147,9 @@ class TableCache:
         return self.catch_up() if self.state is not None else self.load()
 
     def fetch_for(self, start: int, batch: list[Candidate]) -> DecisionRead:
-        """Return the fetch for the batch at place `start` of the line; an empty one catches up."""
+        """Return a fetch for the batch at place `start` of the queue; an empty one only catches
+        up.
+        """
         assert self.state is not None, "what is fetched is fetched for a state"
         seen = self.state, self.viewed_s, self.is_behind
         past = self.history.entries if self.history is not None else NO_PAST
@@ -156,9 +158,9 @@ class TableCache:
         )
 
     def has_fetched(self, fetch: DecisionRead) -> bool:
-        """Return whether a fetch is done and its result taken; if not, start it or go on waiting.
+        """Return whether a fetch has ended and its result is taken; else start it or keep waiting.
 
-        Where it fails, what it had read until then is taken all the same. Raises: as `load`.
+        If it fails, its partial result is taken all the same. Raises: as `load`.
         """
         self.fetch = fetch
         try:
@@ -171,20 +173,20 @@ class TableCache:
         return True
 
     def forget(self) -> None:
-        """Drop the cached state: the log is read anew before anything is decided."""
+        """Drop the cached state: the log is read again before anything is decided."""
         self.state, self.is_behind, self.written = None, False, (-1, 0)
         self.history, self.history_bytes, self.drops_history = None, 0, False
         self.line.bring_back(0)
         self.looking_back.forget()
         self.loading.forget()
         if self.fetch is not None:
-            # A thread may still be filling the old cache: it keeps that one, we take a new one.
+            # A thread may still be filling the old cache, so we take a new one.
             self.fetch, self.read_cache = None, ReadCache(self.store)
             self.fetching.forget()
 
     @property
     def waits_for(self) -> PendingRead[LoadedTable] | PendingRead[DecisionRead] | None:
-        """The load or fetch for which the store is being read, or None."""
+        """The load or fetch in progress, or None."""
         if self.loading.answer is not None:
             return self.loading
         return self.fetching if self.fetching.answer is not None else None
@@ -204,13 +206,13 @@ class TableCache:
             if candidate is not self.line[place].candidate:
                 self.line.replace(place, candidate)
         if fetch.past and fetch.state.keeps_past:
-            # The state holds it now.
+            # The state holds the history by now.
             self.history = None
             self.keep_history(weight_of_past(fetch.state))
 
     def look_back(self, decided: int) -> list[Candidate]:
-        """Let the candidates behind the first `decided` that read a version of long ago wait aside
-        until the versions since then were read; return those for whom these are too many to keep.
+        """Set aside the candidates behind the first `decided` that read a very old version, until
+        the versions since then are read. Return those whose missing versions are too many to keep.
 
         Raises: BrokenLog; Unavailable.
         """
@@ -231,7 +233,8 @@ class TableCache:
             return []
         if history.is_full:
             self.history_floor, history.is_full = min(history.entries), False
-        # Others committed meanwhile, and one may have come that read an older version still.
+        # Others may have committed meanwhile, and a candidate with an older read version may have
+        # come.
         return self.look_back(decided)
 
     def _needs_history(self, candidate: Candidate) -> bool:
@@ -247,18 +250,18 @@ class TableCache:
         return needed.start < self.history_floor or len(needed) > VERSIONS_MAX
 
     def keep_history(self, size_bytes: int) -> None:
-        """Note how much of the past the state holds; others make room for it (`HistoryBudget`)."""
+        """Record how much history the state holds; others make room for it (`HistoryBudget`)."""
         self.history_bytes, self.history_used_s = size_bytes, self.dependencies.clock.boot_s()
         self.dependencies.histories.keep(self)
 
     def drop_history(self) -> None:
-        """Drop the past that the state holds, once nothing is decided on it."""
+        """Drop the history that the state holds, once no decision uses it."""
         self.drops_history = True
         if self.fetch is None and not self.line:
             self.narrow()
 
     def narrow(self) -> None:
-        """Drop the past that the state holds, where that was asked for."""
+        """Drop the history that the state holds, if `drops_history` asks for it."""
         if self.drops_history and self.state is not None:
             self.state = narrowed(self.state)
             self.history_bytes, self.drops_history = 0, False
@@ -266,7 +269,7 @@ class TableCache:
 
 @dataclass
 class TokenBucket:
-    """How many refusals may be written into a table's log. Units: `at_s` by `Clock.boot_s`."""
+    """Limits how many refusals are written into a table's log. Units: `at_s` by `Clock.boot_s`."""
 
     burst: int
     rate_s: float
@@ -274,27 +277,27 @@ class TokenBucket:
     at_s: float
 
     def left(self, now_s: float) -> int:
-        """Return how many may be written now."""
+        """Return how many refusals may be written at this moment."""
         self.tokens = min(self.burst, self.tokens + (now_s - self.at_s) * self.rate_s)
         self.at_s = now_s
         return int(self.tokens)
 
 
 CLAIM_S: Final = 600.0
-"""How long the file of a claim check may take to be read: as long as a table to be created."""
+"""How long reading a claim-check file may take: as long as creating a table (`CREATION_S`)."""
 
 
 @dataclass
 class TableCommitter(TableCache):
-    """One table: its cached state, its waiting proposals, its entry being decided and in flight.
+    """One table: its cached state, its waiting proposals, the entry in flight and the next one.
 
-    `draft` is the next entry as far as it is decided; it holds for the state it was made for and no
-    other. `flying` is the entry in flight. `races_lost` counts the versions that others won in a
-    row. `traces` are the trace contexts of versions that hold one proposal. `wants_calm` keeps PUTs
-    from following one another at once, so that an audit finds its moment; `has_sent` says whether
-    any PUT was ever sent. `claims` is since when the claim checks of proposals, by their offsets,
-    are being read. After a store has failed the desk rests until `rests_until_s`.
-    In the order of their `seat` desks are looked at.
+    `draft` is the next entry as far as it is decided; it is valid only for the state on which it
+    was decided. `flying` is the entry in flight. `races_lost` counts the versions in a row that
+    others won. `traces` are the trace contexts of versions with a single proposal. `wants_calm`
+    stops PUTs from following one another at once, so that an audit can begin. `has_sent`: a PUT
+    was ever sent. `claims` is since when claim-check files are being read, by proposal offset.
+    After a store failure the table rests until `rests_until_s`. Tables are worked on in the order
+    of `seat`.
     Units: `_until_s` and `claims` by `Clock.boot_s`; `rest_s` in seconds.
     """
 
@@ -325,11 +328,10 @@ class TableCommitter(TableCache):
         self.bucket = TokenBucket(burst, section.refusals_per_s, burst, now_s)
 
     def settle(self) -> tuple[Verdict, ...]:
-        """Decide on the waiting proposals and start their PUT; return verdicts that are now final.
+        """Decide the waiting proposals and start their PUT; return the verdicts that are final.
 
-        A proposal whose claim check's file was not read for CLAIM_S is denied first.
-        Returns none while a PUT is in flight, while a group waits for more members, or while the
-        store is being read.
+        First deny proposals whose claim-check file was not read within CLAIM_S. Return none while a
+        PUT is in flight, while a group waits for more members, or while the store is being read.
         Raises: as `load`; OutcomeUnknown when a PUT stayed in doubt; Contended.
         """
         if self.flying is None or not self._fails_to_look_back:
@@ -357,7 +359,7 @@ class TableCommitter(TableCache):
         return verdicts
 
     def land(self) -> tuple[Verdict, ...]:
-        """Take the result of the PUT in flight: the entry's verdicts if it won, else none.
+        """Take the result of the PUT in flight; return the entry's verdicts if it won, else none.
 
         Raises: as `settle`.
         """
@@ -380,15 +382,15 @@ class TableCommitter(TableCache):
         raise contended(self.store.root, flying.encoded.entry.version)
 
     def _note_claims(self, batch: Iterable[Candidate]) -> None:
-        """Note since when the files of claim checks are being read, tries that failed included."""
+        """Record since when claim-check files are being read; failed attempts count."""
         now_s = self.dependencies.clock.boot_s()
         for one in filter(needs_claim, batch):
             self.claims.setdefault(one.offset, now_s)
 
     def _give_up_claims(self) -> tuple[Verdict, ...]:
-        """Return the denials of proposals whose files were not read for CLAIM_S, and let them go.
+        """Remove the proposals whose files were not read within CLAIM_S; return their denials.
 
-        A reading that hangs is given up; so is the state, which its thread may still be changing.
+        A read that hangs is given up, and the state dropped: its thread may still be changing it.
         """
         too_old_s = self.dependencies.clock.boot_s() - CLAIM_S
         if not self.claims or min(self.claims.values()) > too_old_s:
@@ -406,7 +408,7 @@ class TableCommitter(TableCache):
         return tuple(claim_unread(one, CLAIM_S) for one in over)
 
     def forget(self) -> None:
-        """Drop the cached state: the log is read anew before anything is decided."""
+        """Drop the cached state: the log is read again before anything is decided."""
         super().forget()
         self.draft, self.idle_until_s = None, 0.0
 
@@ -418,14 +420,14 @@ class TableCommitter(TableCache):
 
     @property
     def label(self) -> str:
-        """The table's label in metrics: its name once it is registered, so that no name which a
-        writer merely asks for becomes one.
+        """The table's label in metrics: its name once it is registered. A name that a writer only
+        requests never becomes a label.
         """
         return self.record.name if self.is_registered else metrics.NOBODY
 
     @property
     def waits_until_s(self) -> float | None:
-        """When to look at this desk again; None: not before a proposal comes or its PUT ends."""
+        """When this table is due again; None: not before a proposal comes or its PUT ends."""
         if self.waits_for is not None:
             return self.waits_for.looked_after_s
         looks_s = self.looking_back.looked_after_s if self.looking_back.answer else math.inf
@@ -437,7 +439,7 @@ class TableCommitter(TableCache):
 
     @property
     def _decided(self) -> int:
-        """How many of the line have their verdicts, if what flies lands."""
+        """How many queued proposals have their verdicts, if the entry in flight lands."""
         if self.flying is not None:
             ahead = self.flying.ahead
             return len(self.flying.plan.verdicts) + (ahead.planning.taken if ahead else 0)
@@ -445,7 +447,7 @@ class TableCommitter(TableCache):
 
     @property
     def _fails_to_look_back(self) -> bool:
-        """Whether the history could not be read: the table rests or halts once nothing flies."""
+        """Whether reading the history failed: the table rests or halts once no PUT is in flight."""
         answer = self.looking_back.answer
         return answer is not None and answer.done() and answer.exception() is not None
 
@@ -470,8 +472,8 @@ class TableCommitter(TableCache):
         return self.pace.lingers_until_s(len(self.line), newest_s, share)
 
     def _decide(self) -> BatchPlan | None:
-        """DECIDE on the next entry; None while the group waits for members, while native groups
-        give way to ready bytes, or while the store is being read.
+        """Decide the next entry. Return None while the group waits for members, while native groups
+        pause for a verbatim entry, or while the store is being read.
         """
         is_under_way = self.fetch is not None
         fetch = self.fetch or self._next_fetch()
@@ -490,7 +492,7 @@ class TableCommitter(TableCache):
         now_s, draft = self.dependencies.clock.boot_s(), self.draft
         assert self.state is not None, "what is fetched is fetched for a state"
         if draft and not draft.holds(self.state, now_s):
-            # Too old: drop it, and decide anew on its members with those behind them.
+            # The draft is too old: decide its members again, with those behind them.
             self.draft = None
             return self._decide() if self.ensure_current() else None
         draft = self.draft = draft or NextEntry(
@@ -509,7 +511,7 @@ class TableCommitter(TableCache):
         return planning.plan()
 
     def _decide_verbatim(self, fetch: DecisionRead) -> BatchPlan:
-        """DECIDE on ready bytes: alone in their entry; a draft of other proposals is dropped."""
+        """Decide a verbatim entry, which is committed alone; drop the draft of other proposals."""
         assert self.state is not None, "what is fetched is fetched for a state"
         self.draft, [candidate] = None, fetch.batch
         reach("after_decide", self.record.name)
@@ -519,8 +521,8 @@ class TableCommitter(TableCache):
         return verbatim_decision.plan_of(self.state, verbatim_decision.decide(self.state, case))
 
     def _next_fetch(self) -> DecisionRead | None:
-        """Return the fetch for the proposals to be decided next; None while a writer of ready bytes
-        holds the right of way and has not come back yet.
+        """Return the fetch for the next proposals to decide. Return None while a verbatim writer
+        has priority and has not come back yet.
         """
         now_s = self.dependencies.clock.boot_s()
         assert self.state is not None, "the table is at hand"
@@ -541,7 +543,7 @@ class TableCommitter(TableCache):
         return self.fetch_for(decided, list(self._batch(decided)))
 
     def _batch(self, start: int) -> Iterator[Candidate]:
-        # One at a time before the table exists: the first may create it, or be refused.
+        # Before the table exists, decide one at a time: the first may create it, or be refused.
         most = self.dependencies.policy.group_members_max if self.is_registered else 1
         return self.line.batch(start, most, self.dependencies.policy.group_bytes_max)
 
@@ -550,7 +552,7 @@ class TableCommitter(TableCache):
         return DecisionTerms(self.dependencies.clock.now_ms(), max(0, left))
 
     def _decide_ahead(self, flying: PendingCommit) -> None:
-        """Decide on the next entry as if the one in flight had landed; the store is not read."""
+        """Decide the next entry as if the one in flight had landed, without reading the store."""
         if not self.is_registered:
             return
         assert self.state is not None, "what flies was decided on a state"
@@ -565,14 +567,14 @@ class TableCommitter(TableCache):
         self._prepare_follower(flying, flying.ahead)
 
     def _prepare_follower(self, flying: PendingCommit, ahead: NextEntry) -> None:
-        """Prepare the PUT of a full next entry: it is sent the moment the one in flight has won."""
+        """Prepare the PUT of a full next entry: it is sent as soon as the one in flight has won."""
         clock, served = self.dependencies.clock, len(flying.plan.verdicts)
         encoded = ahead.ready(self.pace.put_s)
         if flying.follower is not None or encoded is None or self.wants_calm:
             return
         if self._fails_to_look_back:
             return
-        # Ready bytes in flight may give others the right of way: their result decides.
+        # A verbatim entry in flight may give other writers priority, depending on its result.
         if flying.plan.answer is not None or self.right_of_way.holds(clock.boot_s()):
             return
         put = EntryPut(self.store, self.label, encoded)
@@ -584,14 +586,16 @@ class TableCommitter(TableCache):
         metrics.decided(self.label, clock.boot_s() - self.line[served].since_s, 0.0)
 
     def _lingers(self, planning: BatchPlanner) -> bool:
-        """Whether to keep the group open: nobody else waits, it is not full, and there is time."""
+        """Whether to keep the group open: no more proposals wait, it has room, and there is
+        time.
+        """
         if planning.is_closed or planning.taken < len(self.line) or planning.group.is_empty:
             return False
         return self.dependencies.clock.boot_s() < self.lingers_until_s
 
     def _knows_last_write(self, plan: BatchPlan) -> bool:
-        """Whether the last version's file time is known, where the new entry's timestamp needs it;
-        else have the store asked for it.
+        """Whether the file time of the last version is known, if the new entry's timestamp depends
+        on it; if it is not known, read it.
         """
         assert self.state is not None, "what is written was decided on a state"
         matters = plan.ready is None and follows_untimed(self.state, plan.group.members)
@@ -620,7 +624,7 @@ class TableCommitter(TableCache):
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace
-        # The view is as young as the sending: when it landed, and what came since, is not known.
+        # We know the log as of when this PUT was sent, not as of when it landed.
         self.viewed_s = flying.since_s
         waiting = len(self.line) - len(flying.plan.verdicts)
         self.pace.landed(landing.took_s, len(group.members), waiting)
@@ -630,7 +634,9 @@ class TableCommitter(TableCache):
         self._grow_history()
 
     def _grow_history(self) -> None:
-        """Count the version that has left the window, where it is kept; drop them if asked to."""
+        """Count the version that left the window, if history is kept; drop history that is too
+        large.
+        """
         state = self.state
         if state is not None and state.keeps_past:
             passed = state.entries.get(state.version - state.window)
@@ -648,5 +654,5 @@ class TableCommitter(TableCache):
 
 
 def seat_of(table_committer: TableCommitter) -> int:
-    """Return the place of a desk: in this order they are looked at."""
+    """Return a table's position in the order in which tables are worked on."""
     return table_committer.seat

@@ -1,4 +1,4 @@
-"""Registration: which tables may be registered, under which name, and the answers about it.
+"""Registration: which tables may be registered, under which names, and the related answers.
 
 A table is registered by the proposal that creates it, once version 0 is in its log, or by a
 proposal of kind `register`, which writes nothing to the log.
@@ -24,11 +24,12 @@ from tidegate_runtime.storage.root_paths import canonical_root, lies_under
 NAME_CHARS_MAX: Final = 255
 ROOT_BYTES_MAX: Final = 768
 STEP_BYTES_MAX: Final = 255
-"""Limits that every store takes, with room for the names of a table's files: a longer root could
-never be opened, and a proposal for it would wait for ever."""
+"""Limits that every store accepts, with room for the names of a table's files. A longer root could
+never be opened, and a proposal for it would wait for ever.
+"""
 
 CLAIMED: Final = "it is just being registered"
-"""Why a table is staged that a committer has claimed for a topic partition."""
+"""The reason in a staged record by which a committer claims a table for a topic partition."""
 
 NAME_PARTS: Final = (1, 3)
 """A name is `table`, or `catalog.schema.table`."""
@@ -51,8 +52,9 @@ class RegisteredTables:
 def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | None:
     """Return why a table may not be registered, or None.
 
-    The answer is `denied` and promises nothing, for no log was read. The same bytes may get another
-    answer later: their writer may have created the table, and died before it was registered.
+    The answer is `denied` and promises nothing, because no log was read. The same bytes may get
+    another answer later: their writer may have created the table and died before it was
+    registered.
     """
     proposal = _proposal(candidate)
     root = proposal.table_root
@@ -93,7 +95,7 @@ def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | Non
             "without spaces around it, slashes and control characters; choose another"
         )
         return denied(candidate, "bad_name", reason)
-    # The name of a dropped table is free: its successor takes it over.
+    # The name of a dropped table is free for another one.
     if name is not None and any(
         one.name == name and one.table != proposal.table and one.status != "dropped"
         for one in registry.tables.values()
@@ -106,7 +108,7 @@ def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | Non
 def new_record(
     candidate: Candidate, registry: RegisteredTables, topic: str, partition: int
 ) -> TableRecord:
-    """Return the registration of a new table, of which no version has been published."""
+    """Return the registration of a new table, with no version published."""
     proposal = _proposal(candidate)
     staged = registry.tables.get(proposal.table)
     promised = staged.name if staged is not None else None
@@ -120,9 +122,9 @@ def new_record(
 
 
 def named_once(record: TableRecord, registry: RegisteredTables) -> TableRecord:
-    """Return the registration of a created table, with a suffix where its name is taken by now.
+    """Return the registration of a created table, with a suffix if its name has been taken.
 
-    Another committer may have registered the name meanwhile: two tables of one name would share a
+    Another committer may have registered the name meanwhile. Two tables of one name would share a
     change topic, and commands that name tables could not tell them apart.
     """
     others = (one for one in registry.tables.values() if one.table != record.table)
@@ -134,7 +136,7 @@ def named_once(record: TableRecord, registry: RegisteredTables) -> TableRecord:
 
 
 def unfit(candidate: Candidate, error: Exception) -> Verdict:
-    """Return the denial of a table whose store can't be opened, or is not safe for commits."""
+    """Return the denial of a table whose store cannot be opened or is not safe for commits."""
     if not isinstance(error, TidegateError):
         return denied(candidate, FAULT, f"table_root: {reason_of(error)}", "retry")
     if isinstance(error, Unavailable):
@@ -144,7 +146,7 @@ def unfit(candidate: Candidate, error: Exception) -> Verdict:
 
 
 def unregistered(candidate: Candidate) -> TableRecord:
-    """Return a placeholder record, for an outcome about a table that is not registered."""
+    """Return a placeholder record for an outcome about an unregistered table."""
     return TableRecord(
         table=candidate.table,
         table_root="unknown://-",
@@ -155,13 +157,13 @@ def unregistered(candidate: Candidate) -> TableRecord:
 
 
 def table_halted(candidate: Candidate, why: str) -> Verdict:
-    """Return the answer to a proposal for a table whose log cannot be served."""
+    """Return the denial of a proposal for a table whose log cannot be served."""
     reason = f"table: it is halted, for its log cannot be served: {why}"
     return denied(candidate, "table_halted", reason, "retry")
 
 
 def unknown_table(candidate: Candidate) -> Verdict:
-    """Return the answer to a proposal for a table that nobody registered."""
+    """Return the denial of a proposal for a table that is not registered."""
     return denied(
         candidate,
         "unknown_table",
@@ -171,14 +173,14 @@ def unknown_table(candidate: Candidate) -> Verdict:
 
 
 def elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
-    """Return the denial of a proposal for a table that was served here, and is no more."""
+    """Return the denial of a proposal for a table that this partition served and no longer does."""
     if record.status == "dropped":
         return table_dropped(candidate, record)
     return other_partition(candidate, recorded_home(record), here)
 
 
 def claimed_elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
-    """Return the denial of a table that another topic partition has registered, or is about to."""
+    """Return the denial of a table that another topic partition has registered or claimed."""
     if record.status != "staged" and record.table == candidate.table:
         return elsewhere(candidate, record, here)
     reason = (
@@ -194,7 +196,7 @@ def claim_to(record: TableRecord) -> TableRecord:
 
 
 def is_claim(record: TableRecord) -> bool:
-    """Return whether a record is a committer's claim, and no reservation by others."""
+    """Return whether a record is a committer's claim, and not any other reservation."""
     return record.status == "staged" and record.reason == CLAIMED
 
 
@@ -213,7 +215,7 @@ def other_partition(candidate: Candidate, home: Home, here: Home) -> Verdict:
 
 
 def being_created(candidate: Candidate) -> Verdict:
-    """Return the denial of a request for a root at which a table is just being created."""
+    """Return the denial of a request for a root at which a table is being created."""
     reason = (
         f"table_root: a table is being created at {_proposal(candidate).table_root}; ask again "
         "when that is settled"
@@ -229,7 +231,7 @@ def is_named_so(wrong: Verdict | None, names: Collection[str]) -> bool:
 
 
 def name_being_given(candidate: Candidate) -> Verdict:
-    """Return the denial of a name that belongs to a table which is just being created."""
+    """Return the denial of a name that belongs to a table that is being created."""
     reason = (
         f"name: {_proposal(candidate).name!r} is to be another table's, which is just being "
         "created or registered; ask again when that is settled"

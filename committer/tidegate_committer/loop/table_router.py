@@ -1,7 +1,8 @@
-"""The routing of a lane: to which table's desk a proposal goes, or what is answered at once.
+"""Routes the candidates of a topic partition to their table committers, or answers them at once.
 
-A proposal that creates a table has a desk of its own; the table is registered, durably, before its
-writer hears of it. Operators' requests and registrations take their turn among the proposals.
+A proposal that creates a table gets a table committer of its own; the table is registered durably
+before its outcome is published. Operators' requests and registrations keep their order among the
+proposals.
 """
 
 import logging
@@ -43,7 +44,7 @@ from tidegate_runtime.table_registry import RegistryReader
 _log = logging.getLogger(__name__)
 
 STALE_S: Final = 1.0
-"""How old our copy of the registry may be when a table is denied by it."""
+"""How old our copy of the registry may be when a proposal is denied because of it."""
 
 CREATION_S: Final = 600.0
 """How long a proposal that creates a table waits for a store that does not answer."""
@@ -51,12 +52,12 @@ CREATION_S: Final = 600.0
 
 @dataclass
 class ServedTables:
-    """The desks of a topic partition.
+    """The table committers of a topic partition.
 
-    `unsettled` are the records without an outcome.
-    `dropped` are the records of dropped tables: they have no desk, but keep their ids and roots.
-    `registry` is the registry as it was last read, at `opened_s` by `Clock.boot_s`; `partitions` is
-    how many the topic of proposals had then.
+    `unsettled` are the records without an outcome. `dropped` are the registrations of dropped
+    tables: they have no table committer, but keep their ids and roots. `registry` is the registry
+    as last read, at `opened_s` by `Clock.boot_s`; `partitions` is how many partitions the proposals
+    topic had then.
     """
 
     at: TopicPartition
@@ -79,14 +80,14 @@ class ServedTables:
         return Home(self.at.topic, self.at.partition)
 
     def open(self) -> RegisteredTables:
-        """Read on in the registry, give each of its tables a desk, and close the desks of those
-        that are registered elsewhere, or were dropped.
+        """Read new registry records, start table committers for this partition's tables, and close
+        those of tables that are dropped or registered elsewhere.
         """
         partitions = self.dependencies.bus.partitions(self.at.topic)
         return self.serve_all(self.registry_reader.read(), partitions)
 
     def serve_all(self, records: Mapping[UUID, TableRecord], partitions: int) -> RegisteredTables:
-        """As `open`, by the registry as it was just read."""
+        """Do as `open`, with registry records that were just read."""
         tables, self.partitions = dict(records), partitions
         self.opened_s = self.dependencies.clock.boot_s()
         self.registry = RegisteredTables(dict(tables), self.dependencies.settings.roots)
@@ -118,12 +119,13 @@ class ServedTables:
         return self.home_of(table) == self.here
 
     def answer(self, verdict: Verdict, record: TableRecord) -> None:
-        """Publish a verdict that no desk has settled."""
+        """Publish a verdict that no table committer decided."""
         self.tell(verdict, record, None)
 
     def tell(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
-        """Publish a verdict; where that fails, which is its proposal's fault and not its table's,
-        a denial: it promises nothing, and what stands in the log stands.
+        """Publish a verdict. If building its outcome fails, publish a denial instead: that is the
+        proposal's fault, not the table's. A denial promises nothing, so it contradicts nothing in
+        the log.
 
         Raises: the errors of the bus.
         """
@@ -144,17 +146,18 @@ class ServedTables:
     def send_away(
         self, table_committer: TableCommitter, waiting: Iterable[Candidate], error: Exception
     ) -> None:
-        """Deny everything that waits for a table that cannot be created, and remove its desk."""
+        """Deny all proposals for a table that cannot be created, and remove its table committer."""
         self.table_committers.pop(table_committer.record.table, None)
         for one in waiting:
             self.answer(table_registration.unfit(one, error), table_committer.record)
 
     def gives_up(self, table_committer: TableCommitter, error: TidegateError) -> bool:
-        """Deny a proposal that creates a table whose store does not answer, past its deadline or
-        `CREATION_S`; return whether so.
+        """Deny a proposal that creates a table if its store has not answered by the proposal's
+        deadline or within `CREATION_S`. Return whether it was denied.
 
-        A table that is not registered can't be halted or dropped, and without an answer the offset
-        could not move on. While a PUT is in doubt only the store knows the answer: that is awaited.
+        An unregistered table cannot be halted or dropped, and without an outcome the offset could
+        not advance. While a PUT is in doubt, only the store knows its result, so the proposal
+        waits.
         """
         if table_committer.is_registered or table_committer.has_sent or not table_committer.line:
             return False
@@ -170,9 +173,9 @@ class ServedTables:
         return True
 
     def _other_life(self, table_committer: TableCommitter) -> TableRecord | None:
-        """Return another table that was registered at a desk's root meanwhile, or None.
+        """Return another table that was registered at the same root meanwhile, or None.
 
-        It may be on another topic partition, with another committer: only the registry tells.
+        It may belong to another topic partition and committer: only the registry knows.
         """
         root, own = table_committer.record.table_root, table_committer.record.table
         others = (one for one in self.open().tables.values() if one.table_root == root)
@@ -180,19 +183,21 @@ class ServedTables:
         return next((one for one in others if one.table != own and one.status not in closed), None)
 
     def withdraw_claims(self) -> None:
-        """Take back what earlier owners of this topic partition have claimed and not registered:
-        what asked for it is delivered again.
+        """Withdraw claims that earlier owners of this topic partition published and did not follow
+        with a registration. The proposals behind them are delivered again.
         """
         for record in self.registry_reader.written_by(self.here):
             if table_registration.is_claim(record):
                 self.publisher.withdrawn(record)
 
     def _claim(self, table_committer: TableCommitter) -> TableRecord | None:
-        """Claim a table that is about to be registered; return None once nobody else may.
+        """Claim a table before its registration; return None once no other partition may register
+        it.
 
-        Else return what another topic partition has registered of this table or root, or claims.
-        Two may claim one table where they count the topic partitions differently. Each writes its
-        claim before it looks for others', so at most one sees none.
+        Otherwise return the record by which another topic partition has registered or claimed this
+        table or root. Two partitions may claim one table if their owners count the topic's
+        partitions differently. Each publishes its claim before it looks for others, so at most one
+        finds none.
         """
         other = self._rival(table_committer.record)
         if other is not None:
@@ -200,7 +205,7 @@ class ServedTables:
         self.publisher.claimed(table_registration.claim_to(table_committer.record))
         reach("after_claim")
         self.open()
-        # Our own claim stands in what was read: it says nothing to who asks next.
+        # The registry that was just read holds our own claim, so it must be read again next time.
         self.opened_s = -math.inf
         other = self._rival(table_committer.record)
         if other is not None:
@@ -218,10 +223,10 @@ class ServedTables:
         return None
 
     def _leave(self, table_committer: TableCommitter, record: TableRecord) -> None:
-        """Close the desk of a table that has another home, or was dropped, by its record: nothing
-        more is written of it. What waits is answered with a denial.
+        """Close the table committer of a table that was dropped or has another home. Write nothing
+        more for it, and deny the waiting proposals.
 
-        Should the PUT in flight land, it is found in the log: no writer was told that it failed.
+        If the PUT in flight lands, it is found in the log: no writer was told that it failed.
         """
         table = table_committer.record.table
         del self.table_committers[table]
@@ -254,7 +259,9 @@ class ServedTables:
         return table_committer
 
     def _close(self, table_committer: TableCommitter) -> list[Candidate]:
-        """Remove the desk of a table that was not created; return what waits to be routed anew."""
+        """Remove the table committer of a table that was not created; return the queued candidates,
+        which are to be routed again.
+        """
         del self.table_committers[table_committer.record.table]
         table_committer.news.clear()
         return [one.candidate for one in table_committer.line.everybody()]
@@ -262,8 +269,8 @@ class ServedTables:
     def _store_of(self, root: str) -> LogStore:
         """Return the store of a registered table.
 
-        A root that this release can't parse, or over which it fails, halts its own table alone. A
-        mistake in our settings (`Misconfigured` from `open_store`) ends the process instead.
+        A root that this release cannot parse, or that fails unexpectedly, halts only its own table.
+        An error in our settings (`Misconfigured` from `open_store`) ends the process instead.
         """
         try:
             canonical_root(root)
@@ -275,7 +282,7 @@ class ServedTables:
         )
 
     def _is_under_way(self, root: str) -> bool:
-        """Whether a table is being created or registered at a root, and not settled yet."""
+        """Whether a table at this root is being created or registered, and not decided yet."""
         table_committers = self.table_committers.values()
         return any(
             not table_committer.is_registered and table_committer.record.table_root == root
@@ -283,23 +290,23 @@ class ServedTables:
         )
 
     def _is_stale(self) -> bool:
-        """Whether other committers may have registered tables since the registry was read."""
+        """Whether other committers may have registered tables since the registry was last read."""
         return self.dependencies.clock.boot_s() - self.opened_s > STALE_S
 
 
 @dataclass
 class TableRouter(ServedTables):
-    """Brings each candidate to its desk, or answers it.
+    """Routes each candidate to its table committer, or answers it.
 
-    `asked` holds, by table, a request that is not carried out yet, and all candidates that came
-    after it; `reading` the tables whose logs are being read for such a request.
+    `asked` holds, by table, an operator's request or a registration that is not carried out yet,
+    and all candidates behind it. `reading` are the tables whose logs are being read for that.
     """
 
     asked: dict[UUID, deque[Candidate]] = field(default_factory=dict)
     reading: set[UUID] = field(default_factory=set)
 
     def route(self, candidate: Candidate) -> None:
-        """Put a candidate into the line of its table's desk, or answer it at once."""
+        """Queue a candidate at its table's committer, or answer it at once."""
         proposal = candidate.proposal
         self.scheduler.wake(candidate.table)
         if candidate.table not in self.table_committers and self._is_stale():
@@ -330,7 +337,7 @@ class TableRouter(ServedTables):
                 table_committer.record,
             )
         elif kind == "verbatim" and candidate.flaw is not None:
-            # Not written into the log: the same ready bytes may be allowed another time.
+            # Do not write the refusal into the log: the same bytes may be allowed another time.
             self.answer(
                 Verdict(candidate, "denied", rejection=candidate.flaw), table_committer.record
             )
@@ -342,7 +349,8 @@ class TableRouter(ServedTables):
         if proposal is not None and proposal.is_create:
             self._create(candidate)
         elif proposal is None:
-            # It may have been one that creates the table: its flaw is told, not `unknown_table`.
+            # It may have been a proposal that creates the table, so report its own error, not
+            # `unknown_table`.
             flaw = Verdict(candidate, "denied", rejection=candidate.flaw)
             self.answer(flaw, table_registration.unregistered(candidate))
         else:
@@ -352,13 +360,13 @@ class TableRouter(ServedTables):
             )
 
     def settled(self, table_committer: TableCommitter, verdict: Verdict) -> None:
-        """Publish a verdict of a desk; the first one decides whether its table is registered."""
+        """Publish a table's verdict; the first one decides whether a new table is registered."""
         creates = not table_committer.is_registered
         is_made = (
             creates and verdict.status == "committed" and self._other_life(table_committer) is None
         )
         if is_made:
-            # The table exists now: where its name was taken meanwhile, it gets another one.
+            # The table exists by now, so if its name was taken meanwhile, it gets another name.
             table_committer.record = table_registration.named_once(
                 table_committer.record, self.registry
             )
@@ -377,12 +385,12 @@ class TableRouter(ServedTables):
                 self.route(one)
 
     def awaits_halt(self, table_committer: TableCommitter) -> bool:
-        """Return whether a halt waits for the PUT in flight: then no other may be sent."""
+        """Return whether a halt waits for the PUT in flight: then no further PUT may be sent."""
         waiting = self.asked.get(table_committer.record.table, ())
         return any(map(operator_requests.is_halt, waiting))
 
     def carry_out_request(self, table_committer: TableCommitter) -> None:
-        """Carry out the request that waits at a table, once it is due; then route those behind."""
+        """Carry out the request that waits at a table, if it is due; then route those behind."""
         table = table_committer.record.table
         waiting = self.asked.get(table)
         if waiting is None or not operator_requests.is_due(waiting, table_committer):
@@ -390,7 +398,7 @@ class TableRouter(ServedTables):
         if table_committer.is_registered and self._is_stale():
             self.open()
         if self.table_committers.get(table) is not table_committer:
-            # Its table has another home: what waits has its answer.
+            # The table has another home: the waiting candidates were answered when it was closed.
             return
         if not self._carry_out(waiting[0], table_committer):
             return
@@ -400,12 +408,12 @@ class TableRouter(ServedTables):
             self.route(candidate)
 
     def give_up(self, table: UUID) -> list[Candidate]:
-        """Forget the requests of a table; return them, and what waits behind them."""
+        """Forget the requests of a table; return them and the candidates behind them."""
         self.reading.discard(table)
         return list(self.asked.pop(table, ()))
 
     def _wait(self, candidate: Candidate) -> None:
-        """Let a candidate wait behind a request; a halt may end that request's own waiting."""
+        """Queue a candidate behind a request; if it is a halt, the request may be due at once."""
         self.asked[candidate.table].append(candidate)
         if operator_requests.is_halt(candidate):
             self.carry_out_request(self.table_committers[candidate.table])
@@ -417,9 +425,10 @@ class TableRouter(ServedTables):
             self.answer(table_registration.elsewhere(candidate, record, self.here), record)
 
     def _is_away(self, candidate: Candidate) -> bool:
-        """Answer a proposal whose table has another home, by the registry as last read; whether so.
+        """Deny a proposal whose table has another home, by the registry as last read; return
+        whether so.
 
-        A table that is not registered has one all the same: the one that its id chooses.
+        The home of a table that is not registered follows from its id.
         """
         table, proposal = candidate.table, candidate.proposal
         record = self.registry.tables.get(table)
@@ -443,7 +452,7 @@ class TableRouter(ServedTables):
         self.carry_out_request(table_committer)
 
     def _carry_out(self, candidate: Candidate, table_committer: TableCommitter) -> bool:
-        """Carry out a request and answer it; False while the table's log is still being read."""
+        """Carry out a request and answer it; return False while the table's log is being read."""
         assert candidate.proposal is not None, "a request is a proposal"
         why, kind = candidate.proposal.reason, candidate.proposal.kind
         if kind == "register":
@@ -500,7 +509,7 @@ class TableRouter(ServedTables):
     def _reopen(
         self, candidate: Candidate, table_committer: TableCommitter, ruling: Ruling
     ) -> bool:
-        """Reopen a halted table once its log was read and can be served; False while it is read."""
+        """Reopen a halted table if its log proves sound; return False while it is being read."""
         if table_committer.record.status != "halted":
             self.answer(
                 operator_requests.granted(candidate, table_committer.record, repeat=True),
@@ -531,7 +540,7 @@ class TableRouter(ServedTables):
         return found is not False
 
     def _has_read(self, table_committer: TableCommitter) -> bool | Exception:
-        """Return whether the log was read since a request first asked for it, or what failed."""
+        """Return whether the log was read since a request first needed it, or the error."""
         table = table_committer.record.table
         if table not in self.reading:
             table_committer.forget()
@@ -543,7 +552,7 @@ class TableRouter(ServedTables):
         return found
 
     def _unread(self, table_committer: TableCommitter, error: Exception) -> Exception:
-        """Return what came up while a log was read for a request, after a line in ours."""
+        """Return an error of reading a log for a request; log it first if it was unexpected."""
         if is_fault(error):
             FAULTS.labels(table_committer.label, class_of(error)).inc()
             told = {"table": table_committer.record.name, "why": reason_of(error)}
@@ -583,7 +592,9 @@ class TableRouter(ServedTables):
     def _new_table_committer(
         self, candidate: Candidate, record: TableRecord
     ) -> TableCommitter | Verdict:
-        """Return a desk for a table yet to be registered, or why its store can't be opened."""
+        """Return a table committer for an unregistered table, or a denial if its store won't
+        open.
+        """
         try:
             table_committer = self._serve(record)
         except (Misconfigured, Unavailable) as error:
@@ -601,12 +612,14 @@ class TableRouter(ServedTables):
             if not table_committer.is_registered
         }
         if table_registration.is_named_so(wrong, names):
-            # The table with that name may still fail to be created: the writer may ask again.
+            # The table with that name may still fail to be created, so the writer may try again.
             return table_registration.name_being_given(candidate)
         return wrong
 
     def _waits_behind(self, candidate: Candidate) -> bool:
-        """Let a request for a table wait while another one registers the same root; whether so."""
+        """Queue a candidate behind a registration of the same root that is in progress; return
+        whether there is one.
+        """
         assert candidate.proposal is not None, "who asks for a table proposes"
         root = candidate.proposal.table_root
         for table in self.reading:
@@ -617,22 +630,23 @@ class TableRouter(ServedTables):
         return False
 
     def _is_known(self, candidate: Candidate, registry: RegisteredTables) -> bool:
-        """Answer a request to register a table that is registered, or was dropped; whether so."""
+        """Answer a registration of a root that is registered or dropped; return whether it is."""
         there = registry.under(candidate.proposal.table_root) if candidate.proposal else None
         if there is None or there.status == "staged":
             return False
         there = self.dropped.get(there.table, there)
         if there.table in self.table_committers:
-            # Publish the record again: the topic may have lost it, and ours may be the last copy.
+            # Publish the record again: if the topic has lost it, ours may be the last copy.
             there = self.table_committers[there.table].record
             self.publisher.registered(there)
         self.answer(table_registration.registered_before(candidate, there), there)
         return True
 
     def _take_over(self, candidate: Candidate, table_committer: TableCommitter) -> bool:
-        """Register the table that a log holds, or answer why not; False while the log is read.
+        """Register the table that a log holds, or answer why not; return False while reading the
+        log.
 
-        Where another table was registered in this folder meanwhile, the request is routed anew.
+        If another table was registered in this folder meanwhile, route the request again.
         """
         found = self._has_read(table_committer)
         if found is False:
@@ -658,7 +672,8 @@ class TableRouter(ServedTables):
             return True
         version, sha256 = state.version, None
         if is_ours(state) and table_committer.news:
-            # A committer wrote to it under a registration that was lost: publish its last versions.
+            # A committer wrote this log under a registration that was lost: publish its last
+            # versions.
             through = table_committer.news[0].version - 1
         else:
             head = state.entries.get(version)
@@ -705,9 +720,11 @@ class TableRouter(ServedTables):
             table_committer.line.join(candidate, self.dependencies.clock.boot_s())
 
     def _is_answered_at_once(self, candidate: Candidate) -> bool:
-        """Answer a request that the registry, as last read, refuses or has answered; whether so.
+        """Answer a candidate that the registry as last read refuses or has answered; return whether
+        so.
 
-        Reading it anew takes tens of milliseconds for which the loop waits: a flood would stall it.
+        Reading the registry takes tens of milliseconds in which the loop stands still, so a flood
+        of such candidates would stall it.
         """
         assert candidate.proposal is not None, "who asks for a table proposes"
         root = candidate.proposal.table_root

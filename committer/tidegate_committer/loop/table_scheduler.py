@@ -1,8 +1,8 @@
-"""The agenda of a lane: which tables have to be looked at, and when.
+"""Which tables of a partition worker are due, and when.
 
-Most tables are idle at any time, and there may be a hundred thousand: a step must cost what there
-is to do, not what there is. Who is brought something is due; who has nothing to do is looked at
-again at his time; who was not read yet waits for his store's turn.
+There may be a hundred thousand tables, most of them idle, so a step must cost as much as there is
+to do, not as many tables as there are. Tables with new work are due now. Tables without work are
+due again at a set time. Tables that are not loaded yet wait for their turn to read their store.
 """
 
 from collections import OrderedDict
@@ -17,9 +17,9 @@ from tidegate_committer.loop.table_committer import TableCommitter
 
 @dataclass
 class TableScheduler:
-    """Tables that are due, put off, and not read yet, these by their stores.
+    """Tables that are due now, due later, and not loaded yet, the latter by store.
 
-    `put_off` are those in `later`, each with its earliest time; times are by `Clock.boot_s`.
+    `put_off` holds the tables of `later`, each with its earliest time. Times are by `Clock.boot_s`.
     """
 
     due: dict[UUID, None] = field(default_factory=dict)
@@ -28,22 +28,22 @@ class TableScheduler:
     unread: dict[str, OrderedDict[UUID, None]] = field(default_factory=dict)
 
     def wake(self, table: UUID) -> None:
-        """Have a table looked at in the next step."""
+        """Make a table due in the next step."""
         self.due[table] = None
 
     def look_no_more(self, table: UUID) -> None:
-        """Look at a table no more, unless it is brought something."""
+        """Make a table no longer due, until it gets new work."""
         self.due.pop(table, None)
 
     def look_later(self, table: UUID, until_s: float) -> None:
-        """Look at a table at a time, unless it is brought something before."""
+        """Make a table due at `until_s`, or earlier if it gets new work."""
         self.due.pop(table, None)
         if until_s < self.put_off.get(table, float("inf")):
             self.put_off[table] = until_s
             heappush(self.later, (until_s, table))
 
     def read_in_turn(self, table_committer: TableCommitter) -> None:
-        """Have a table read when it is its turn in its store."""
+        """Queue a table to be loaded, behind others in its store."""
         self.due.pop(table_committer.record.table, None)
         waiting = self.unread.setdefault(store_of(table_committer.store.root), OrderedDict())
         waiting[table_committer.record.table] = None
@@ -52,7 +52,7 @@ class TableScheduler:
         """Return the tables that are due."""
         while self.later and self.later[0][0] <= now_s:
             at_s, table = heappop(self.later)
-            # Of several times the first counts: whoever looks says when to look again.
+            # Only the earliest time counts: work on the table sets its next time.
             if self.put_off.get(table) == at_s:
                 del self.put_off[table]
                 self.due[table] = None
@@ -61,8 +61,8 @@ class TableScheduler:
     def next_to_read(
         self, table_committers: Mapping[UUID, TableCommitter], is_free: Callable[[str], bool]
     ) -> TableCommitter | None:
-        """Return the first table that was not read yet whose store has nothing else to read; it is
-        due from now on.
+        """Return the first table to be loaded whose store has no other read running; make it
+        due.
         """
         for store, tables in list(self.unread.items()):
             table_committer = None
@@ -81,7 +81,7 @@ class TableScheduler:
 
 
 def is_unread(table_committer: TableCommitter | None) -> bool:
-    """Whether a table is to be read, and nobody waits for that."""
+    """Return whether a table is to be loaded, and no proposal waits for that."""
     if (
         table_committer is None
         or table_committer.state is not None

@@ -1,1 +1,1 @@
-"""Rows deleted from files that stay, and rows that moved to other files."""
+"""Deletes of rows from files that stay in the table, and rows that were moved to other files."""

@@ -1,7 +1,7 @@
-"""Merging: the row deletes of all members of an entry become one deletion vector for each file.
+"""Merge the row deletes of all members of an entry into one deletion vector for each file.
 
-The file is removed and added again with a vector that holds the rows of the one before and those of
-every member. Small vectors may be inline; the others go into one file, which is written before the
+The file is removed and added again with a vector that holds the rows of the old vector and those of
+every member. Small vectors may be inline. The others go into one file, which is written before the
 entry under a name that no other attempt uses.
 """
 
@@ -30,9 +30,9 @@ from tidegate_delta.log.actions import Add, DeletionVector, Remove
 
 
 class FileDeletes:
-    """The rows of one file that are gone: those of its vector, and those of the members so far.
+    """The deleted rows of one file: those in its vector, and those of the members so far.
 
-    `count` is how many of them the members were the first to delete.
+    `count` is the number of rows that the members deleted first.
     """
 
     def __init__(self, file: Add, before: Bitmap) -> None:
@@ -42,7 +42,7 @@ class FileDeletes:
         self._touched: dict[int, int] = {}
 
     def take(self, rows: Bitmap) -> int:
-        """Add rows, and return how many of them were not gone yet."""
+        """Add rows, and return how many of them were not deleted yet."""
         count = 0
         for block, container in rows.blocks.items():
             gone = self._touched.get(block)
@@ -55,7 +55,7 @@ class FileDeletes:
         return count
 
     def holds_any(self, rows: Bitmap) -> bool:
-        """Return whether some of these rows are gone."""
+        """Return whether a member deleted some of these rows."""
         return any(
             self._touched[block] & int.from_bytes(container.bits, "little")
             for block, container in rows.blocks.items()
@@ -64,7 +64,7 @@ class FileDeletes:
 
     @property
     def rows(self) -> Bitmap:
-        """All that are gone."""
+        """All deleted rows."""
         blocks: dict[int, Container] = dict(self._before.blocks)
         for block, gone in self._touched.items():
             container = of_bits(gone.to_bytes(BLOCK // 8, "little"))
@@ -80,7 +80,7 @@ class MergedDeletes:
     tallies: dict[str, FileDeletes] = field(default_factory=dict)
 
     def are_apart_from(self, candidate: Candidate, known: FetchedInputs) -> bool:
-        """Return whether a candidate has nothing to do with the rows that members delete."""
+        """Return whether a candidate touches no row or file that the members' row deletes touch."""
         if not candidate.content.removed.isdisjoint(self.tallies):
             return False
         return not any(
@@ -90,9 +90,9 @@ class MergedDeletes:
         )
 
     def take(self, candidate: Candidate, known: FetchedInputs) -> tuple[dict[str, Bitmap], int]:
-        """Add a member; return what it deletes of each file, and how many rows were still there.
+        """Add a member. Return its deletes by file, and how many rows were not deleted yet.
 
-        A file of which every row was gone already is not among them: nothing happens to it.
+        A file whose rows were all deleted already is left out: nothing happens to it.
         """
         deletes: dict[str, Bitmap] = {}
         count = 0
@@ -115,9 +115,9 @@ class MergedDeletes:
 class MergeEffects:
     """The actions and vectors by which an entry carries out merged row deletes.
 
-    `content` are the removes and adds, `files` the adds by canonical path; `rows` the rows of the
-    new vectors, by key; `revised` the vectors before and after; `written` the path and bytes of the
-    file of vectors, where there is one.
+    `content` are the removes and adds, `files` the adds by canonical path. `rows` are the rows of
+    the new vectors, by key, `revised` the vectors before and after. `written` is the path and bytes
+    of the file of vectors, if there is one.
     """
 
     content: CheckedActions = EMPTY
@@ -127,7 +127,7 @@ class MergeEffects:
     written: tuple[str, bytes] | None = None
 
     def as_written(self, lines: Iterable[ActionLine]) -> "MergeEffects":
-        """Return the effects with only those files that the log holds exactly like this."""
+        """Return the effects with only the files whose add lines are among these log lines."""
         if not self.files:
             return self
         there = {line for line in lines if isinstance(line, bytes)}
@@ -139,9 +139,9 @@ NO_EFFECTS: Final = MergeEffects()
 
 
 def effects(merges: MergedDeletes, name: UUID, inline_bytes_max: int = 0) -> MergeEffects:
-    """Return the effects of merges. `name`, a new UUID, names the file of vectors if one is needed.
+    """Return the effects of merged deletes; `name`, a new UUID, names the file of vectors.
 
-    Vectors of up to `inline_bytes_max` are inline; delta-spark's VACUUM fails on a table that has
+    Vectors of up to `inline_bytes_max` are inline. delta-spark's VACUUM fails on a table that has
     such a vector, or a tombstone with one.
     """
     tallies = [tally for _, tally in sorted(merges.tallies.items()) if tally.count]
@@ -203,7 +203,7 @@ def _revised(file: Add, vector: DeletionVector) -> Add:
 
 
 def with_wide_bounds(stats: str) -> str:
-    """Return statistics that say that their bounds are not tight; every number as it was written.
+    """Return the statistics with `tightBounds` false. Every number stays as it was written.
 
     Law: json.loads(with_wide_bounds(s)) == {**json.loads(s), "tightBounds": False}
     """
@@ -216,7 +216,7 @@ def with_wide_bounds(stats: str) -> str:
 
 
 def _values_of(text: str, name: str) -> list[tuple[int, int]]:
-    """Return where the values of a key of a JSON object begin and end, not of keys further down."""
+    """Return where the values of a top-level key of a JSON object begin and end."""
     decoder = json.JSONDecoder()
     at = text.index("{") + 1
     found = []

@@ -1,4 +1,4 @@
-"""Whether the rows that a proposal deletes are rows of live files, and may be deleted that way."""
+"""Check that the rows that a proposal deletes are in live files and may be deleted by vectors."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -34,14 +34,14 @@ def no_table() -> Rejection:
 
 
 def too_heavy(policy: Policy) -> Rejection:
-    """Return the refusal of a proposal about more or larger vectors than are read for one."""
+    """Return the refusal of a proposal that needs more bytes of vectors than are read for one."""
     what = f"more than {policy.vector_bytes_max} bytes of deletion vectors have to be compared"
     remedy = "read the table anew, and propose it in several steps"
     return flaw(TOO_LARGE, "dv_intents", what, remedy, advice="rerun")
 
 
 def unreadable(vectors: Mapping[str, DeletionVector], known: FetchedInputs) -> Rejection | None:
-    """Return which vector that decides over a proposal can't be read, or None."""
+    """Return the refusal for a vector that a decision needs and that can't be read, or None."""
     for key in sorted(vectors):
         why = known.rows[key]
         if isinstance(why, str):
@@ -51,7 +51,7 @@ def unreadable(vectors: Mapping[str, DeletionVector], known: FetchedInputs) -> R
 
 
 def wrong_rows(candidate: Candidate, known: FetchedInputs) -> Rejection | None:
-    """Return why the rows that a proposal names can't be what it says, or None."""
+    """Return the refusal of row intents that name rows beyond the end of their file, or None."""
     for index, intent in enumerate(candidate.intents):
         where = f"dv_intents[{index}].rows"
         rows = known.meant_by(intent)
@@ -65,9 +65,9 @@ def wrong_rows(candidate: Candidate, known: FetchedInputs) -> Rejection | None:
 def wrong_vectors(
     candidate: Candidate, live: Mapping[str, str | None], known: FetchedInputs, policy: Policy
 ) -> Rejection | None:
-    """Return which new vector of a file can't be read or deletes rows that are not there, or None.
+    """Refuse a file's new vector that is unreadable or names rows beyond the file's end.
 
-    Asked of ready vectors, of which writers say that they have written them.
+    It is for vectors that writers bring in add actions and have written themselves.
     """
     content = candidate.content
     if not content.vectors:
@@ -93,7 +93,7 @@ def wrong_vectors(
 def may_not_delete(candidate: Candidate, table_definition: TableDefinition) -> Rejection | None:
     """Return why no row of the table may be deleted by a deletion vector, or None.
 
-    A table that the proposal itself changes has to take vectors before and after.
+    If the proposal changes the table, vectors must be allowed both before and after.
     """
     if not candidate.intents:
         return None
@@ -128,7 +128,7 @@ def wrong_files(
 ) -> Rejection | None:
     """Return why the files that lose rows are not as the proposal says, or None.
 
-    `since` are the versions after the one that was read. Asked after the conflict rules.
+    `since` are the versions after the read version. The conflict rules come before this check.
     """
     winners = list(since) if candidate.intents else []
     for index, intent in enumerate(candidate.intents):
@@ -156,7 +156,7 @@ def wrong_files(
 
 
 def _vector_read(intent: RowDelete, file: Add, winners: Iterable[Entry]) -> DeletionVector | None:
-    """Return the vector that a file had when the proposal's writer looked."""
+    """Return the vector that a file had at the proposal's read version."""
     for winner in winners:
         if intent.path in winner.revised:
             return winner.revised[intent.path].before

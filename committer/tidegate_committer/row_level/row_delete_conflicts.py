@@ -1,9 +1,9 @@
-"""Row-level conflicts: deletes by deletion vectors against what a winner did to the same files.
+"""Row-level conflicts: deletes by deletion vectors against a winner's changes of the same files.
 
-A file that comes back with a vector which holds all rows of the one before has lost rows and gained
+If a winner's new vector of a file holds all rows of the old one, the file has lost rows and gained
 none. A proposal that deletes other rows of it, and tolerates lost rows, may be committed before or
-after: docs/adr/0014 has the proof. Nor does a compaction matter that says where it moved the rows:
-docs/adr/0022.
+after: docs/adr/0014 has the proof. A compaction that says where it moved the rows does not conflict
+either: docs/adr/0022.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
 def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
     """Return whether a winner only deleted more rows of a file.
 
-    For files that are `concerned`, and for those of which group members delete rows.
+    The file must be one that `concerned` returns, or one of which group members delete rows.
     """
     if path in winner.deletes:
         return True
@@ -42,7 +42,7 @@ def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
 
 
 def gone_for(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
-    """Return the files that a winner removed, as far as that matters to what a proposal read."""
+    """Return the files that a winner removed and whose removal matters to what a proposal read."""
     if not candidate.settles_for_less:
         return winner.removed
     return winner.removed - _lost_rows(candidate, winner, known) - winner.moved.keys()
@@ -51,7 +51,7 @@ def gone_for(candidate: Candidate, winner: Entry, known: FetchedInputs) -> froze
 def come_for(
     candidate: Candidate, winner: Entry, known: FetchedInputs
 ) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
-    """Return the files that a winner added, as far as that matters to what a proposal read."""
+    """Return the files that a winner added and that matter to what a proposal read."""
     if not candidate.settles_for_less or not (winner.revised or winner.moved):
         return winner.added
     # A compaction's new files hold no new rows, and revised ones are compared as removed files.
@@ -60,7 +60,7 @@ def come_for(
 
 
 def _lost_rows(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
-    """Return the files of which a winner did nothing but delete more rows."""
+    """Return the files of which a winner only deleted more rows."""
     revised = concerned(candidate, winner)
     return frozenset(winner.deletes).union(
         path for path in revised if only_lost_rows(path, winner, known)
@@ -93,7 +93,7 @@ def rows_in_the_way(
 
 
 def may_follow(intent: RowDelete, winner: Entry, known: FetchedInputs) -> bool:
-    """Return whether the rows of an intent can be found where a winner moved them."""
+    """Return whether the rows of an intent can be mapped to where a winner moved them."""
     move = winner.moved.get(intent.path)
     if move is None or move.num_records != intent.num_records:
         return False
@@ -104,9 +104,9 @@ def may_follow(intent: RowDelete, winner: Entry, known: FetchedInputs) -> bool:
 def bears_overlap(candidate: Candidate, level: Level) -> bool:
     """Return whether a proposal may delete rows that a winner has deleted already.
 
-    A pure delete may: it wants them gone. One that writes new images of the rows, or change files
-    about them, would write these twice. Under SnapshotIsolation images that the winner may have
-    written are not checked, so there the first wins.
+    A pure delete may. A proposal that also writes new images of the rows, or change files about
+    them, would write these twice. Under SnapshotIsolation the images that the winner may have
+    written are not checked, so there the first delete wins.
     """
     content = candidate.content
     return (

@@ -1,4 +1,4 @@
-"""Row deletes that meet a compaction: a delete committed after it, or the reverse."""
+"""Rebase row deletes over a compaction, or a compaction over row deletes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -23,14 +23,16 @@ from tidegate_delta.log.actions import Add, DeletionVector
 from tidegate_messages.outcome import Rejection
 
 BIRTH_BYTES_MAX: Final = 16 * 1024
-"""Bytes up to which a compaction's new files get inline deletion vectors: one that meets more
-deletes is better run again."""
+"""Most bytes of inline deletion vectors for a compaction's new files. A compaction that conflicts
+with more deletes is better run again.
+"""
 
 
 def passed(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[tuple[Entry, Candidate]]:
-    """Yield each winner with the candidate as it meets it: its files renamed to where rows moved.
+    """Yield each winner with the candidate before it, whose files are renamed to where rows moved.
 
-    The rows themselves are not mapped, for that they must be read: this is for asking what to read.
+    The rows themselves are not mapped, because they would have to be read. This serves to find out
+    what to read.
     """
     for winner in winners:
         yield winner, candidate
@@ -39,7 +41,7 @@ def passed(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[tuple[Ent
 
 
 def at_head(candidate: Candidate, winners: Iterable[Entry]) -> Candidate:
-    """Return a candidate whose files are renamed to those that hold their rows at the head."""
+    """Return the candidate with its files renamed to those that hold their rows at the head."""
     for winner in winners:
         if winner.moved:
             candidate = _renamed(candidate, winner)
@@ -47,7 +49,7 @@ def at_head(candidate: Candidate, winners: Iterable[Entry]) -> Candidate:
 
 
 def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Candidate:
-    """Return a candidate whose row deletes follow the rows that a winner moved."""
+    """Return the candidate with its row deletes mapped to where a winner moved the rows."""
     if candidate.intended.isdisjoint(winner.moved):
         return _renamed(candidate, winner)
     stays = tuple(one for one in candidate.intents if one.path not in winner.moved)
@@ -88,16 +90,16 @@ def _renamed(candidate: Candidate, winner: Entry) -> Candidate:
 
 
 def _came(candidate: Candidate, winner: Entry) -> Candidate:
-    """Return a candidate that counts as having read the files into which rows it read moved."""
+    """Return the candidate with the files into which rows that it read moved counted as read."""
     came = {winner.moved[path].target for path in candidate.files_read & winner.moved.keys()}
     return replace(candidate, came=candidate.came | came) if came else candidate
 
 
 def carried(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
-    """Return the files of a compaction of which a winner deleted rows, if it can take that over.
+    """Return compacted files of which a winner deleted rows, if a rebase over that is possible.
 
-    Empty where the deletes are too many, or did more than delete rows.
-    Law: what can't be taken over can't be after other winners
+    Empty if the deletes are too many or did more than delete rows.
+    Law: what can't be rebased over a winner can't be after later winners either
     """
     both = candidate.moves.keys() & winner.revised.keys()
     if not both:
@@ -114,7 +116,7 @@ def carried(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozen
 
 
 def bearing(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Candidate:
-    """Return a compaction whose new files lack the rows that a winner deleted of the old ones."""
+    """Return a compaction whose new files lack the rows that a winner deleted from the old ones."""
     both = candidate.moves.keys() & winner.revised.keys()
     if not both:
         return candidate
@@ -143,7 +145,7 @@ def _with_gone(candidate: Candidate, winner: Entry) -> Candidate:
 def _vectors(candidate: Candidate, known: FetchedInputs) -> dict[str, DeletionVector] | None:
     """Return the deletion vectors of a compaction's new files, for rows deleted in the old ones.
 
-    None where they would be too large.
+    None if they would be too large.
     """
     rows: dict[str, Bitmap] = {}
     for move in candidate.moves.values():
@@ -163,7 +165,7 @@ def _vectors(candidate: Candidate, known: FetchedInputs) -> dict[str, DeletionVe
 def wrong_origins(
     candidate: Candidate, winners: Sequence[Entry], known: FetchedInputs
 ) -> Rejection | None:
-    """Return why row deletes that followed a compaction are illegal, or None."""
+    """Return why row deletes that were mapped over a compaction are illegal, or None."""
     for intent in candidate.moved_away:
         before = _read_with(intent, winners)
         if unique_id(before) != intent.base:
@@ -178,9 +180,9 @@ def wrong_origins(
 
 
 def _named_twice(candidate: Candidate) -> Rejection | None:
-    """Return a file that the actions name and into which rows to delete were moved, or None.
+    """Refuse a file that the actions name and into which deleted rows were moved, or None.
 
-    The entry would hold that file twice.
+    The entry would name that file twice.
     """
     content = candidate.content
     named = set(content.removed.union(path for path, _ in content.added))
@@ -204,7 +206,8 @@ def _read_with(intent: RowDelete, winners: Iterable[Entry]) -> DeletionVector | 
 
 def rebased(candidate: Candidate) -> dict[str, JsonValue]:
     """Return what `Outcome.assigned` says of compactions: `moved`, the files with row intents that
-    were compacted, or the vectors that a compaction's new files got."""
+    were compacted, or the vectors that a compaction's new files got.
+    """
     if candidate.moved_away:
         return {"moved": [intent.path for intent in candidate.moved_away]}
     if not candidate.moves:
@@ -219,7 +222,7 @@ def rebased(candidate: Candidate) -> dict[str, JsonValue]:
 
 
 def ids_left_behind(candidate: Candidate, read: TableDefinition) -> Rejection | None:
-    """Return why a compaction would not keep row ids on a table with row tracking, or None."""
+    """Return why a compaction would lose row ids on a table with row tracking, or None."""
     if not candidate.moves or not row_tracking.is_enabled(read.metadata):
         return None
     stated = candidate.proposal.row_mapping if candidate.proposal else ()
@@ -236,7 +239,7 @@ def ids_left_behind(candidate: Candidate, read: TableDefinition) -> Rejection | 
 
 
 def vectors_of_moves(candidate: Candidate, met: Iterable[Entry]) -> Iterator[DeletionVector]:
-    """Yield the deletion vectors whose rows are needed to map rows that moved."""
+    """Yield the deletion vectors that are needed to map rows that moved."""
     for winner, here in passed(candidate, met):
         moves: list[Relocation] = [
             winner.moved[path] for path in sorted(here.intended & winner.moved.keys())

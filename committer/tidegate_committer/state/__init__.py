@@ -1,1 +1,1 @@
-"""What is remembered of a table, as values: its state, its entries, its live files."""
+"""What the committer keeps of a table, as values: its state, its entries and its live files."""

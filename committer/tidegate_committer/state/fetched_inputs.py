@@ -1,8 +1,8 @@
-"""`Known`: what was read from the store for a decision, beyond the table's state.
+"""`FetchedInputs`: what was read from the store for a decision, beyond the table's state.
 
-The state holds, of each live file, its path and which deletion vector it has. Merging vectors takes
-more: the file's whole add action, and the rows in the vectors. `required_reads` says what a batch
-needs; it is read into the desk's cache and passed in as values, so that deciding stays pure.
+The state holds only the path and the deletion vector's text of each live file. Merging vectors also
+needs the file's add action and the rows in the vectors. `required_reads` says what a batch needs.
+It is read into the table committer's cache and passed in as values, so that deciding stays pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ Growth = tuple[str, str]
 """The keys of a file's deletion vector before and after a version."""
 
 NO_VECTOR: Final = ""
-"""The key that stands for no deletion vector."""
+"""The key that means no deletion vector."""
 
 NO_ROWS: Final = Bitmap()
 
@@ -29,9 +29,10 @@ NO_ROWS: Final = Bitmap()
 class FetchedInputs:
     """What was read.
 
-    `files` are add actions of live files, by canonical path; `rows` those of deletion vectors, by
-    `key_of`, or a sentence why they can't be read; `growths` whether the second vector of a pair
-    holds all rows of the first; `adds` the files that a version added, by version.
+    `files` are add actions of live files, by canonical path. `rows` are the rows of deletion
+    vectors by `key_of`, or a sentence why they can't be read. `growths` says of a pair of vectors
+    whether the second holds all rows of the first. `adds` are the files that a version added, by
+    version.
     """
 
     files: Mapping[str, Add] = field(default_factory=dict)
@@ -56,14 +57,17 @@ NOTHING: Final = FetchedInputs()
 
 
 def key_of(vector: DeletionVector | None) -> str:
-    """Return the key under which the rows of a vector are known."""
+    """Return the key of a vector's rows in `FetchedInputs.rows`."""
     return NO_VECTOR if vector is None else vector_text(vector)
 
 
 def brought_vectors(
     candidate: Candidate, live: Mapping[str, str | None]
 ) -> dict[str, DeletionVector]:
-    """Return the deletion vectors in files that a proposal brings and the table has not, by key."""
+    """Return the deletion vectors of a proposal that the table does not have yet, by key.
+
+    Inline vectors are left out.
+    """
     content = candidate.content
     if not content.vectors:
         return {}
@@ -77,10 +81,10 @@ def brought_vectors(
 
 
 def size_of(vectors: Mapping[str, DeletionVector]) -> int:
-    """Return how many bytes vectors have."""
+    """Return the total size of vectors. In bytes."""
     return sum(vector.size_in_bytes for vector in vectors.values())
 
 
 def unique_id(vector: DeletionVector | None) -> str | None:
-    """Return a vector's part of a logical file's key."""
+    """Return the vector's part of a logical file's key."""
     return None if vector is None else vector.unique_id

@@ -1,7 +1,7 @@
-"""Live files in columns, to be asked for one at a time: paths in the order of their hashes.
+"""Live files in columns, sorted by the hashes of their paths, for lookups of single files.
 
-A file costs its path, four bytes of offset and four of hash. What a block holds never changes;
-what comes of a change is a new one. It is put in order when it is asked for the first time.
+A file costs its path, four bytes of offset and four of hash. A block's content never changes: a
+change returns a new block. A block is sorted at its first lookup.
 """
 
 from array import array
@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TEXT_MAX: Final = 1 << 30
-"""Bytes of paths that are cut into blocks at once: Arrow's offsets reach twice as far."""
+"""Bytes of paths that are split into blocks at once. Arrow's offsets allow twice as many."""
 
 WINDOWS: Final = 16
-"""In how many steps paths are cut into blocks: a step's paths lie in a processor's cache."""
+"""Steps in which paths are split into blocks, so that a step's paths fit a processor's cache."""
 
 HASH_BITS: Final = 32
-"""Bits that are kept of the hash of a path; paths that share them are told apart by letters."""
+"""Bits that are kept of a path's hash. Paths with equal bits are compared in full."""
 
 _ONES: Final = (1 << HASH_BITS) - 1
 
 SLICE: Final = 65_536
-"""Paths that are Python's strings at once."""
+"""Paths that are Python strings at the same time."""
 
 ArrowColumn: TypeAlias = pa.ChunkedArray
-"""A column of texts."""
+"""A column of strings."""
 
 
 class FileBlock:
@@ -46,7 +46,7 @@ class FileBlock:
         self._hashes = hashes
         self._paths = paths
         self._vectors = vectors
-        # From when it is put in order on.
+        # Set when the block is sorted.
         self._in_order: memoryview | None = None
         self._ends, self._text = memoryview(b""), b""
 
@@ -61,7 +61,7 @@ class FileBlock:
 
     @classmethod
     def empty(cls) -> "FileBlock":
-        """Return a block of no files: made of no Python list, for which Arrow would look at pandas.
+        """Return an empty block. Built from a Python list, Arrow would look for pandas.
 
         Spec: "Action Reconciliation"
         """
@@ -71,7 +71,7 @@ class FileBlock:
         return len(self._hashes)
 
     def place(self, path: str) -> int | None:
-        """Return where a file stands, or None where it does not.
+        """Return the index of a file, or None if it is not here.
 
         Spec: "Action Reconciliation"
         """
@@ -85,7 +85,7 @@ class FileBlock:
         return None
 
     def vector(self, place: int) -> str | None:
-        """Return the deletion vector of the file at a place.
+        """Return the deletion vector of the file at an index.
 
         Spec: "Action Reconciliation"
         """
@@ -99,7 +99,7 @@ class FileBlock:
 
         Spec: "Action Reconciliation"
         """
-        # Both as they are now: whoever looks for a file meanwhile puts them in order.
+        # Both are taken at once: a lookup between two yields may sort the block.
         every, held = self._paths, self._vectors
         for start in range(0, len(every), SLICE):
             paths = every[start : start + SLICE].to_pylist()
@@ -112,7 +112,7 @@ class FileBlock:
 
     @property
     def with_vector(self) -> int:
-        """How many files have a vector.
+        """The number of files that have a vector.
 
         Spec: "Action Reconciliation"
         """
@@ -149,7 +149,7 @@ class FileBlock:
         return self._piece(0, at), self._piece(at, len(self))
 
     def _piece(self, start: int, end: int) -> "FileBlock":
-        # Copied, or each would keep all of the columns.
+        # Copied, because a slice would keep the whole columns in memory.
         rows = pa.arange(start, end)
         vectors = None if self._vectors is None else self._vectors.take(rows)
         if vectors is not None and vectors.null_count == len(vectors):
@@ -157,11 +157,11 @@ class FileBlock:
         return FileBlock(self._hashes.take(rows), self._paths.take(rows), vectors)
 
     def _sorted(self) -> memoryview:
-        """Return the hashes in their order, in which the columns are from now on."""
+        """Sort the columns if needed, and return the sorted hashes."""
         if self._in_order is None:
             order = pc.sort_indices(self._hashes)
             self._hashes, paths = self._hashes.take(order), self._paths.take(order)
-            # The bytes of the column itself: to ask Arrow for one path takes eight times as long.
+            # The column's own bytes: reading one path through Arrow takes eight times as long.
             self._paths, self._ends, self._text = _opened(paths)
             self._vectors = None if self._vectors is None else self._vectors.take(order)
             self._in_order = _numbers(self._hashes)
@@ -181,7 +181,7 @@ def blocks_of(paths: ArrowColumn, vectors: Mapping[str, str], bits: int) -> list
     for texts in _windows(paths, max(SLICE, len(paths) // WINDOWS)):
         hashes, ends = _hashes(texts), [len(texts)]
         if bits:
-            # Slots are few, so they are not compared but counted; within one, order is for later.
+            # Arrow sorts few distinct values by counting. The order within a slot comes later.
             order = pc.sort_indices(pc.shift_right(hashes, _number(HASH_BITS - bits)))
             hashes, texts = hashes.take(order), texts.take(order)
             numbers = _numbers(hashes)
@@ -214,7 +214,7 @@ def _block(
 
 
 def _windows(paths: ArrowColumn, rows: int) -> Iterator[pa.StringArray]:
-    """Yield all paths, some at a time, each time in one piece."""
+    """Yield all paths as arrays of limited size."""
     held: list[pa.StringArray] = []
     count = size = 0
     for chunk in paths.chunks:
@@ -253,7 +253,7 @@ def _number(value: int) -> pa.UInt32Scalar:
 
 
 def _opened(texts: pa.StringArray) -> tuple[pa.StringArray, memoryview, bytes]:
-    """Return a column that lies in Python's bytes, where each text begins and ends, and these."""
+    """Return the column with its text in Python bytes, the texts' offsets, and these bytes."""
     _, ends, text = texts.buffers()
     held = b"" if text is None else text.to_pybytes()
     if ends is None or not len(texts):
@@ -264,7 +264,7 @@ def _opened(texts: pa.StringArray) -> tuple[pa.StringArray, memoryview, bytes]:
 
 
 def _numbers(values: pa.UInt32Array) -> memoryview:
-    """Return the bytes of numbers, from which Python reads one at a time."""
+    """Return the numbers as a memoryview, from which Python reads one at a time."""
     _, buffer = values.buffers()
     whole = memoryview(b"" if buffer is None else buffer).cast("B")
     return whole[values.offset * 4 : (values.offset + len(values)) * 4].cast("I")

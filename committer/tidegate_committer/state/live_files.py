@@ -1,9 +1,9 @@
-"""The live files of a table as a map that never changes: columns, and what changed since.
+"""The live files of a table as an immutable map: columns, and the changes since they were built.
 
-    path ─hash─▶ part: what changed since its columns were made ─▶ its columns ─▶ vector or absent
+    path ─hash─▶ part: changes since its columns were built ─▶ its columns ─▶ vector or absent
 
-Parts are found by the first bits of a path's hash, so each can be made anew without the others:
-a change costs what it changes, and now and then one part's columns. No pause grows with the table.
+A part is found by the first bits of a path's hash, so each part can be rebuilt alone. A change
+costs its own size and now and then the rebuild of one part, so no pause grows with the table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,14 +19,14 @@ from tidegate_committer.state.live_file_block import (
 )
 
 PART_FILES: Final = 8_192
-"""Files that a part holds at the start; past twice as many it is cut in two."""
+"""Files of a part at the start. A part with more than twice as many is split."""
 
 CHANGES_MIN: Final = 512
 CHANGES_SHARE: Final = 8
-"""A part is made anew when it has more changes than these, and than a share of its files."""
+"""A part is rebuilt when its changes exceed both this minimum and 1/CHANGES_SHARE of its files."""
 
 GONE: Final = "\x00"
-"""Stands for the vector of a file that left: no vector is spelled so."""
+"""Stands for the vector of a removed file. No real vector has this text."""
 
 _UNSAID: Final = "\x01"
 
@@ -34,13 +34,13 @@ Vector = str | None
 
 
 class Part(NamedTuple):
-    """Files whose hashes begin alike: their columns, and what changed since these were made."""
+    """Files whose hashes begin alike: their columns, and the changes since these were built."""
 
     block: FileBlock
     changes: PersistentMap[str, Vector]
 
     def vector(self, path: str) -> Vector:
-        """Return the vector of a file, or GONE where it is not live."""
+        """Return the vector of a file, or GONE if it is not live."""
         said = self.changes.get(path, _UNSAID)
         if said != _UNSAID:
             return said
@@ -49,12 +49,12 @@ class Part(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether so much changed that the columns are to be made anew."""
+        """Whether there are so many changes that the columns should be rebuilt."""
         return len(self.changes) > max(CHANGES_MIN, len(self.block) // CHANGES_SHARE)
 
 
 class LiveFiles(Mapping[str, Vector]):
-    """The canonical path of each live file, and its deletion vector as `vector_text` spells it.
+    """The canonical path of each live file, and its deletion vector as `vector_text` writes it.
 
     Law: m.changed(put, drop) == {**{k: v for k, v in m.items() if k not in drop}, **put}
     Law: m is the same before and after m.changed(...)
@@ -76,7 +76,7 @@ class LiveFiles(Mapping[str, Vector]):
     def changed(self, put: Mapping[str, Vector], drop: Iterable[str] = ()) -> "LiveFiles":
         """Return a copy without the files of `drop`, and then with those of `put`.
 
-        The columns of one part at most are made anew: what else is due waits for its next change.
+        At most one part is rebuilt. Others that are due wait for their next change.
         """
         said: dict[int, dict[str, Vector]] = {}
         changes = {**dict.fromkeys(drop, GONE), **put}
@@ -98,9 +98,9 @@ class LiveFiles(Mapping[str, Vector]):
         return LiveFiles(parts if due is None else _tidied(parts, due))
 
     def vectors_of(self, paths: Iterable[str]) -> list[Vector]:
-        """Return what is known of each of some paths: its vector, or GONE where it is not live.
+        """Return the vector of each path, or GONE if it is not live.
 
-        As `get`, for those who ask for many: two calls a file less.
+        A faster `get` for many paths: it saves two calls a file.
         """
         parts, shift, found = self._parts, self._shift, list[Vector]()
         for path in paths:
@@ -114,7 +114,7 @@ class LiveFiles(Mapping[str, Vector]):
 
     @property
     def with_vector(self) -> int:
-        """How many files have a deletion vector."""
+        """The number of files that have a deletion vector."""
         found = 0
         for part in self._different():
             before = [part.block.place(path) for path in part.changes]
@@ -124,7 +124,7 @@ class LiveFiles(Mapping[str, Vector]):
         return found
 
     def get(self, path: str, default: Any = None, /) -> Any:
-        """Return the vector of a file, or something else where it is not live."""
+        """Return the vector of a file, or `default` if it is not live."""
         found = self._parts[hash_of(path) >> self._shift].vector(path)
         return default if found == GONE else found
 
@@ -158,7 +158,7 @@ class LiveFiles(Mapping[str, Vector]):
 
 
 def _span(parts: Sequence[Part], slot: int) -> range:
-    """Return the slots of the part that stands at a slot."""
+    """Return the slots of the part at a slot."""
     part, start, end = parts[slot], slot, slot + 1
     while start and parts[start - 1] is part:
         start -= 1
@@ -168,7 +168,7 @@ def _span(parts: Sequence[Part], slot: int) -> range:
 
 
 def _tidied(parts: list[Part], slot: int) -> list[Part]:
-    """Return the parts with the columns of one of them made anew."""
+    """Return the parts with one of them rebuilt, and split if it is too large."""
     span, block = _span(parts, slot), _made_anew(parts[slot])
     while len(span) * 2 * PART_FILES < len(block):
         parts = [part for part in parts for _ in range(2)]
@@ -185,7 +185,7 @@ def _made_anew(part: Part) -> FileBlock:
 
 
 def _cut(parts: list[Part], span: range, block: FileBlock) -> None:
-    """Lay a block over some slots: in halves, and halves of these, while they are large."""
+    """Put a block into some slots, split in halves recursively while it is too large."""
     if len(span) == 1 or len(block) <= 2 * PART_FILES:
         part = Part(block, PersistentMap())
         for slot in span:

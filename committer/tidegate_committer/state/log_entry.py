@@ -1,6 +1,6 @@
-"""An entry: what the state remembers of a version, for conflict rules and for publishing.
+"""An entry: what the state keeps of a version, for conflict rules and for publishing.
 
-It is made from the commit file alone, so that every committer remembers the same.
+It is made from the commit file alone, so that every committer has the same.
 """
 
 from bisect import bisect_right
@@ -33,14 +33,14 @@ from tidegate_messages.commit_provenance import Provenance, of, rows_deleted_by
 
 
 class Revision(NamedTuple):
-    """A file that stays with other rows deleted: its vector before and after a version."""
+    """A file that stays in the table with another deletion vector: before and after a version."""
 
     before: DeletionVector | None
     after: DeletionVector | None
 
 
 DELTA_SPARK: Final = "Delta-Lake/"
-"""What delta-spark puts into the engineInfo of its commits, before its release."""
+"""The start of delta-spark's engineInfo; its release follows."""
 
 IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
 
@@ -50,19 +50,19 @@ class Entry:
     """A version of a table.
 
     Files: `added` holds canonical paths with partition values, `vectors` the deletion vectors of
-    those that have one, `spelt` unusual spellings; `removed` canonical paths, `removed_in_order`
-    the same in the order of the commit, kept where several proposals share the entry; `revised` the
-    files that were removed and added again with another vector; `moved` where a compaction moved
-    the rows of removed files. `adds` are the full add actions, kept for a member of a group and for
-    versions that were read again.
+    those that have one, `spelt` the log's form of unusual paths. `removed` holds canonical paths,
+    and `removed_in_order` the same in the order of the commit, if several proposals share the
+    entry. `revised` are the files that were removed and added again with another vector, `moved`
+    the relocations of the rows of removed files by a compaction. `adds` are the full add actions,
+    kept for a member of a group and for versions that were read again.
 
     Of the commit: `is_timed` says that it has an in-commit timestamp, `is_identity_only` that its
     metadata only moves identity high-water marks, `only_moves_row_ids` that it is a row tracking
     backfill or unbackfill, `by_delta_spark` that its engineInfo names delta-spark; `txn_id` is
     `commitInfo.txnId`, `provenance` our own record of its proposals.
 
-    `proposal_id` and `deletes` (rows deleted by intents) are set on a member of a group that has
-    not landed yet.
+    `proposal_id` and `deletes` (rows deleted by intents) are set on a member of a group that is not
+    committed yet.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -100,7 +100,7 @@ class Entry:
 
     @CachedProperty
     def write_summary(self) -> WriteSummary:
-        """Its footprint, for the quick test of conflicts (`conflicts.screening`)."""
+        """Its write summary, for `conflicts.conflict_prefilter`."""
         found = WriteSummary(
             self.version,
             removed=self.removed,
@@ -114,12 +114,12 @@ class Entry:
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
-        """Who wrote the version."""
+        """Whether our committer or an external writer wrote the version."""
         return "tidegate" if self.provenance else "external"
 
     @property
     def sole_proposal(self) -> UUID | None:
-        """Its only proposal; None where it holds several, or is by an external writer."""
+        """Its only proposal; None if it holds several or is by an external writer."""
         if self.proposal_id is not None or self.provenance is None:
             return self.proposal_id
         accepted = self.provenance.accepted
@@ -128,9 +128,10 @@ class Entry:
     def proposal_with(
         self, path: str | None, app_id: str | None = None, domain: str | None = None
     ) -> UUID | None:
-        """Return which proposal touched a file, application or domain; None where unknown.
+        """Return the proposal that touched a file, application or domain, or None if unknown.
 
-        It is unknown if several deleted rows of the file, and in entries of older releases.
+        It is unknown if several proposals deleted rows of the file, and in entries of older
+        releases.
         """
         origin = self.provenance
         if self.sole_proposal is not None or origin is None:
@@ -147,7 +148,7 @@ class Entry:
         return origin.accepted[place].id
 
     def _member_with(self, path: str, origin: Provenance) -> int | None:
-        """Return the place of the member that added a file, removed it or deleted rows of it."""
+        """Return the index of the member that added a file, removed it or deleted rows of it."""
         came = _whose(path, [one for one, _ in self.added], origin.files_added)
         left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
         by = rows_deleted_by(origin, self.removed_in_order, path) if left is None else ()
@@ -166,14 +167,14 @@ class Entry:
 
     @property
     def repeats_a_domain(self) -> bool:
-        """Whether it says two things of one metadata domain."""
+        """Whether it holds one metadata domain twice."""
         return bool(self.domains) and len({domain.domain for domain in self.domains}) < len(
             self.domains
         )
 
     @property
     def concerns_all(self) -> bool:
-        """Whether it may conflict with every proposal, blind appends too."""
+        """Whether it may conflict with every proposal, including blind appends."""
         return self.changes_table or self.repeats_a_domain
 
     @property
@@ -191,17 +192,17 @@ class Entry:
 
     @property
     def app_ids(self) -> frozenset[str]:
-        """The applications whose version it moved."""
+        """The applications whose transaction version it set."""
         return frozenset(txn.app_id for txn in self.txns)
 
 
 def names_what_left(origin: Provenance) -> bool:
-    """Return whether an entry says which proposals removed its files, by their order."""
+    """Return whether the provenance says which proposals removed files, by their order."""
     return bool(origin.files_removed or origin.rows_by)
 
 
 def _whose(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None:
-    """Return the place of the proposal that brought a name, given how many each has brought."""
+    """Return the index of the proposal that brought a name, given the number of names of each."""
     ends = [*accumulate(counts)]
     if name not in names or not ends or ends[-1] > len(names):
         return None
@@ -210,7 +211,7 @@ def _whose(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None
 
 
 def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
-    """Return whether a commit by that name adds files again only for their row ids."""
+    """Return whether a commit with this operation adds files again only for their row ids."""
     if operation not in ROW_ID_OPERATIONS:
         return False
     return not any(file.data_change for file in (*adds, *removes))
@@ -251,9 +252,9 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
 
 
 def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitmap]) -> Entry:
-    """Return a member of a group as an entry of its own: a winner for the candidates after it.
+    """Return a member of a group as an entry of its own: a winner for the later members.
 
-    `deletes` are the rows that it deletes from files which stay.
+    `deletes` are the rows that it deletes from files that stay.
     """
     content = candidate.content
     return Entry(
@@ -278,7 +279,7 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
 
 
 def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revision]:
-    """Return the files that leave and come back with another vector."""
+    """Return the files that are removed and added again with another vector."""
     if not removes or not adds:
         return {}
     if not any([file.deletion_vector for file in (*removes, *adds)]):

@@ -1,7 +1,8 @@
-"""What a change of a table's metadata touches, as far as patches go by it.
+"""What a change of a table's metadata touches, as far as metadata patches depend on it.
 
-Told by comparing the metadata before and after, whoever wrote it. Columns go by physical paths,
-which stay; ids and physical names are given out, and touch nothing.
+It is found by comparing the metadata before and after, so it holds for every writer. Columns are
+named by physical paths, which do not change. Column ids and physical names are assigned and do not
+count as changes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,18 +30,21 @@ from tidegate_delta.schema.types import (
 )
 
 _WHOLE: Final = ("id", "format", "partition columns")
-"""What belongs to all of a table: who changes it meets every patch."""
+"""Fields that concern the whole table: a change of one conflicts with every patch."""
 
 
 class MetadataTouch(NamedTuple):
-    """Something of a table that is changed: a column by its physical path, the name of a column
-    that comes, by the physical path of its struct, a property, or a field of the metadata."""
+    """A changed part of a table's metadata.
+
+    It is a column by its physical path, the name of a new or renamed column by the physical path of
+    its struct, a property, or a field of the metadata.
+    """
 
     kind: Literal["column", "name", "property", "table"]
     path: FieldPath
 
     def told_of(self, metadata: Metadata) -> str:
-        """Return the touch in words, a column by its name in a table where it has one there."""
+        """Return the touch in words, with a column's name in `metadata` if it has the column."""
         if self.kind == "property":
             return f"the property {self.path[0]!r}"
         if self.kind == "table":
@@ -49,7 +53,7 @@ class MetadataTouch(NamedTuple):
         return f"the column {dotted(known.path if known else self.path)!r}"
 
     def meets(self, other: "MetadataTouch") -> bool:
-        """Return whether both are about one thing, or one is about something inside the other."""
+        """Return whether both touch the same thing, or one touches something inside the other."""
         if self.kind == other.kind:
             short, long = sorted((self.path, other.path), key=len)
             return long[: len(short)] == short if self.kind == "column" else self.path == other.path
@@ -62,7 +66,7 @@ class MetadataTouch(NamedTuple):
 
 @dataclass(frozen=True)
 class SchemaColumn:
-    """A field of a schema with its logical path, and its type up to the structs inside it."""
+    """A field of a schema with its logical path, and its type without the fields of structs."""
 
     path: FieldPath
     field: StructField
@@ -85,7 +89,7 @@ def _columns(schema_string: str, mode: ColumnMappingMode) -> Mapping[FieldPath, 
 
 
 def touched(before: Metadata, after: Metadata) -> frozenset[MetadataTouch]:
-    """Return what a change of metadata touches; ids and physical names aside, which are given.
+    """Return what a change of metadata touches, except for assigned ids and physical names.
 
     Law: touched(m, m) == frozenset()
     """
@@ -95,7 +99,7 @@ def touched(before: Metadata, after: Metadata) -> frozenset[MetadataTouch]:
 def in_common(
     own: frozenset[MetadataTouch], other: frozenset[MetadataTouch]
 ) -> MetadataTouch | None:
-    """Return what a patch touches and a winner touched as well, or None."""
+    """Return something that both a patch and a winner touch, or None."""
     for theirs in sorted(other):
         if theirs.kind == "table" and theirs.path[0] in _WHOLE:
             return theirs
@@ -139,14 +143,14 @@ def _columns_touched(before: Metadata, after: Metadata) -> Iterator[MetadataTouc
 
 
 def said_of(column: SchemaColumn) -> tuple[object, ...]:
-    """Return all that a schema says of a field itself, ids and physical names aside."""
+    """Return everything that a schema says of a field itself, without ids and physical names."""
     one = column.field
     about = {key: value for key, value in one.metadata.items() if key not in MAPPING_KEYS}
     return one.name, one.nullable, column.shape, about
 
 
 def _shape(kind: DataType) -> DataType:
-    """Return a type without what its structs hold, whose fields are told of by themselves."""
+    """Return a type without the fields of its structs, which are compared by themselves."""
     match kind:
         case StructType():
             return StructType(())

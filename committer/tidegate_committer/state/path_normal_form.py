@@ -1,8 +1,8 @@
-"""The spelling of paths in the log: engines compare paths letter by letter.
+"""The form of paths in the log. Engines compare paths character by character.
 
-One file (one canonical path) may be spelled in many ways, by percent-encoding for one. A remove
-that spells a path otherwise than its add did would leave the file in the table for those engines.
-Most paths have the usual spelling of their canonical form; only the others are remembered.
+One file (one canonical path) can be written in several ways, for example by percent-encoding. A
+remove whose path differs from its add's path would leave the file in the table for those engines.
+Most paths have the usual form of their canonical path; only the others are kept.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,16 +15,16 @@ from tidegate_delta.log.file_paths import unusual_paths, usual_path
 from tidegate_messages.outcome import Rejection
 
 NormalForms = Mapping[str, str]
-"""Canonical path -> the path as the log spells it, where that is not the usual spelling."""
+"""Canonical path -> the path in the log, if that is not the usual form."""
 
 
 def unusual(files: Iterable[Add]) -> NormalForms:
-    """Return how those files are spelt that are not spelt as usual."""
+    """Return the paths that are not in the usual form, by canonical path."""
     return dict(unusual_paths((file.path, canonical(file.path)) for file in files))
 
 
 def spelling_of(key: str, spelt: NormalForms) -> str:
-    """Return how the log spells the canonical path of a live file."""
+    """Return the path of a live file as it is in the log, by its canonical path."""
     return spelt.get(key) or usual_path(key)
 
 
@@ -34,7 +34,7 @@ def spelt_after(
     removed: Iterable[str],
     spelt: NormalForms,
 ) -> PersistentMap[str, str]:
-    """Return the spellings after a version that added and removed files, by canonical paths."""
+    """Return the unusual paths after a version that added and removed files, by canonical path."""
     if not (known or spelt):
         return known
     return known.changed(spelt, drop=[*removed, *added])
@@ -43,9 +43,9 @@ def spelt_after(
 def misspelt(
     content: CheckedActions, live: Mapping[str, str | None], spelt: NormalForms
 ) -> Rejection | None:
-    """Return which live file is named by another spelling than the log's, or None.
+    """Refuse a live file whose path differs from its path in the log; None if there is none.
 
-    Law: what is removed is live. A file that leaves may come again under any spelling.
+    Law: what is removed is live. A file that was removed may be added again under any form of path.
     """
     if content.is_plain and not spelt:
         return None

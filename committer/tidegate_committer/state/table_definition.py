@@ -1,4 +1,4 @@
-"""The table as a writer saw it, as far as the rules look at it."""
+"""The table's metadata and protocol at some version, as far as the rules use them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,13 +39,13 @@ from tidegate_delta.schema.types import (
 )
 
 TESTS_MAX: Final = 256
-"""Predicates of which a table remembers what they mean for its partitions, and partitions each."""
+"""Most predicates whose partition test is cached for a table, and most cached results of each."""
 
 
 class PartitionTest(dict[PartitionKey, bool]):
     """Partition values -> whether files with them may hold a row that a predicate matches.
 
-    `weight` is how many nodes and listed values it has that are about partitions.
+    `weight` is the number of its nodes and listed values that concern partitions.
     Raises: ValueError for a value that is not of its column's type.
     """
 
@@ -62,7 +62,7 @@ class PartitionTest(dict[PartitionKey, bool]):
 
 
 class UnclearDefinition(NamedTuple):
-    """What is wrong with a table whose properties do not say how it is to be written."""
+    """What is wrong with a table whose properties do not say how it must be written."""
 
     what: str
     error_class: str | None
@@ -70,14 +70,14 @@ class UnclearDefinition(NamedTuple):
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """The table as a writer saw it, as far as the rules look at it."""
+    """The table's metadata and protocol at some version, as far as the rules use them."""
 
     metadata: Metadata
     protocol: Protocol
 
     @property
     def definition(self) -> Definition:
-        """The same, as the features look at it."""
+        """The same as a `Definition`, which the features use."""
         return Definition(self.metadata, self.protocol)
 
     @property
@@ -87,7 +87,7 @@ class TableDefinition:
 
     @CachedProperty
     def features(self) -> frozenset[str]:
-        """The features that the table supports: not what one of its versions alone would imply."""
+        """The features that the protocol supports: listed, or implied by both its versions."""
         return supported_features(self.protocol)
 
     @CachedProperty
@@ -101,7 +101,7 @@ class TableDefinition:
 
     @CachedProperty
     def unclear(self) -> UnclearDefinition | None:
-        """Which property leaves open how the table is to be written, or None."""
+        """Which property leaves open how the table must be written, or None."""
         level = self.metadata.configuration.get("delta.isolationLevel")
         if level is not None and level.lower() not in LEVELS:
             return UnclearDefinition(f"delta.isolationLevel is {level[:64]!r}, which is none", None)
@@ -118,9 +118,9 @@ class TableDefinition:
 
     @CachedProperty
     def required(self) -> WriteRequirements:
-        """What is asked of new rows; nothing where that can't be read.
+        """The requirements on new rows; none if they can't be read.
 
-        Such a table is served no more, so only a version of the past can be like that.
+        Such a table is halted, so only a past version can be like that.
         """
         try:
             return row_constraints.requirements(self.metadata, self.protocol)
@@ -129,24 +129,24 @@ class TableDefinition:
 
     @CachedProperty
     def expressions(self) -> Mapping[str, str]:
-        """The hash of each expression that has to be evaluated on new rows, with words for it."""
+        """The hash of each expression that must be evaluated on new rows, with its description."""
         return row_constraints.hashes(row_constraints.expressions(self.required))
 
     @CachedProperty
     def never_null(self) -> tuple[FieldPath, ...]:
-        """The physical paths of the columns, and fields of structs, that may not be null."""
+        """The physical paths of the columns and struct fields that may not be null."""
         return tuple(path for path, one in self._fields if not one.nullable)
 
     @CachedProperty
     def unbounded_variants(self) -> tuple[FieldPath, ...]:
-        """The physical paths of variants whose statistics have no bounds: they are not shredded."""
+        """The physical paths of variants without bounds in statistics (they are not shredded)."""
         if variant_shredding_enabled(self.metadata):
             return ()
         return tuple(path for path, one in self._fields if one.kind == VARIANT)
 
     @CachedProperty
     def asks_nothing(self) -> bool:
-        """Whether new files are asked nothing but what each table asks of them."""
+        """Whether new files have no requirements beyond those of every table."""
         asks = self.tracks_rows or self.feeds_changes or self.expressions or self.numbered
         return not (asks or self.never_null or self.unbounded_variants or self.unclear)
 
@@ -173,13 +173,13 @@ class TableDefinition:
 
     @CachedProperty
     def widened_partitions(self) -> frozenset[str]:
-        """Keys of the partition columns that were of other types before."""
+        """Keys of the partition columns whose type was widened."""
         changed = {one.name for one in self.schema if TYPE_CHANGES in one.metadata}
         return frozenset(key for name, key in self.partition_keys.items() if name in changed)
 
     @CachedProperty
     def right_partitions(self) -> set[PartitionKey]:
-        """Partition values of which it was found that they go with the table."""
+        """Partition values that were found valid for the table."""
         return set()
 
     @CachedProperty
@@ -188,7 +188,7 @@ class TableDefinition:
         return any(name != key for name, key in self.partition_keys.items())
 
     def by_column(self, values: PartitionValues) -> PartitionValues:
-        """Return partition values by the names of the columns; a missing one is left out."""
+        """Return partition values by column name; a missing one is left out."""
         if not self.renames_partitions:
             return values
         keys = self.partition_keys
@@ -196,7 +196,7 @@ class TableDefinition:
 
     @CachedProperty
     def file_tests(self) -> FileTests:
-        """What tells which new files may hold a row that a predicate matches."""
+        """The tests of which new files may hold a row that a predicate matches."""
         return FileTests(self.metadata)
 
     @CachedProperty
@@ -210,7 +210,8 @@ class TableDefinition:
     def partition_test(self, predicate: Predicate) -> PartitionTest:
         """Return which partitions may hold a row that a predicate matches.
 
-        Writers ask for few partitions in many ways: what was found for one serves the next.
+        Writers ask for few partitions in many ways, so the result is cached by the predicate's part
+        about partitions.
         """
         columns = self.metadata.partition_columns
         spelled = self._spelled(predicate)
@@ -227,9 +228,9 @@ class TableDefinition:
         return found
 
     def _spelled(self, predicate: Predicate) -> object:
-        """Return a key for what most predicates say of partitions, or None.
+        """Return a cheap cache key for the partition part of most predicates, or None.
 
-        Law: predicates of one key are the same to `about_partitions`
+        Law: predicates with one key are the same to `about_partitions`
         """
         parts = predicate["args"] if predicate["op"] == "and" else (predicate,)
         found: list[tuple[str, str, str, type, int | str]] = []
@@ -240,13 +241,13 @@ class TableDefinition:
             if column.lower() not in self._partition_names:
                 continue
             if part["op"] not in COMPARISONS or not (type(value) is int or type(value) is str):
-                # What else a node says is not looked at here.
+                # Other fields of a node are not part of this key.
                 return None
             found.append((part["op"], column, part["type"], type(value), value))
         return tuple(found)
 
     def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "TableDefinition":
-        """Return the basis after what a commit says of the table, if it says anything."""
+        """Return the table definition after a commit with this metadata and protocol, if any."""
         if metadata is None and protocol is None:
             return self
         return TableDefinition(metadata or self.metadata, protocol or self.protocol)
@@ -255,7 +256,7 @@ class TableDefinition:
 def table_definition_after(
     before: TableDefinition | None, metadata: Metadata | None, protocol: Protocol | None
 ) -> TableDefinition:
-    """Return the basis after a commit; the first one (`before` is None) brings both actions."""
+    """Return the definition after a commit. The first one (`before` is None) has both actions."""
     if before is not None:
         return before.after(metadata, protocol)
     assert metadata is not None, "a table begins with metaData"

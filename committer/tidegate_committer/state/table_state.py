@@ -1,4 +1,4 @@
-"""`TableState`: what the committer remembers of a table, and `advance`, which moves it on."""
+"""`TableState`: what the committer keeps of a table, and `advance`, which applies a version."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,13 +21,13 @@ from tidegate_messages.outcome import Rejection
 TableDefinitions = tuple[tuple[int, TableDefinition], ...]
 
 MOVES_MAX: Final = 100_000
-"""Compacted files of which the state remembers where their rows went."""
+"""Most compacted files whose relocated rows the state keeps."""
 
 
 class DecidedProposal(NamedTuple):
-    """What the log says of a proposal id: where it was accepted, or why it was refused.
+    """The log's decision on a proposal id: where it was accepted, or why it was refused.
 
-    `sha256` is None for a cancelled id: any bytes under it are refused.
+    `sha256` is None for a cancelled id, under which any bytes are refused.
     """
 
     version: int
@@ -37,7 +37,7 @@ class DecidedProposal(NamedTuple):
 
 
 class RowIds(NamedTuple):
-    """Sentences on which files of a version carry row ids and which lack them; empty for none."""
+    """Sentences that say which files of a version have row ids and which lack them, or ""."""
 
     carried: str
     lacked: str
@@ -47,20 +47,21 @@ class RowIds(NamedTuple):
 class TableState:
     """A table at `version`; -1 is a table that does not exist yet.
 
-    The window: `entries` are the versions from `window_start` on, the last `window` of them at
-    least; `settled` the proposal ids in them, `leases` the identity values granted in them.
-    `bases` are metadata and protocol, each with the version from which on it holds, ascending; they
-    begin at the version before the window. A version that concerns all proposals begins one, even
-    if it changes neither. `oldest` is the first version that the log still holds.
+    The window: `entries` are the versions from `window_start` on, at least the last `window` of
+    them. `settled` are the proposal ids decided in them, `leases` the identity values granted in
+    them. `table_definitions` are metadata and protocol, ascending, each with the version from which
+    it holds. They begin at the version before the window. A version that concerns all proposals
+    begins a new one, even if it changes neither. `oldest` is the first version that the log still
+    holds.
 
     The head: `files` maps the canonical path of each live file to its deletion vector
-    (`content.vector_text`), `spelt` the paths that the log spells unusually to their spelling;
-    `apps` are app transactions by app id, `domains` metadata domains by name.
+    (`vector_text`), `spelt` canonical paths to the paths in the log, for paths that are not in the
+    usual encoding. `apps` are app transactions by app id, `domains` metadata domains by name.
 
-    `rules` is the RULES_VERSION of our last entry, `mark_before` the high-water mark of row ids
-    before the window; each None where unknown. `row_ids` are known of read versions at which a
-    proposal turns row tracking on or drops it. `keeps_past` says that versions which leave the
-    last `window` are kept: a proposal was compared with such ones, and others like it may come.
+    `rules` is the RULES_VERSION of our last entry and `mark_before` the high-water mark of row ids
+    before the window; None if unknown. `row_ids` are known for read versions at which a proposal
+    enables row tracking or drops it. `keeps_past` says that versions older than the last `window`
+    are kept, because a proposal was compared with them, and others like it may come.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -90,7 +91,7 @@ class TableState:
         return self.table_definitions[-1][1]
 
     def table_definition_at(self, version: int) -> TableDefinition:
-        """Return the metadata and protocol that a writer saw who read a version."""
+        """Return the metadata and protocol that a writer saw at its read version."""
         return next(
             table_definition
             for since, table_definition in reversed(self.table_definitions)
@@ -98,31 +99,31 @@ class TableState:
         )
 
     def since(self, version: int) -> Iterator[Entry]:
-        """Yield the versions after one, ascending.
+        """Yield the entries after a version, ascending.
 
-        Law: the versions from `window_start` on, and the one before, are asked for.
+        Law: `version` is at least `window_start` - 1
         """
         for at in range(version + 1, self.version + 1):
             yield self.entries[at]
 
     def remembers(self, version: int) -> bool:
-        """Return whether there was a table at a version, and all that came since is at hand.
+        """Return whether the table existed at a version and all later entries are in the window.
 
-        Who would create a table that is there has read none, version -1.
+        A proposal to create a table that exists has read version -1, which is not remembered.
         """
         return max(self.window_start - 1, 0) <= version <= self.version
 
     def written_by(self, app_id: str) -> Entry | None:
-        """Return the version that moved an application last, where the window holds it."""
+        """Return the last entry with a transaction of an application, if the window has one."""
         for at in range(self.version, self.window_start - 1, -1):
             if any(txn.app_id == app_id for txn in self.entries[at].txns):
                 return self.entries[at]
         return None
 
     def row_mark_at(self, version: int) -> int | None:
-        """Return the high-water mark of row ids in a version, or None where it is not known.
+        """Return the high-water mark of row ids at a version, or None if it is unknown.
 
-        Law: the versions from `window_start` on, and the one before, are asked for
+        Law: `version` is at least `window_start` - 1
         """
         for at in range(version, self.window_start - 1, -1):
             mark = self.entries[at].row_mark
@@ -132,13 +133,13 @@ class TableState:
 
 
 def is_ours(state: TableState) -> bool:
-    """Return whether a committer of ours has ever written to a table: its watermark stays."""
+    """Return whether our committer has ever written to a table: its watermark is never removed."""
     return any(app.startswith(OUR_APPS) for app in state.apps)
 
 
 def in_commit_timestamp(state: TableState) -> int | None:
-    """Return the in-commit timestamp of a table's last version; None where it needs none, or where
-    that has none.
+    """Return the in-commit timestamp of a table's last version, or None if that has none or the
+    table does not require one.
     """
     last = state.entries.get(state.version)
     if last is None or not last.is_timed:
@@ -147,9 +148,9 @@ def in_commit_timestamp(state: TableState) -> int | None:
 
 
 def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> TableState:
-    """Return the state after the next version; `written_ms` is its file's time, where known.
+    """Return the state after the next version; `written_ms` is its file's time, if known.
 
-    Law: advance accepts only version + 1, and costs its changes, not the table.
+    Law: advance accepts only version + 1; its cost depends on the changes, not on the table
     """
     assert entry.version == state.version + 1, "versions are contiguous"
     start = state.window_start
@@ -187,7 +188,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
 def narrowed(state: TableState) -> TableState:
     """Return the state without the versions before its last `window`.
 
-    Law: it is as if these had left it one by one
+    Law: equal to the state in which these versions left the window one by one
     """
     start = max(state.window_start, state.version + 1 - state.window)
     gone = range(state.window_start, start)
@@ -205,9 +206,9 @@ def narrowed(state: TableState) -> TableState:
 
 
 def bounded(state: TableState) -> TableState:
-    """Return the state without moves of rows past `MOVES_MAX` or older than the window.
+    """Return the state without relocations past `MOVES_MAX` or older than the window.
 
-    Law: which are kept follows from the log up to `version`, and none is kept that was not before
+    Law: which are kept follows from the log up to `version`; none that was dropped returns
     """
     left, drops = MOVES_MAX, dict[int, Entry]()
     for version in range(state.version, state.window_start - 1, -1):
@@ -219,7 +220,7 @@ def bounded(state: TableState) -> TableState:
 
 
 def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:
-    """Return the state with the added files of some versions in full."""
+    """Return the state with the full add actions of some versions."""
     read: dict[int, Entry] = {
         commit.version: replace(state.entries[commit.version], adds=tuple(commit.adds))
         for commit in commits
@@ -230,7 +231,7 @@ def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:
 def settled_by(
     entry: Entry, known: PersistentMap[UUID, DecidedProposal] | None = None
 ) -> dict[UUID, DecidedProposal]:
-    """Return what an entry says of the proposals in it, where nothing was said before."""
+    """Return an entry's decisions on proposal ids that were not decided before."""
     origin = entry.provenance
     if origin is None:
         return {}
@@ -252,7 +253,7 @@ def leased_by(
     leases: PersistentMap[UUID, LeasedBlocks],
     forgotten: Iterable[UUID] = (),
 ) -> PersistentMap[UUID, LeasedBlocks]:
-    """Return the leases of identity values after an entry that leaves a table."""
+    """Return the leases of identity values after an entry, given the table definition after it."""
     if leases:
         leases = leases.changed({}, drop=[one for one in forgotten if one in leases])
     if entry.provenance is not None:
@@ -263,10 +264,10 @@ def leased_by(
 
 
 def _domains(entry: Entry, table_definition: TableDefinition) -> dict[str, DomainMetadata]:
-    """Return what an entry makes of domains.
+    """Return the domains that an entry changes.
 
-    Removing the domain of the row id high-water mark, while the table tracks rows, does not take
-    ids back: the mark is kept.
+    Removing the domain of the row id high-water mark while the table tracks rows does not take back
+    ids that were given out: the mark is kept.
     """
     found = {domain.domain: domain for domain in entry.domains}
     mark = found.get(DOMAIN)
@@ -280,7 +281,7 @@ def _domains(entry: Entry, table_definition: TableDefinition) -> dict[str, Domai
 
 
 def _mark_before(state: TableState, gone: range) -> int | None:
-    """Return the mark before the window, once some versions at its start are out of it."""
+    """Return the high-water mark before the window once the versions `gone` have left it."""
     marks = (state.entries[version].row_mark for version in reversed(gone))
     return next((mark for mark in marks if mark is not None), state.mark_before)
 

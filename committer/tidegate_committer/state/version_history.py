@@ -1,6 +1,6 @@
-"""How much history the tables of a process keep: versions that have left a table's window.
+"""Limit the memory for versions that have left their table's window, over all tables of a process.
 
-They were read for a proposal that read a version of long ago, and others like it may come.
+They were read for a proposal with an old read version, and others like it may come.
 """
 
 import weakref
@@ -15,10 +15,12 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 
 ENTRY_BYTES: Final = 4 * 1024
 FILE_BYTES_WEIGHT: Final = 2
-"""What an entry takes in memory: so much, and so many times the size of its commit file."""
+"""An entry takes about ENTRY_BYTES plus FILE_BYTES_WEIGHT times its commit file's size in memory.
+"""
 
 VERSIONS_MAX: Final = BYTES_MAX // ENTRY_BYTES
-"""Versions that these may be at most; whether so many are too large, shows when they are read."""
+"""Most versions in these histories. Whether their files are too large is seen when they are read.
+"""
 
 
 def weight(entry: Entry) -> int:
@@ -39,7 +41,7 @@ class HistoryKeeper(Protocol):
     history_used_s: float
 
     def drop_history(self) -> None:
-        """Drop it, as soon as nothing is decided on it."""
+        """Drop the history as soon as no decision uses it."""
 
 
 @dataclass
@@ -49,8 +51,8 @@ class HistoryBudget:
     keepers: list["weakref.ref[HistoryKeeper]"] = field(default_factory=list)
 
     def keep(self, keeper: HistoryKeeper) -> None:
-        """Let a table keep its history; those that used theirs longest ago drop them for it, past
-        `BYTES_MAX` together.
+        """Let a table keep its history. If all histories exceed `BYTES_MAX`, the least recently
+        used ones are dropped first.
         """
         living = [one for known in self.keepers if (one := known()) and one.history_bytes]
         if not any(one is keeper for one in living):

@@ -1,4 +1,4 @@
-"""A footprint: the effects of one or several winners with which proposals can conflict."""
+"""A write summary: the effects of one or more winners with which proposals can conflict."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from tidegate_committer.intake.proposal_actions import PartitionKey, PartitionVa
 class WriteSummary:
     """The joint effects of winners; `version` is that of the last one.
 
-    `is_blind_append` says that all of them are blind appends; `is_plain` that they did nothing but
-    add and remove files (compactions included), write txn actions and set domains.
+    `is_blind_append` says that all of them are blind appends; `is_plain` that they only add and
+    remove files (compactions included), write txn actions and set domains.
     """
 
     version: int
@@ -25,17 +25,17 @@ class WriteSummary:
     _placed: int = 0
 
     def add(self, files: Iterable[tuple[str, PartitionValues]]) -> None:
-        """Note new files."""
+        """Add new files."""
         self._values += [values for _, values in files]
 
     @property
     def count(self) -> int:
-        """How many new files there are."""
+        """The number of new files."""
         return len(self._values)
 
     @property
     def added(self) -> Mapping[PartitionKey, Sequence[int]]:
-        """The places of the new files, by partition values; worked out when asked for."""
+        """The indexes of the new files, by partition values; computed on first use."""
         for place in range(self._placed, len(self._values)):
             key = frozenset(self._values[place].items())
             self._places.setdefault(key, []).append(place)

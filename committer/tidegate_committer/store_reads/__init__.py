@@ -1,1 +1,1 @@
-"""What is asked of stores, aside from the loop: tables whole, their tails, and what others did."""
+"""Reads of stores beside the loop: whole tables, new versions, and checks of what others did."""

@@ -1,7 +1,7 @@
 """Fetches: what a decision needs from the store beyond the cached state, read beside the loop.
 
-The versions that others wrote, older versions, claim checks, the rows of deletion vectors. Once a
-fetch is done its batch is decided at once, on the state that it has brought.
+That is versions that others wrote, older versions, claim-check files, the rows of deletion vectors.
+Once a fetch ends, its batch is decided at once, on the state that the fetch returns.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ from tidegate_runtime.storage.log_store import LogStore
 
 
 def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
-    """Return the bytes of a claimed file, None where there is none, or why it is none to be read.
+    """Return the bytes of a claim-check file, None if there is none, or why it is unreadable.
 
-    Of a file that is larger than the claim says, one byte more: it is refused for its size, which
-    may be any. Raises: Unavailable; InvalidRequest, for a root that leads elsewhere.
+    Of a file larger than the claim says, return one byte more than claimed: it is refused for its
+    size, which has no bound. Raises: Unavailable; InvalidRequest, for a root that leads elsewhere.
     """
     try:
         with store.open(claim.path) as file:
@@ -35,7 +35,7 @@ def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
         return error.fault
     except Unavailable as error:
         if isinstance(error.__cause__, PermissionError):
-            # Of one file no retry cures that, and all that waits for the table would wait for it.
+            # For a single file no retry helps, and all proposals for the table would wait for it.
             return error.fault
         raise
     except OSError as error:
@@ -44,14 +44,15 @@ def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
 
 @dataclass
 class DecisionRead:
-    """One fetch: first its order, then, once its thread is done, what it has read.
+    """One fetch: first what to read, then, once its thread has ended, what it has read.
 
-    `batch` are the candidates for whom it reads, from place `start` of the line on; with an empty
-    one it only catches up with the log. `past` are versions before the window that were read before
-    (`history`). `is_behind` says that others are known to have written,
-    `asks_when` that the file time of the last version is needed. The thread moves `state` and
-    `viewed_s` on, replaces candidates by those with their claim checks read, and fills `news`,
-    `content` (ready bytes), `written_ms` and `read_cache`; the desk looks at none of it before.
+    It reads for the candidates of `batch`, from position `start` of the queue on; with an empty
+    batch it only catches up with the log. `past` are versions before the window that were read
+    earlier (`version_history_reads`). `is_behind`: others are known to have written.
+    `asks_when`: the file time of the last version is needed. The thread advances `state` and
+    `viewed_s`, replaces candidates by those with their claim checks read, and fills `news`,
+    `content` (a verbatim entry), `written_ms` and `read_cache`. The table committer uses none of
+    these before the thread has ended.
     Units: `viewed_s` by `Clock.boot_s`; `written_ms` since the Unix epoch.
     """
 
@@ -76,12 +77,12 @@ class DecisionRead:
 
     @property
     def reads_past(self) -> bool:
-        """Whether a candidate read a version before the last `window`."""
+        """Whether a candidate read a version from before the last `window` versions."""
         return bool(self.batch) and self._oldest_read < self.state.version - self.state.window
 
     @property
     def is_needed(self) -> bool:
-        """Whether the store has to be read at all; for most batches it need not."""
+        """Whether the store has to be read at all; most batches need no read."""
         if self.is_behind or self.asks_when or self._is_ahead():
             return True
         if not self.batch:
@@ -96,7 +97,7 @@ class DecisionRead:
         return self.read_cache.lacks(state, batch, self.dependencies.policy)
 
     def run(self) -> "DecisionRead":
-        """Read it all. Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable."""
+        """Read the input. Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable."""
         if self.is_behind or self._is_ahead():
             self._catch_up()
         if self.asks_when:
@@ -135,7 +136,7 @@ class DecisionRead:
             self.content = read_claim(self.store, candidate.claim)
 
     def _is_ahead(self) -> bool:
-        """Whether a candidate has read, or builds on, a version after our head."""
+        """Whether a candidate read, or is based on, a version after our head."""
         newest = max((one.read_version for one in self.batch), default=-1)
         if self.is_verbatim:
             newest = verbatim_decision.exact_version(self.batch[0]) - 1

@@ -1,6 +1,6 @@
-"""Idle probes: from time to time, whether another writer has written an idle table's next version.
+"""Probes whether another writer has written the next version of an idle table.
 
-A store is slow and there may be a thousand tables, so the loop does not wait for the answer.
+A store may be slow and there may be a thousand tables, so the loop does not wait for the result.
 """
 
 from concurrent.futures import Future
@@ -13,7 +13,7 @@ from tidegate_runtime.storage.log_store import LogStore
 
 @dataclass
 class IdleProbe:
-    """The probe of one table that is under way, if any: for which version, and since when.
+    """The probe of one table that is in progress, if any: for which version, and since when.
 
     Units: `asked_s` by `Clock.boot_s`.
     """
@@ -23,13 +23,14 @@ class IdleProbe:
     answer: Future[bool] | None = None
 
     def begin(self, store: LogStore, version: int, now_s: float, ask: ReadExecutor) -> None:
-        """Ask whether a version is there."""
+        """Start to read whether a version exists."""
         path = in_log(commit_name(version))
         self.version, self.asked_s = version, now_s
         self.answer = ask.begin(store.root, lambda: store.read(path) is not None)
 
     def end(self, following: int) -> bool | None:
-        """Return whether version `following` is there; None: no answer yet, or about another one.
+        """Return whether version `following` exists; None without a result, or if it is about
+        another version.
 
         Raises: Unavailable.
         """

@@ -1,8 +1,8 @@
 """Audits: recent versions are read again, on a schedule, and compared by their SHA-256.
 
-An engine without put-if-absent may overwrite a version, and a lifecycle rule of a bucket may delete
-one. An audit finds that even if nobody writes, and the table is halted: what was committed there
-was promised. The newest versions come first, for these are the ones that writers race for.
+An engine without put-if-absent may overwrite a version, and a bucket's lifecycle rule may delete
+one. An audit finds this even if no proposal comes. The table is then halted, because the outcomes
+of the lost version were promises. The newest versions come first, because writers race for these.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.log_reader import find_segment
 
 GONE: Final = ""
-"""The hash of a version whose file is not there."""
+"""Stands for the hash of a version whose file is missing."""
 
 
 @dataclass
 class Audit:
     """The audits of one table. `through` is the head at the start of the last one.
 
-    `walked` is the older version at which the next one goes on, `cleaned` the newest version that
-    is gone and that readers do not need.
+    `walked` is the older version at which the next audit goes on. `cleaned` is the newest version
+    that is missing and that readers do not need.
     Units: `due_s` by `Clock.boot_s`.
     """
 
@@ -40,7 +40,7 @@ class Audit:
     answer: Future[Mapping[int, str]] | None = None
 
     def wants_calm(self, now_s: float) -> bool:
-        """Whether an audit is due or under way: it begins and ends while no PUT is in flight."""
+        """Return whether an audit is due or running: it begins and ends with no PUT in flight."""
         return now_s >= self.due_s or self.answer is not None
 
     def begin(self, store: LogStore, state: TableState, most: int, ask: ReadExecutor) -> None:
@@ -50,9 +50,9 @@ class Audit:
         self.answer = ask.begin(store.root, lambda: hashes(store, versions, self.cleaned))
 
     def end(self, state: TableState, root: str, label: str) -> CommittedFile | None:
-        """Return a version that was overwritten, once the store has answered; or None.
+        """Return a version that was overwritten, once the store has answered; else None.
 
-        Raises: BrokenLog, where the head is gone, or a version that no checkpoint covers.
+        Raises: BrokenLog, if the head is missing, or a version that no checkpoint covers.
         """
         if self.answer is None or not self.answer.done():
             return None
@@ -60,7 +60,7 @@ class Audit:
         try:
             found = answer.result()
         except Unavailable:
-            # A store that does not answer is noticed by whoever needs it.
+            # Ignore it: reads that proposals need report a store that does not answer.
             return None
         AUDITS.labels(label).inc(len(found))
         for version, digest in found.items():
@@ -76,9 +76,9 @@ class Audit:
         return None
 
     def _chosen(self, state: TableState, most: int) -> list[int]:
-        """Return the head and what is new since the last audit, then some of the older ones.
+        """Return the head and the versions since the last audit, then some older ones.
 
-        Law: the table exists: its head is no older than what is remembered of it
+        Law: the table exists: its head is no older than any entry in memory
         """
         oldest = max(state.window_start, state.oldest, state.version + 1 - state.window)
         newest = range(state.version, max(self.through, oldest - 1, state.version - most // 2), -1)
@@ -95,8 +95,8 @@ class Audit:
 def hashes(store: LogStore, versions: list[int], cleaned: int = -1) -> Mapping[int, str]:
     """Return the SHA-256 of some versions' files.
 
-    Where one after `cleaned` is gone, but the newest is there, the log is listed.
-    Raises: BrokenLog (`LogGap`) where no checkpoint covers it; Unavailable.
+    If one after `cleaned` is missing, but the newest is there, the log is listed.
+    Raises: BrokenLog (`LogGap`) if no checkpoint covers it; Unavailable.
     """
     found: dict[int, str] = {}
     for version in versions:

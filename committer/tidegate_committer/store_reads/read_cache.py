@@ -1,7 +1,7 @@
-"""The read cache: what was read of a table for decisions (`Known`), kept as long as it holds.
+"""The read cache: what was read of a table for decisions (`FetchedInputs`), kept while it is valid.
 
-The rows of a deletion vector never change; the add action of a live file holds until a version
-names the file. The rows of vectors that we write are kept without being read from the store.
+The rows of a deletion vector never change; the add action of a live file is valid until a version
+names the file. The rows of vectors that we write are kept without reading them from the store.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,17 +36,17 @@ from tidegate_runtime.table_io.open_table import read_commit
 FILES_MAX: Final = 10_000
 VECTOR_BYTES_MAX: Final = 32 * 1024 * 1024
 CONTAINER_BYTES: Final = 256
-"""Bytes that a bitmap's container takes besides its content, at most."""
+"""The most bytes that a bitmap container takes besides its content."""
 
 ROUNDS_MAX: Final = 4
-"""How often one read may lead to another: a file, then its vector, then a pair of vectors."""
+"""How many reads may follow from one another: a file, then its vector, then a pair of vectors."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class ReadCache:
-    """What is known of one table, besides its state."""
+    """What was read of one table besides its state."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
@@ -60,16 +60,16 @@ class ReadCache:
 
     @property
     def known(self) -> FetchedInputs:
-        """All of it, as a decision takes it."""
+        """All of it, in the form that a decision takes."""
         return FetchedInputs(self._files, self._rows, self._growths, self._adds)
 
     def lacks(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> bool:
-        """Return whether the decision over a batch needs something that is not known."""
+        """Return whether deciding a batch needs something that was not read."""
         self._forget_unreadable()
         return bool(wanted(state, batch, self.known, policy.vector_bytes_max))
 
     def learn(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> FetchedInputs:
-        """Read what the decision over a batch needs.
+        """Read what deciding a batch needs.
 
         Raises: BrokenLog; Unavailable.
         """
@@ -84,7 +84,7 @@ class ReadCache:
         return self.known
 
     def landed(self, encoded: EncodedEntry) -> None:
-        """Take over what our own entry wrote, and forget what it has replaced."""
+        """Add what our own entry wrote, and drop what it replaced."""
         self._take(encoded)
         self._bound()
 
@@ -101,7 +101,7 @@ class ReadCache:
         }
 
     def after(self, encoded: EncodedEntry) -> FetchedInputs:
-        """Return what the cache will hold once an entry of ours has landed."""
+        """Return what the cache will hold once our entry has landed."""
         later = ReadCache(self._store)
         later._files, later._rows = dict(self._files), dict(self._rows)
         later._growths, later._adds = dict(self._growths), dict(self._adds)
@@ -110,7 +110,7 @@ class ReadCache:
         return later.known
 
     def overtaken(self, news: Iterable[Entry]) -> None:
-        """Forget the files that others' versions name, and what exceeds the limits."""
+        """Drop the files that other writers' versions name, and what exceeds the limits."""
         for entry in news:
             self._overtake(entry)
         self._bound()
@@ -127,7 +127,7 @@ class ReadCache:
                 self._unreadable.add(key)
 
     def _forget_unreadable(self) -> None:
-        """Forget what could not be read: its file may be there by now."""
+        """Drop the record of unreadable files: they may be readable by now."""
         for key in self._unreadable:
             self._held -= _size(self._rows.pop(key, ""))
         if self._unreadable:
@@ -138,7 +138,7 @@ class ReadCache:
         self._unreadable.clear()
 
     def _bound(self) -> None:
-        """Drop the oldest entries past the limits."""
+        """Drop the oldest entries beyond the limits."""
         _drop(self._files, len(self._files) - FILES_MAX)
         _drop(self._growths, len(self._growths) - FILES_MAX)
         _drop(self._adds, len(self._adds) - VERSIONS_MAX)
@@ -147,7 +147,7 @@ class ReadCache:
             self._held = sum(map(_size, self._rows.values()))
 
     def forget_files(self) -> None:
-        """Forget add actions: the table is loaded anew, and they may have changed."""
+        """Drop add actions: the table was loaded again, and they may have changed."""
         self._files.clear()
 
     def _read(self, state: TableState, asked: RequiredReads) -> None:
@@ -202,7 +202,7 @@ class ReadCache:
         except Unavailable as error:
             if not isinstance(error.__cause__, PermissionError):
                 raise
-            # Of one file no retry cures that, and all that waits for the table would wait for it.
+            # For a single file no retry helps, and all proposals for the table would wait for it.
             return str(error)
 
     def _grew(self, pair: Growth) -> bool:
@@ -220,6 +220,6 @@ def _size(rows: Bitmap | str) -> int:
 
 
 def _drop(kept: dict[K, V], excess: int) -> None:
-    """Drop the oldest of what is kept, as many as are too many."""
+    """Drop the oldest `excess` items."""
     for key in list(islice(kept, max(excess, 0))):
         del kept[key]

@@ -1,7 +1,7 @@
 """Recovery: builds a table's state from its log, at a start and after any doubt.
 
-The registry only says how far versions were published, and so which to publish again; what is true
-is in the table's log. Most functions here read the store, in a thread beside the loop.
+The registry only says up to which version records were published; the table's log is the truth.
+Most functions here read the store, in a thread beside the loop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,16 +49,16 @@ from tidegate_runtime.table_io.open_table import head_version, oldest_commit, op
 from tidegate_runtime.table_io.row_ids import files_with_row_ids, files_without_row_ids
 
 RETOLD_MAX: Final = 10_000
-"""Versions that are published again, at most, of a table whose registration was lost."""
+"""The most versions that are published again for a table whose registration was lost."""
 
 NO_PAST: Final[Mapping[int, Entry]] = {}
 
 FILES_MAX: Final = 1_024
-"""Files whose deletion vectors are Python objects at once, while a table is loaded."""
+"""How many files' deletion vectors are Python objects at once while a table is loaded."""
 
 
 def load(store: LogStore, table: UUID, window: int) -> TableState:
-    """Return the state at the head of a table's log, with the last entry; version -1: no table.
+    """Return the state at the head of a table's log, with its last entry; version -1: no table.
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
@@ -75,7 +75,7 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
 
 
 def check_published(store: LogStore, state: TableState, record: TableRecord) -> None:
-    """Check that the log holds the last version that was published, and the same file there.
+    """Check that the log holds the last published version, with the same bytes.
 
     Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
     """
@@ -97,7 +97,7 @@ def check_published(store: LogStore, state: TableState, record: TableRecord) -> 
 
 
 def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
-    """Return the state at the log's head, and the versions read on the way there.
+    """Return the state at the log's head, and the versions read to get there.
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
@@ -120,8 +120,8 @@ def reach_back(
 ) -> TableState:
     """Return the state with the entries of all versions after `read_version` that the log holds.
 
-    Where some are gone, `oldest` says so. `past` are entries that were read before; where there are
-    any, the state keeps all that it reached.
+    If some are missing, `oldest` says so. `past` are entries that were read earlier; if there are
+    any, the state keeps every entry that it reached.
     Raises: BrokenLog; Unavailable.
     """
     wanted = missing(state, read_version)
@@ -155,7 +155,6 @@ def reach_back(
 
 def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:
     """Return the state with what row tracking needs for a batch, beyond entries.
-
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
@@ -195,14 +194,14 @@ def is_short(state: TableState, read_version: int) -> bool:
 
 
 def missing(state: TableState, read_version: int) -> range:
-    """Return these versions."""
+    """Return the versions after `read_version` that are missing and the log may still hold."""
     return range(max(read_version + 1, state.oldest), state.window_start)
 
 
 def written_ms(store: LogStore, version: int) -> int:
     """Return when the file of a version was written, in ms since the Unix epoch.
 
-    Raises: BrokenLog, where it is gone; Unavailable.
+    Raises: BrokenLog, if it is missing; Unavailable.
     """
     for file in store.list_from(LOG_FOLDER, commit_name(version)):
         if file.path == in_log(commit_name(version)):
@@ -215,7 +214,7 @@ def written_ms(store: LogStore, version: int) -> int:
 
 
 def read_entry(store: LogStore, version: int) -> Entry | None:
-    """Return what a version holds, or None where there is none.
+    """Return the entry of a version, or None if there is none.
 
     Raises: BrokenLog, for a torn or foreign file under the name; Unavailable.
     """
@@ -227,9 +226,9 @@ def read_entry(store: LogStore, version: int) -> Entry | None:
 
 
 def entries(store: LogStore, versions: range, past: Mapping[int, Entry] = NO_PAST) -> list[Entry]:
-    """Return the entries of some versions, ascending: those after the last one that is missing.
+    """Return the entries of some versions, ascending, from after the last missing one on.
 
-    `past` are some that were read before. Raises: BrokenLog, for a torn or foreign file;
+    `past` are some that were read earlier. Raises: BrokenLog, for a torn or foreign file;
     Unavailable.
     """
     read = (past.get(version) or read_entry(store, version) for version in reversed(versions))
@@ -238,21 +237,23 @@ def entries(store: LogStore, versions: range, past: Mapping[int, Entry] = NO_PAS
 
 
 def counts_as_published(state: TableState) -> int:
-    """Return up to which version an unregistered table counts as published: all, if foreign."""
+    """Return up to which version an unregistered table counts as published. For a log that no
+    committer wrote, that is its head.
+    """
     return max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
 
 
 def unpublished(store: LogStore, state: TableState, through: int) -> list[Entry]:
     """Return the entries after a published version, ascending. Raises: as `entries`."""
-    # The state's window may begin later, where the definition below it can't be read any more.
+    # The state's window begins later if the table definition before it can no longer be read.
     below = entries(store, range(through + 1, state.window_start))
     return [*below, *state.since(max(through, state.window_start - 1))]
 
 
 def _with_time_left(store: LogStore, state: TableState) -> TableState:
-    """Return the state, if a version can follow that is later than its last.
+    """Return the state, if a version with a later timestamp can follow its last one.
 
-    Raises: BrokenLog, where the in-commit timestamp of the last one is the latest that there is.
+    Raises: BrokenLog, if the last in-commit timestamp is the greatest possible.
     """
     last_ms = in_commit_timestamp(state)
     if last_ms is None or last_ms < MOMENT_MAX:
@@ -268,7 +269,7 @@ def _with_time_left(store: LogStore, state: TableState) -> TableState:
 def _table_definitions(
     store: LogStore, state: TableState, found: list[Entry], start: int
 ) -> TableDefinitions | None:
-    """Return metadata and protocol from version `start` - 1 on; None if that can't be read now."""
+    """Return metadata and protocol from version `start` - 1 on; None if no longer readable."""
     if not any(entry.concerns_all for entry in found):
         return ((start - 1, state.table_definitions[0][1]), *state.table_definitions[1:])
     changes = [entry for entry in found if entry.concerns_all]
@@ -329,7 +330,7 @@ def _row_ids(store: LogStore, version: int) -> RowIds:
 
 
 def _row_mark(store: LogStore, version: int) -> int | None:
-    """Return the high-water mark of row ids at a version, or None if that can't be read now."""
+    """Return the high-water mark of row ids at a version, or None if that is no longer readable."""
     try:
         with whole_table(store, version) as table:
             return high_water_mark(table.domains)
@@ -338,7 +339,7 @@ def _row_mark(store: LogStore, version: int) -> int | None:
 
 
 def _with_leases(state: TableState, found: list[Entry]) -> TableState:
-    """Return the state with its identity leases computed anew over the longer window."""
+    """Return the state with its identity leases computed again over the longer window."""
     granted = (one for entry in found if entry.provenance for one in entry.provenance.accepted)
     if not any(one.identity_blocks for one in granted):
         return state
@@ -349,7 +350,7 @@ def _with_leases(state: TableState, found: list[Entry]) -> TableState:
 
 
 def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:
-    """Return the high-water mark of row ids at `start` - 1, or None where it must be read first."""
+    """Return the high-water mark of row ids at `start` - 1, or None if it must be read first."""
     if start == 0:
         return NO_MARK
     moved = any(entry.row_mark is not None for entry in found)

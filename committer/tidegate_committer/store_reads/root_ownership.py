@@ -1,7 +1,7 @@
-"""One table a folder: checks that a table to be registered is not registered under another root.
+"""Checks that the folder of a table to be registered is not registered under another root.
 
 Two registrations of one folder would have two committers, each of which publishes, checkpoints and
-halts the table for itself; without put-if-absent (`ratify`) they would not even see each other.
+halts the table by itself; without put-if-absent (`ratify`) they would not even notice each other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _FOLDER: Final = "_tidegate"
 
 
 def is_one_place(store: LogStore, other: LogStore, name: str) -> bool:
-    """Return whether two stores are one folder, by a scratch file with the unique name `name`.
+    """Return whether two stores are the same folder, by a scratch file with the unique name `name`.
 
     Raises: Unavailable.
     """
@@ -29,7 +29,7 @@ def is_one_place(store: LogStore, other: LogStore, name: str) -> bool:
     try:
         return other.read(path) == content
     finally:
-        # If it may not be deleted it stays: readers ignore folders that begin with `_`.
+        # If it cannot be deleted, it stays: readers ignore folders that begin with `_`.
         with suppress(Unavailable):
             store.delete(path)
 
@@ -41,9 +41,9 @@ def check_alone(
     others: Iterable[TableRecord],
     dependencies: Dependencies,
 ) -> None:
-    """Check that no table that was registered before lies in the same folder, by another root.
+    """Check that no table that is already registered is in the same folder under another root.
 
-    Raises: InvalidRequest (`table_exists`), where one is; Unavailable.
+    Raises: InvalidRequest (`table_exists`), if one is; Unavailable.
     """
     if state.version < 0:
         return
@@ -51,7 +51,7 @@ def check_alone(
         try:
             there = dependencies.open_store(other.table_root)
         except Misconfigured:
-            # We can't open that root, so we serve no table there.
+            # We cannot open that root, so we serve no table there.
             continue
         try:
             is_taken = is_one_place(store, there, dependencies.new_id().hex)
@@ -71,7 +71,7 @@ def check_alone(
 def is_overtaken(
     record: TableRecord, table_id: str, before: Iterable[TableRecord], now: Iterable[TableRecord]
 ) -> bool:
-    """Return whether a table registered since `before` has the same root, name or metaData id:
+    """Return whether a table registered since `before` has the same root, name or metaData id.
     `check_alone` did not know of it.
     """
     known = {(one.table, one.table_id) for one in before}
@@ -91,7 +91,7 @@ def is_overtaken(
 def _with_its_id(
     table_id: str, record: TableRecord, others: Iterable[TableRecord]
 ) -> Iterator[TableRecord]:
-    """Yield other tables with the metaData's id: copies of the table, or the table itself."""
+    """Yield other tables with this metaData id: copies of the table, or the table itself."""
     for other in others:
         is_there = other.status not in ("staged", "dropped")
         is_same = short(other.table_id) == short(table_id)

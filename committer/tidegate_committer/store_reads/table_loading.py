@@ -1,4 +1,4 @@
-"""Loading a whole table from its log, in a thread beside the loop."""
+"""Loads a whole table from its log, in a thread beside the loop."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from tidegate_runtime.storage.log_store import LogStore
 
 
 class LoadedTable(NamedTuple):
-    """A loaded state; `news` are its versions to be published; `viewed_s` is when it was read.
+    """A loaded state. `news` are versions to be published; `viewed_s` is when the log was read.
 
     Units: `viewed_s` by `Clock.boot_s`.
     """
@@ -25,7 +25,7 @@ class LoadedTable(NamedTuple):
 
 
 def read(store: LogStore, dependencies: Dependencies, record: TableRecord) -> LoadedTable:
-    """Load a registered table: its state, and the versions that are still to be published.
+    """Load a registered table: its state, and the versions that are not yet published.
 
     Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
     """
@@ -36,8 +36,8 @@ def read(store: LogStore, dependencies: Dependencies, record: TableRecord) -> Lo
 def read_anew(
     store: LogStore, dependencies: Dependencies, record: TableRecord, others: Sequence[TableRecord]
 ) -> LoadedTable:
-    """Load a table that is not registered: its store has to pass the probe first, and no other
-    registered table may lie in its folder.
+    """Load a table that is not registered. First its store must pass qualification; then no other
+    registered table may be in its folder.
 
     Raises: as `read`; Misconfigured.
     """
@@ -56,7 +56,7 @@ def _read(
     state = recovery.load(store, record.table, dependencies.policy.window)
     if state.version < 0 and not is_registered:
         return LoadedTable(state, [], began_s)
-    # Loading takes time, and a listing may lag: ask by name for the versions after its last one.
+    # Loading takes time, and a listing may lag, so ask by name for the versions after its last one.
     asked_s = dependencies.clock.boot_s()
     state, _ = recovery.refresh(store, state)
     if not is_registered:

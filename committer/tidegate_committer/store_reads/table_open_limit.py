@@ -1,6 +1,6 @@
-"""Whole tables: of those in one store one is opened at a time, for each may take much memory.
+"""Opens whole tables one at a time in each store, because each may take much memory.
 
-Threads that fetch what decisions need wait for one another here, and for no other store.
+Threads that read for decisions wait here for others of the same store only.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _TURNS: Final[dict[str, AbstractContextManager[bool]]] = {}
 
 @contextmanager
 def whole_table(store: LogStore, version: int) -> Iterator[Snapshot]:
-    """Give a version of a table, with all its files, to be let go of at the end.
+    """Open a version of a table with all its files, for the time of the `with` block.
 
     Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
     """

@@ -1,7 +1,7 @@
-"""Reads history: the versions before a table's window, for proposals that read one of long ago.
+"""Reads history: versions before a table's window, for proposals that read a very old version.
 
-A thread reads them beside the loop, which goes on with the table's other proposals. What was read
-stays in the table's state for the next such proposal (`tables.history`).
+A thread reads them beside the loop, which goes on with the table's other proposals. They stay in
+the table's state for the next such proposal (`state/version_history.py`).
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from tidegate_committer.store_reads import recovery
 from tidegate_runtime.storage.log_store import LogStore
 
 FETCHED_MAX: Final = 64
-"""Versions before the window that are fetched while the table waits; more are history."""
+"""Versions before the window that are read while the table waits; more count as history."""
 
 SLICE: Final = 128
 """Versions that are read at a time."""
 
 REMOTE_READS: Final = 16
-"""Requests to an object store at once. A local disk answers one after the other as fast."""
+"""Concurrent requests to an object store. A local disk is as fast with one at a time."""
 
 
 @dataclass
 class VersionHistory:
-    """The versions before a table's window that have been read, the newest of them first.
+    """The versions before a table's window that have been read, newest first.
 
-    `is_whole` says that the log holds none before them; `is_full` that no more may be kept.
+    `is_whole`: the log holds none before them. `is_full`: no more may be kept.
     """
 
     store: LogStore
@@ -39,15 +39,15 @@ class VersionHistory:
     is_full: bool = False
 
     def holds(self, versions: range) -> bool:
-        """Return whether all of some versions were read, but for those that the log holds no more,
-        and for a few that a fetch may read.
+        """Return whether all of some versions were read, except those that the log no longer holds
+        and a few that a fetch may read.
         """
         if self.is_whole:
             return True
         return len(versions) - sum(at in self.entries for at in versions) <= FETCHED_MAX
 
     def read(self, versions: range) -> "VersionHistory":
-        """Read some versions, the newest first, until one is gone or no more may be kept.
+        """Read some versions, newest first, until one is missing or no more may be kept.
 
         Raises: BrokenLog; Unavailable.
         """

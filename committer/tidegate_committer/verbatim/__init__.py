@@ -1,1 +1,1 @@
-"""Commit entries that a writer brings byte for byte."""
+"""Commit files that a writer brings byte for byte."""

@@ -1,7 +1,7 @@
-"""Whether ready bytes spell actions as the protocol does: so that every reader understands them.
+"""Check that the actions of a verbatim entry are written as the protocol says.
 
-Our own reader is lenient with what stands in a log; others are not, and one value of another type
-than it should be keeps them from the whole table. What other engines do write passes.
+Our own reader is lenient. Others are not: one value of the wrong type can keep them from the whole
+table. What other engines do write is accepted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,9 +26,10 @@ FIELD: Final = "claim_check"
 
 
 def misspelt_line(content: bytes, is_live: Callable[[str], bool]) -> Rejection | None:
-    """Return which line of ready bytes is no action as the protocol spells it, or None.
+    """Return the first line of a verbatim entry that is no valid action, as a refusal, or None.
 
-    `is_live` tells of a canonical path whether such a file is in the table: that may lie anywhere.
+    `is_live` says of a canonical path whether the file is in the table; such a file may lie
+    anywhere.
     Law: every line is a JSON object
     """
     try:
@@ -40,7 +41,7 @@ def misspelt_line(content: bytes, is_live: Callable[[str], bool]) -> Rejection |
 
 
 _SAID: Final = {"domainMetadata": "removed", "cdc": "dataChange"}
-"""Fields that the protocol requires, and without which strict readers can't open the table."""
+"""Fields that the protocol requires. Strict readers can't open the table without them."""
 
 
 def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
@@ -73,7 +74,7 @@ def _check(name: str, body: Mapping[str, Any], where: str, is_live: Callable[[st
 
 
 def _check_dates(info: Mapping[str, Any], where: str) -> None:
-    """What commitInfo says is its writer's own affair, but for times: versions follow them."""
+    """Check only the times in commitInfo, because later versions depend on them."""
     for name in ("timestamp", "inCommitTimestamp"):
         value = info.get(name)
         if not is_moment(value):

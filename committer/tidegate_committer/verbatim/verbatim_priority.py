@@ -1,11 +1,11 @@
-"""The right of way: native groups pause for a writer whose ready bytes came too late.
+"""Verbatim priority: native groups pause for a writer whose verbatim entry came too late.
 
-Such a writer has to list the log, read the winners, write its bytes anew and propose again; a
-native group takes a fraction of that time, so without a right of way it may lose for ever. With it
-nobody starves: a pause (a *hold*) has one deadline, and between two holds a native group is
-committed.
+Such a writer must list the log, read the winners, write its bytes again and propose again. A native
+group takes a fraction of that time, so without priority the writer could lose forever. With it
+neither side starves: a pause (a *hold*) has one deadline, and a native group is committed between
+two holds.
 
-    free ── a refusal ──▶ held, until a deadline ── each came again, or the time is up ──▶ free
+    free ── refusal ──▶ held until a deadline ── every writer came again, or time is up ──▶ free
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from tidegate_messages.outcome import Status
 class VerbatimPriority:
     """The writers for which native groups of a table pause; none after a takeover.
 
-    `owed` maps each of them to the SHA-256 of its refused bytes; `is_due` says that a native group
-    was committed since the last hold began, so that another may begin.
+    `owed` maps each writer to the SHA-256 of its refused bytes. `is_due` says that a native group
+    was committed since the last hold began, so that another hold may begin.
     Units: `until_s` by `Clock.boot_s`; `grace_s` in seconds.
     """
 
@@ -35,7 +35,7 @@ class VerbatimPriority:
 
 @dataclass(frozen=True)
 class AnsweredBytes:
-    """The answer that a writer got for ready bytes, by their SHA-256."""
+    """The outcome of a verbatim entry, which is identified by its SHA-256."""
 
     writer: str
     sha256: str
@@ -43,7 +43,7 @@ class AnsweredBytes:
 
 
 def after_answer(way: VerbatimPriority, answer: AnsweredBytes, now_s: float) -> VerbatimPriority:
-    """Return the right of way after an answer to ready bytes.
+    """Return the priority after the outcome of a verbatim entry.
 
     Law: a hold's deadline never moves; the same bytes again neither end nor prolong it
     """
@@ -58,7 +58,7 @@ def after_answer(way: VerbatimPriority, answer: AnsweredBytes, now_s: float) -> 
 
 
 def after_native_group(way: VerbatimPriority) -> VerbatimPriority:
-    """Return the right of way after a native group was committed: the next refusal may hold."""
+    """Return the priority after a native group was committed: the next refusal may begin a hold."""
     return replace(way, is_due=True)
 
 

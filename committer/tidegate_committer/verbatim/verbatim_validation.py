@@ -1,8 +1,8 @@
-"""Ready bytes: what a file that is to become a version as it is must be like.
+"""Validate a verbatim entry: a file that becomes a version as it is.
 
-Who wrote it read the table up to the version before, and has met its conflicts itself. Asked is
-what another engine's version is asked when we meet it in the log, and what would break the table.
-A check is a function of the table and the bytes; `CHECKS` are all of them.
+Its writer read the table up to the version before, and has resolved conflicts itself. The checks
+are those for another engine's version in the log, and those against what would break the table. A
+check is a function of the table and the bytes; `CHECKS` holds all of them.
 """
 
 import re
@@ -58,7 +58,7 @@ _VECTOR_FILE: Final = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
 
 @dataclass(frozen=True)
 class VerbatimEntry:
-    """The bytes of a version, read: what they say, and what will be remembered of them."""
+    """The bytes of a version, parsed: its actions, and the entry that the state will keep."""
 
     content: bytes
     commit: Commit
@@ -68,7 +68,7 @@ class VerbatimEntry:
 
 @dataclass(frozen=True)
 class VerbatimArrival:
-    """Ready bytes before the table that they are to follow. `after` is the table they leave.
+    """A verbatim entry and the table that it follows. `after` is the table definition after it.
 
     Units: `now_ms` in ms since the Unix epoch.
     """
@@ -81,7 +81,7 @@ class VerbatimArrival:
 
 
 def read_ready(version: int, content: bytes) -> VerbatimEntry | Rejection:
-    """Return what ready bytes say, or why they are no version of a table."""
+    """Return the parsed verbatim entry, or why its bytes are no version of a table."""
     deep = _deep_line(content)
     if deep is not None:
         what = f"line {deep} is nested deeper than {DEPTH_MAX} levels"
@@ -107,7 +107,7 @@ def _deep_line(content: bytes) -> int | None:
                 if is_deeper(orjson.loads(line), DEPTH_MAX):
                     return number
             except orjson.JSONDecodeError:
-                # Torn or nested past what a parser takes: that is said of it as it is read.
+                # A torn line, or one too deep for the parser, is reported when the file is parsed.
                 return None
     return None
 
@@ -115,14 +115,14 @@ def _deep_line(content: bytes) -> int | None:
 def wrong_bytes(
     candidate: Candidate, ready: VerbatimEntry, state: TableState, now_ms: int
 ) -> Rejection | None:
-    """Return why ready bytes may not become the version after a table's head, or None."""
+    """Return why a verbatim entry may not become the version after a table's head, or None."""
     after = state.table_definition.after(ready.actions.metadata, ready.actions.protocol)
     arrival = VerbatimArrival(candidate, ready, state, after, now_ms)
     return next((wrong for check in CHECKS if (wrong := check(arrival))), None)
 
 
 def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
-    """commitInfo comes first and once, and names the work that the proposal names."""
+    """commitInfo comes first and once, and has the proposal's txnId."""
     actions = arrival.ready.commit.actions
     infos = arrival.ready.commit.of(CommitInfo)
     if not actions:
@@ -138,12 +138,12 @@ def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def is_well_spelt(arrival: VerbatimArrival) -> Rejection | None:
-    """Each line is what the protocol says, to the letter; what joins lies below the root."""
+    """Each line is valid by the protocol, and new files are below the table root."""
     return misspelt_line(arrival.ready.content, arrival.state.files.__contains__)
 
 
 def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:
-    """What the committer writes of itself, nobody else does."""
+    """The entry has no provenance and no application id that are reserved for the committer."""
     info = arrival.ready.commit.info
     is_ours = any(one.app_id.startswith(OUR_APPS) for one in arrival.ready.actions.txns)
     if not is_ours and (info is None or info.tidegate is None):
@@ -153,7 +153,7 @@ def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def is_a_table(arrival: VerbatimArrival) -> Rejection | None:
-    """What is written of the table itself must be writable, and a change that is allowed."""
+    """The new metadata and protocol are supported, and the change is allowed."""
     before, after = arrival.state.table_definition, arrival.after
     if after is before:
         return None
@@ -178,7 +178,7 @@ def columns_keep_their_names(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def _dropped(arrival: VerbatimArrival) -> str | None:
-    """Return the feature that a version drops, which calls itself so and drops no other."""
+    """Return the single feature that a version with the operation DROP FEATURE drops, or None."""
     info = arrival.ready.commit.info
     dropped = arrival.state.table_definition.features - arrival.after.features
     is_drop = info is not None and info.operation == DROP_FEATURE and len(dropped) == 1
@@ -186,7 +186,7 @@ def _dropped(arrival: VerbatimArrival) -> str | None:
 
 
 def _still_in_use(arrival: VerbatimArrival) -> Rejection | None:
-    """Return what of a dropped feature is left; who drops it has looked at each file."""
+    """Return what of a dropped feature is left. Its writer has checked each file."""
     dropped = _dropped(arrival)
     if dropped is None:
         return None
@@ -201,16 +201,16 @@ def _still_in_use(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def keeps_time(arrival: VerbatimArrival) -> Rejection | None:
-    """Where versions carry their own timestamps they have one, later than the last."""
+    """With in-commit timestamps, the version has one, later than the last version's."""
     if not in_commit_timestamps_enabled(arrival.after.metadata):
         return None
     return _wrong_time(arrival) or _enablement_not_told(arrival)
 
 
 def is_dated_near(arrival: VerbatimArrival) -> Rejection | None:
-    """It is dated no further ahead than clocks differ: all versions after it would be, too.
+    """Its times are at most a day ahead of our clock: all later versions would be ahead too.
 
-    Where the table is that far ahead already, the next version follows it.
+    If the table is that far ahead already, the next version may follow it.
     """
     info, last_ms = arrival.ready.commit.info, in_commit_timestamp(arrival.state)
     latest = max(arrival.now_ms + AHEAD_MAX_MS, (last_ms or 0) + 1)
@@ -242,7 +242,9 @@ def _wrong_time(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def _enablement_not_told(arrival: VerbatimArrival) -> Rejection | None:
-    """Who turns timestamps on says since when, or readers look for them in versions before."""
+    """A version that enables in-commit timestamps must state since when, or readers look for them
+    in earlier versions.
+    """
     before, after, entry = (
         arrival.state.table_definition.metadata,
         arrival.after.metadata,
@@ -262,7 +264,7 @@ def _enablement_not_told(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def files_stand(arrival: VerbatimArrival) -> Rejection | None:
-    """What leaves is live, with its vector; what joins is not live under another one."""
+    """Removed files are live with their vectors; added files are not live with another vector."""
     live = arrival.state.files
     actions = _without_vector_files(arrival.ready.actions, live)
     dead = dead_file(actions, live)
@@ -278,9 +280,9 @@ def files_stand(arrival: VerbatimArrival) -> Rejection | None:
 def _without_vector_files(
     actions: CheckedActions, live: Mapping[str, str | None]
 ) -> CheckedActions:
-    """Return the actions but for the removals of files of deletion vectors.
+    """Return the actions without removes of deletion vector files.
 
-    delta-spark writes such as it drops the feature, for vacuums that know nothing of vectors.
+    delta-spark writes these when it drops the feature, for VACUUMs that know nothing of vectors.
     """
     kept = tuple(
         one
@@ -293,7 +295,7 @@ def _without_vector_files(
 
 
 def takes_appends_only(arrival: VerbatimArrival) -> Rejection | None:
-    """A table that only takes appends loses no rows."""
+    """An append-only table loses no rows."""
     lost = any(one.data_change for one in arrival.ready.actions.removes)
     if not lost or not append_only(arrival.state.table_definition.metadata):
         return None
@@ -302,14 +304,14 @@ def takes_appends_only(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def goes_with_the_partitions(arrival: VerbatimArrival) -> Rejection | None:
-    """Every file has a value for each partition column, for no other, and always the same."""
+    """Each file has a value for each partition column and no other, the same when added again."""
     actions, info = arrival.ready.actions, arrival.ready.commit.info
     named = info.operation if info else None
     return unlike_partitioning(actions, arrival.after, named) or in_another_partition(actions)
 
 
 def rows_are_tracked(arrival: VerbatimArrival) -> Rejection | None:
-    """On a table that tracks rows new files bring their row ids: nobody gives them any later."""
+    """With row tracking, new files have row ids: nobody assigns them later."""
     if not arrival.after.tracks_rows:
         return None
     for add in arrival.ready.actions.adds:
@@ -320,7 +322,7 @@ def rows_are_tracked(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def _mark_behind(arrival: VerbatimArrival) -> Rejection | None:
-    """The high-water mark covers all ids: what comes after it is given to others."""
+    """The high-water mark covers all ids, because greater ids are assigned to others."""
     actions, before = arrival.ready.actions, row_tracking.high_water_mark(arrival.state.domains)
     told = [row_tracking.mark_in(one) for one in actions.domains if one.domain == ROW_TRACKING]
     mark, given = told[0] if told else before, before
@@ -360,4 +362,4 @@ CHECKS: Final[tuple[VerbatimCheck, ...]] = (
     goes_with_the_partitions,
     rows_are_tracked,
 )
-"""All must hold; the first that does not is told."""
+"""All must hold. The first that fails is the refusal."""

@@ -63,9 +63,9 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Change a table's columns and properties.
 
-    It conflicts only with changes of the same columns or properties that others make meanwhile.
-    Changes are made in the order of the options below, each of which may be given several times.
-    A field of a struct is parent.name; put names with dots, blanks or signs in backticks.
+    It conflicts only with concurrent changes of the same columns or properties. Changes are made in
+    the order of the options below, each of which may be given several times. A field of a struct is
+    parent.name; put names with dots, blanks or signs in backticks.
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():

@@ -10,7 +10,7 @@ def instant(at_ms: int | None) -> str:
 
 
 def moment(at_ms: int | None) -> str | None:
-    """Return a time for JSON: in UTC with its zone, `Z`; None for None."""
+    """Return a time for JSON: in UTC with the zone `Z`; None for None."""
     return None if at_ms is None or clock.utc(at_ms) is None else f"{instant(at_ms)}Z"
 
 

@@ -1,4 +1,4 @@
-"""Tables, facts and explanations as the commands print them."""
+"""Prints tables, facts and explanations for the commands."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -12,11 +12,11 @@ from tidegate_runtime.cli.console import console
 
 OUT: Final = console()
 _WHOLE: Final = frozenset({"proposal", "winner"})
-"""Columns of ids: they are never broken across lines, so that they can be copied."""
+"""Columns of ids; they are never broken across lines, so that they can be copied."""
 
 
 def show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows as a table; each on one line unless the output is a terminal."""
+    """Print rows as a table; each row is one line unless the output is a terminal."""
     table = Table(box=None, pad_edge=False, show_header=any(titles))
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
@@ -32,7 +32,7 @@ def show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values, without those that have no value."""
+    """Print names with their values; names without a value are left out."""
     for name, value in facts.items():
         if value not in (None, "", (), []):
             OUT.print(f"{name:<13} {visible(value)}", soft_wrap=True)
@@ -47,7 +47,7 @@ def visible(value: object) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a value as text: as it is, or as JSON."""
+    """Return a value as text: a string unchanged, anything else as JSON."""
     if isinstance(value, str) or value is None:
         return value or ""
     if isinstance(value, Mapping):
@@ -56,7 +56,7 @@ def plain(value: object) -> str:
 
 
 def show_explanation(told: Explanation) -> None:
-    """Print an explanation: what happened, why, against what, and what to do."""
+    """Print an explanation: what happened, why, what it conflicted with, and what to do."""
     rule = told.rule
     if rule and told.delta_name:
         rule = f"{rule} ({told.delta_name} in delta-spark)"

@@ -37,7 +37,7 @@ _TITLES: Final = {
     "ms": "latency_ms",
     "table": "root",
 }
-"""Column -> the part of a summary that it shows."""
+"""Maps a column title to the part of a summary that the column shows."""
 
 Id = Annotated[UUID, typer.Argument(help="The proposal's id.")]
 OfTable = Annotated[
@@ -105,7 +105,7 @@ def explain_proposal(
     """Explain a proposal's outcome: the rule, the winner, what conflicted, and what to do.
 
     It reads the topics, then the table's log. Give --table for a proposal that the topics no longer
-    hold, and the table's root as --table where no broker answers: the log is read then.
+    hold. If no broker answers, give the table's root as --table: only the log is read then.
 
     Exit status: 0 it is in the table; 2 you have to do something, which is printed; 3 somebody has
     to look at the table; 4 wait, or try again.
@@ -128,7 +128,7 @@ def cancel_proposal(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel a proposal for ever: it is refused from now on, however often it is sent.
+    """Cancel a proposal permanently: it will be refused, however often it is sent.
 
     Exit status: 0 it will never be in the table; 2 it is in the table already, or could not be
     cancelled; 4 no answer came: try again.
@@ -137,7 +137,7 @@ def cancel_proposal(
     with errors_told():
         one = _require(settings, proposal)
         if one.status == "rejected" and one.answer and not one.others:
-            # That is a promise already: nothing more has to be written into the log.
+            # This outcome is final already: nothing has to be written to the log.
             _say_given_up(proposal, one.answer, as_json=as_json)
         if one.proposal is None:
             raise InvalidRequest(
@@ -154,7 +154,7 @@ def _cancelled(client: Client, proposal: Proposal, timeout_s: float) -> Outcome:
     try:
         return client.cancel(proposal, timeout_s)
     except OutcomeUnknown as error:
-        # What was sent has an id of its own, which says nothing to who asked.
+        # The original error names the cancel's own id, which means nothing to the user.
         raise OutcomeUnknown(
             f"no answer within {timeout_s:g} s whether proposal {proposal.proposal_id} is given "
             "up: the request waits behind it, and is answered in its turn; ask again, or see "
@@ -193,7 +193,7 @@ def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> 
     except Unavailable as error:
         if table is None or "/" not in table:
             raise
-        one, silence = None, error  # a log needs no broker to be read
+        one, silence = None, error  # reading the log needs no broker
     root = _root_of(settings, one, table)
     if one is None and root is None:
         raise _not_found(settings, proposal)
@@ -217,7 +217,7 @@ def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> 
 def _root_of(
     settings: ServiceSettings, one: ProposalOutcomes | None, table: str | None
 ) -> str | None:
-    """Return the root of a proposal's table, or None where nothing says it."""
+    """Return the root of a proposal's table, or None if it is unknown."""
     if table is not None and "/" in table:
         return canonical_root(table)
     if table is None and one is not None and one.proposal is not None:

@@ -1,4 +1,4 @@
-"""`tidegate table register|halt|reopen|retry|drop`: whether the gate takes commits for a table."""
+"""`tidegate table register|halt|reopen|retry|drop`: whether a table takes commits."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -32,7 +32,7 @@ def register(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Register an existing Delta table with the gate; doing so again is no error."""
+    """Register an existing Delta table with Tidegate; registering it again is no error."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         place = TableLocation(root_of(uri), settings.storage)
@@ -53,7 +53,7 @@ def halt(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Take no more commits of a table until it is reopened; a commit under way is finished first.
+    """Refuse commits of a table until it is reopened; a commit in flight is finished first.
 
     Writers get the reason and are told to try again later. A halt outlasts restarts.
     """
@@ -71,14 +71,14 @@ def reopen(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Take commits of a halted table again, once its log has been read and found sound."""
+    """Take commits of a halted table again, after reading its log and finding it sound."""
     settings = loaded(ServiceSettings, config, set_)
     outcome = _answer(settings, lambda client: table_registration.reopen(client, table, timeout))
     _tell(outcome, f"{table} is open at version {outcome.version}", as_json=as_json)
 
 
 class ServiceOption(StrEnum):
-    """Who may have set a table aside."""
+    """A service that can set a table aside."""
 
     COMMITTER = "committer"
     CHECKPOINTER = "checkpointer"
@@ -95,9 +95,9 @@ def retry(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Have a table tried again at once by the services that set it aside after an error.
+    """Have a table tried again by the services that set it aside after an error.
 
-    A committer that halted it reads its log now; the others come to it at their next look.
+    A committer that halted it reads its log at once; the others try it at their next pass.
     """
     settings = loaded(ServiceSettings, config, set_)
     bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
@@ -129,7 +129,7 @@ def drop(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Unregister a table for ever. Its files stay; its id and root can't be registered again."""
+    """Unregister a table permanently. Its files stay; its id and root can't be registered again."""
     settings = loaded(ServiceSettings, config, set_)
     if not yes and not _is_meant(f"Drop {table} from the gate, for ever?"):
         typer.echo("nothing was dropped: answer yes, or give --yes in a script", err=True)

@@ -26,7 +26,7 @@ from tidegate_runtime.table_io.time_travel import versions_between
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> list[tuple[Any, ...]]:
     """Return the first `limit` rows, and read no further batches.
 
-    Dates and timestamps are returned as text, because Python's end with the year 9999.
+    Dates and timestamps are returned as text, because Python's end at year 9999.
     """
     found: list[tuple[Any, ...]] = []
     for batch in batches:
@@ -88,7 +88,7 @@ def show_changes(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Show the change data feed: the changed rows, with change type, version and time of commit.
 
-    --from and --to are both included, and are both versions or both times.
+    --from and --to are inclusive, and are both versions or both times.
     """
     with errors_told():
         store = _store(uri, config, set_)
@@ -109,7 +109,10 @@ def _store(uri: str, config: Path | None, set_: list[str] | None) -> LogStore:
 
 
 def root_of(uri: str) -> str:
-    """Return the canonical URI of a root. Raises: Misconfigured; InvalidRequest for a name."""
+    """Return the canonical URI of a root.
+
+    Raises: Misconfigured; InvalidRequest, for a table name.
+    """
     if "/" not in uri and not Path(uri).exists():
         raise InvalidRequest(
             f"there is no folder {uri!r} here; give the table's root, which `tidegate table list` "

@@ -1,4 +1,7 @@
-"""`tidegate table`: list, history, describe, snapshot, conflicts; the rest is in `cli_*.py`."""
+"""`tidegate table`: list, history, describe, snapshot, conflicts.
+
+The other subcommands are in `*_command.py` and `*_commands.py` of this package.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -34,7 +37,7 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 
 _FILES_SHOWN: Final = 20
 REGISTRY_S: Final = 5.0
-"""Seconds that `describe` waits for the registry before it shows what the log says alone."""
+"""Seconds that `describe` waits for the registry before it shows only what the log holds."""
 
 _LISTED: Final = {
     "name": "name",
@@ -44,7 +47,7 @@ _LISTED: Final = {
     "topic partition": "topic_partition",
     "reason": "reason",
 }
-"""Column of the list -> the part of a table's registration that it shows."""
+"""Maps a column title to the part of a table's registration that the column shows."""
 
 VersionOption = Annotated[
     int | None, typer.Option("--version", help="Version; the newest if not given.")
@@ -63,12 +66,12 @@ app.command("alter")(alter_command.alter_table)
 
 @app.callback()
 def _table() -> None:
-    """Tables behind the gate."""
+    """Registered Delta tables."""
 
 
 @app.command("list")
 def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
-    """Show every registered table; why it is halted, and which followers have set it aside."""
+    """Show every registered table, why it is halted, and which followers have set it aside."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told(), _client(settings) as client:
         records = sorted(client.tables().values(), key=lambda one: one.name)
@@ -121,7 +124,8 @@ def describe(
 ) -> None:
     """Show a table's columns, partitioning, protocol, properties, size and registration.
 
-    All but the registration comes from the log: where no broker answers, only that is left out.
+    Everything except the registration comes from the log. If no broker answers, only the
+    registration is left out.
     """
     snapshot = _opened(uri, version, config, set_)
     facts = _facts(snapshot) | _registration(uri, config, set_)
@@ -230,8 +234,9 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]:
-    """Return what followers say of tables that they have set aside; nothing, with a line about it,
-    where their topic is not there or may not be read.
+    """Return the follower records of tables that are set aside.
+
+    If the topic is missing or may not be read, return none and print a line about it.
     """
     found: defaultdict[UUID, list[FollowerRecord]] = defaultdict(list)
     bus = KafkaBus(settings.kafka, CLIENT_ID)

@@ -1,7 +1,7 @@
 """The batch reader: a snapshot's files are divided among tasks, which yield Arrow batches.
 
-Files are packed into bins of about one size, a bin for each task, so that many small files need few
-tasks.
+Files are packed into bins of about equal size, one bin per task, so that many small files need
+few tasks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from tidegate_runtime.table_io.data_file_reader import read_file, rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 BIN_BYTES: Final = 32 * 1024 * 1024
-"""Total size at which a bin is full; a larger file has a bin of its own."""
+"""Total size at which a bin is full; a larger file gets a bin of its own."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TableReader(DataSourceReader):
         return {**self.__dict__, "_bins": []}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the bins; an empty table has one, without files."""
+        """Return the bins; an empty table has one without files."""
         return self._bins or [Bin(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -70,7 +70,7 @@ class TableReader(DataSourceReader):
 
 
 def open_view(options: ReadOptions, version: int | None = None) -> SnapshotView:
-    """Return the table at `version`, or, without it, at the version or time that the options name.
+    """Return the table at `version`, or by default at the version or time that the options name.
 
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, ...); UnsupportedFeature;
     BrokenLog; Unavailable.

@@ -1,6 +1,6 @@
 """The batch writer: tasks write files, and the driver proposes them as one commit.
 
-`commit` and `abort` run in Python processes of their own, without a session.
+`commit` and `abort` run in separate Python processes, without a session.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task sends to the driver: add actions as JSON; for a stream also plan and query id."""
+    """A task's message: add actions as JSON, for a stream also its plan and query id."""
 
     adds: bytes
     plan: WritePlan | None = None
@@ -54,10 +54,10 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.
 
-        Raises: InvalidRequest for a row that breaks the schema; UnsupportedFeature for an overwrite
-        while the session asks for dynamic partition overwrite.
+        Raises: InvalidRequest, for a row that violates the schema; UnsupportedFeature, for an
+        overwrite while the session asks for dynamic partition overwrite.
         """
-        # Only a task can see the session's settings; even a write without rows has one task.
+        # Only tasks can see the session's settings; even a write without rows has one task.
         task = TaskContext.get()
         session = task.getLocalProperty(_OVERWRITE_MODE) if task is not None else None
         check_overwrite(self._plan, self._options, session)
@@ -70,13 +70,13 @@ class BatchWriter(DataSourceArrowWriter):
         tell(self._plan.place.root, commit(client, self._plan, adds_of(messages), saying))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the files to vacuum: a proposal that names them may have been published."""
+        """Keep the files for VACUUM: a proposal that names them may have been sent."""
 
 
 def check_overwrite(written: WritePlan, options: WriteOptions, session: str | None) -> None:
-    """Refuse to replace every row where the session asks for dynamic partition overwrite.
+    """Refuse to replace every row if the session asks for dynamic partition overwrite.
 
-    `session` is the session's `spark.sql.sources.partitionOverwriteMode`, None where it is not set.
+    `session` is the session's `spark.sql.sources.partitionOverwriteMode`, None if it is not set.
     Raises: UnsupportedFeature.
     """
     is_partitioned = written.creation is None and bool(written.layout.partition_columns)

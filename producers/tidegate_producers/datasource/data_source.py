@@ -1,7 +1,7 @@
 """The data source: Spark calls it to make readers and writers from options.
 
-Spark makes it anew in several Python processes, none of which has a session; readers and writers
-are pickled to get to the tasks.
+Spark creates it in several Python processes, none of which has a session; readers and writers
+are pickled and sent to the tasks.
 """
 
 from collections.abc import MutableMapping
@@ -22,7 +22,7 @@ from tidegate_producers.writing.table_write import WriteMode
 
 
 class TidegateSource(DataSource):
-    """`format("tidegate")`: reads a Delta table, and writes it through the gate."""
+    """`format("tidegate")`: reads a Delta table, and writes it through the committer."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -34,7 +34,7 @@ class TidegateSource(DataSource):
         return "tidegate"
 
     def schema(self) -> StructType:
-        """Return the table's columns, and remember the version, which `reader` will read."""
+        """Return the table's columns, and remember their version for `reader`."""
         view = open_view(for_reading(self.options))
         self._version = int(view.snapshot.version)
         return to_spark(view.schema)
@@ -67,7 +67,8 @@ def _mode(overwrite: bool) -> WriteMode:
 def use_session(spark: SparkSession) -> None:
     """Make a session the active one of this thread, so that `format("tidegate")` can write here.
 
-    Without one Spark refuses to write with DATA_SOURCE_NOT_FOUND. Spark Connect needs none.
+    Without an active session Spark refuses to write with DATA_SOURCE_NOT_FOUND. Spark Connect needs
+    none.
     """
     if is_remote():
         return

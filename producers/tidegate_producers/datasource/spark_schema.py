@@ -1,4 +1,4 @@
-"""Between Spark's schemas and Delta's, which share one JSON form."""
+"""Converts between Spark's schemas and Delta's, which share one JSON form."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ from tidegate_delta.schema.types import (
 )
 
 _OF_THE_TABLE: Final = frozenset({PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES})
-"""Keys of a field's metadata that concern the table's files, and are kept from DataFrames."""
+"""Metadata keys of a field that concern the table's files and are hidden from DataFrames."""
 
 _FOREIGN: Final[Mapping[str, Callable[[DataType], bool]]] = {
     "geospatial": is_geospatial,
     "timestampNanos": lambda kind: kind in NANOS,
 }
-"""Types that Spark can't receive from a Python data source, by their table feature."""
+"""Types that Spark can't receive from a Python data source, by table feature."""
 
 
 def from_spark(schema: SparkSchema) -> StructType:
@@ -39,7 +39,7 @@ def from_spark(schema: SparkSchema) -> StructType:
 def to_spark(schema: StructType) -> SparkSchema:
     """Return Spark's schema for Delta's.
 
-    Raises: UnsupportedFeature for a column whose rows Spark would not take from us.
+    Raises: UnsupportedFeature, for a column type that Spark does not take from a Python source.
     """
     for one in schema:
         for feature, is_foreign in _FOREIGN.items():

@@ -1,8 +1,8 @@
-"""The stream writer: each micro-batch is one proposal, and is in the table exactly once.
+"""The stream writer: each micro-batch is one proposal, and is committed exactly once.
 
-Spark repeats a batch whose commit failed or was not recorded, with the same batch id and new files.
-By its app transaction (query id, batch id) the committer recognises the repeat and rejects it; the
-new files then belong to no version.
+Spark repeats a batch whose commit failed or was not recorded, with the same batch id and new
+files. The committer recognises the repeat by its app transaction (query id, batch id) and rejects
+it; the new files then belong to no version.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan(client_for(options.kafka), frame, mode, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task. Raises: InvalidRequest for a row that breaks the schema."""
+        """Write the rows of one task.
+
+        Raises: InvalidRequest, for a row that violates the schema.
+        """
         task = TaskContext.get()
         query_id = task.getLocalProperty(_QUERY_ID) if task is not None else None
         return Written(write_files(self._plan, iterator), self._plan, query_id)
@@ -75,4 +78,4 @@ class StreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 (Spark's name)
     ) -> None:
-        """Leave the files to vacuum: a proposal that names them may have been published."""
+        """Keep the files for VACUUM: a proposal that names them may have been sent."""

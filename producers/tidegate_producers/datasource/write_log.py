@@ -1,4 +1,4 @@
-"""The line that each write leaves in the log of its process: its outcome."""
+"""Logs the outcome of each write in its process, one line each."""
 
 import logging
 
@@ -9,7 +9,7 @@ _logger = logging.getLogger("tidegate_producers")
 
 
 def tell(root: str, outcome: Outcome | None) -> None:
-    """Log a write's outcome; None is a write that had nothing to propose."""
+    """Log a write's outcome; None is a write with nothing to propose."""
     if outcome is None:
         log_event(_logger, "unchanged", table=root)
     else:

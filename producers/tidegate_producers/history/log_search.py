@@ -1,4 +1,4 @@
-"""Finds proposals in a table's log: in which version one was accepted, or refused."""
+"""Finds proposals in a table's log: the version in which one was accepted or refused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ from tidegate_runtime.table_io.open_table import head_version, read_commit
 
 @dataclass(frozen=True)
 class LogMatch:
-    """What the log says of a proposal: accepted at `place` of `version`, or refused there."""
+    """What the log says of a proposal: accepted or refused in `version`.
+
+    `place` is the number of an accepted proposal among those of the version.
+    """
 
     proposal_id: UUID
     version: int
@@ -38,7 +41,7 @@ def newest_commits(store: LogStore, versions: int) -> Iterator[Commit]:
 
 
 def find_in_log(store: LogStore, proposal_id: UUID, versions: int) -> LogMatch | None:
-    """Return what the newest versions say of a proposal, or None.
+    """Return what the newest `versions` commits say of a proposal, or None.
 
     Raises: BrokenLog; Unavailable.
     """
@@ -50,7 +53,7 @@ def find_in_log(store: LogStore, proposal_id: UUID, versions: int) -> LogMatch |
 
 
 def said_by(commit: Commit) -> Iterator[LogMatch]:
-    """Yield what an entry of ours says of each proposal in it."""
+    """Yield what an entry of the committer says of each of its proposals."""
     ours, version = commit_provenance.of(commit), int(commit.version)
     at_ms = commit.info.timestamp if commit.info else None
     if ours is None:

@@ -21,7 +21,7 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import read_commit
 
 SHOWN_MAX: Final = 10
-"""How many files, predicates and so on an explanation names at most, of each kind."""
+"""Maximum number of files, predicates and so on that an explanation names, of each kind."""
 
 NOTHING_TO_DO: Final = "nothing is to be done"
 HALTED: Final = "table_halted"
@@ -44,7 +44,7 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True)
 class Winner:
-    """The winning version; `proposal_ids` are the proposals in it, none for an external writer."""
+    """The winning version; `proposal_ids` are its proposals, none for an external writer's."""
 
     version: int
     operation: str | None = None
@@ -70,7 +70,7 @@ NOTHING: Final = Overlap()
 class Explanation:
     """An outcome in plain words, and the exit status of the command that prints it.
 
-    `others` are the outcomes of other bytes that were sent under the same id.
+    `others` are the outcomes of different bytes that were sent under the same id.
     """
 
     proposal_id: UUID
@@ -103,7 +103,7 @@ class ProposalHistory:
 
 
 def explain(case: ProposalHistory, store: LogStore | None) -> Explanation:
-    """Return the explanation of a case, using the table's log if `store` is given.
+    """Return the explanation of a proposal, using the table's log if `store` is given.
 
     Raises: Unavailable.
     """
@@ -159,7 +159,7 @@ def _committed(case: ProposalHistory, store: LogStore | None, version: int) -> E
 
 
 def _is_in(entry: tuple[Commit, bytes], case: ProposalHistory) -> bool:
-    """Return whether an entry names a proposal, or is the ready bytes that it brought."""
+    """Return whether an entry names a proposal, or is the verbatim entry that it brought."""
     commit, content = entry
     if case.proposal is not None and case.proposal.kind == "verbatim":
         return sha256(content) == case.proposal.claim.sha256
@@ -196,7 +196,7 @@ def _refused(
 
 
 def _gave_up(case: ProposalHistory, cancel: Proposal) -> Explanation:
-    """Return the explanation of a cancel that succeeded, which is what its rejection means."""
+    """Return the explanation of a successful cancel, which is published as a rejection."""
     return Explanation(
         proposal_id=case.proposal_id,
         root=case.root,
@@ -276,7 +276,7 @@ def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
 
 
 def _those_with(rejection: Rejection, ours: Provenance, commit: Commit) -> Sequence[Accepted]:
-    """Return the proposals of an entry of which one won: those that deleted rows of the file."""
+    """Return the proposals of the winning entry that deleted rows of the file."""
     if rejection.path is None:
         return ours.accepted
     removed = [canonical_path(remove.path) for remove in commit.removes]
@@ -322,7 +322,10 @@ def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
 
 
 def _read(store: LogStore | None, version: int) -> tuple[Commit, bytes] | None:
-    """Return a version's commit, or None if it is gone or corrupt: the outcome is known anyway."""
+    """Return a version's commit, or None if it is gone or corrupt.
+
+    The explanation then has fewer details; the outcome is known without it.
+    """
     if store is None:
         return None
     try:

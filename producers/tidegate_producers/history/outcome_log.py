@@ -1,7 +1,7 @@
 """Proposals and their outcomes, as far as the topics still hold them.
 
-An outcome belongs to a proposal's bytes, not to its id: other bytes under the same id have outcomes
-of their own. A record that can't be read is known only by its outcomes.
+An outcome belongs to a proposal's bytes, not to its id: different bytes under the same id have
+outcomes of their own. A record that can't be read is known only by its outcomes.
 """
 
 from collections import defaultdict
@@ -23,20 +23,21 @@ QUIET_S: Final = 2.0
 """Silence after which a topic partition counts as read to its end, if its broker still answers."""
 
 LOOKED_THROUGH: Final = 10_000
-"""How many of a topic partition's newest records are searched for those of one table."""
+"""Newest records of a topic partition that are searched for those of one table."""
 
 PROMISES: Final = frozenset({"committed", "rejected"})
 OUTCOMES_EACH: Final = 4
-"""Outcomes read for each proposal that is listed: an outcome may be published again."""
+"""Outcomes read per listed proposal: an outcome may be published again."""
 
 
 @dataclass(frozen=True)
 class ProposalOutcomes:
     """A proposal as it first arrived, and all outcomes of its bytes that the topic still holds.
 
-    `proposal` is None if the record can't be read, or is gone; `others` are outcomes of other bytes
-    under the same id, only filled by `find_proposal`. Units: `at_ms` is the record's timestamp;
-    `latency_ms` the time from there to the first outcome.
+    `proposal` is None if the record can't be read or is gone. `others` are outcomes of different
+    bytes under the same id; only `find_proposal` sets them.
+    Units: `at_ms` is the record's timestamp; `latency_ms` is the time from there to the first
+    outcome.
     """
 
     proposal_id: UUID
@@ -51,7 +52,7 @@ class ProposalOutcomes:
 
     @property
     def answer(self) -> Outcome | None:
-        """The outcome that counts: a promise if there is one, else the last outcome."""
+        """The outcome that counts: a final one (`PROMISES`) if there is one, else the last."""
         last = self.outcomes[-1] if self.outcomes else None
         return next((one for one in self.outcomes if one.status in PROMISES), last)
 
@@ -114,7 +115,7 @@ def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Publishe
 def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> ProposalOutcomes | None:
     """Return a proposal by its id, or None if the topics hold neither it nor an outcome of it.
 
-    Of several deliveries with the id it is the one with a promise, else the first.
+    Of several deliveries with the id, return the one with a final outcome, else the first.
     Raises: Unavailable.
     """
     found = [
@@ -202,7 +203,7 @@ def _without_record(number: int, told: Sequence[PublishedOutcome]) -> ProposalOu
 
 
 def _proposal(record: Record) -> Proposal | None:
-    """Return the proposal in a record, or None for one that went to the dead letters."""
+    """Return the proposal in a record, or None for an undecodable one (a dead letter)."""
     try:
         return decode(Proposal, record.value)
     except MalformedRecord:
@@ -210,7 +211,7 @@ def _proposal(record: Record) -> Proposal | None:
 
 
 def _outcome(record: Record) -> Outcome | None:
-    """Return the outcome in a record, or None for a record that is none."""
+    """Return the outcome in a record, or None if it holds none."""
     try:
         return decode(Outcome, record.value)
     except MalformedRecord:
@@ -218,15 +219,15 @@ def _outcome(record: Record) -> Outcome | None:
 
 
 def _tail(reader: Reader, at: TopicPartition, limit: int | None) -> Iterator[Record]:
-    """Yield the newest records, or all. Raises: Unavailable, for brokers that fall silent."""
+    """Yield the newest records, or all. Raises: Unavailable, if the brokers fall silent."""
     first, end = reader.bounds(at)
     following = first if limit is None else Offset(max(first, end - limit))
     while following < end:
         records = reader.read(at, following, QUIET_S)
         if not records:
-            reader.bounds(at)  # silence is no end: a broker that is away raises here
+            reader.bounds(at)  # raises if the broker is away: silence alone does not mean the end
             records = reader.read(at, following, QUIET_S)
         if not records:
-            return  # the rest are offsets without a record
+            return  # the remaining offsets hold no records
         yield from records
         following = Offset(records[-1].offset + 1)

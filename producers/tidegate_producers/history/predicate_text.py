@@ -1,4 +1,4 @@
-"""Predicates of read sets as people read them."""
+"""Formats the predicates of read sets for people."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ _TEXT_MAX: Final = 400
 
 
 def text_of(predicate: Predicate) -> str:
-    """Return a predicate in the manner of SQL, cut where it is long; for eyes only."""
+    """Return a predicate in SQL style, truncated if it is long; only for display."""
     text = _text(predicate, 0)
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 

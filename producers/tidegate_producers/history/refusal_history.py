@@ -1,7 +1,7 @@
 """The refusals of a table, from its log and from the topic `outcomes`.
 
-The log records only refusals that do not follow from its commits: conflicts are only in the topic,
-for as long as it keeps them.
+The log records only refusals that do not follow from its commits. Conflicts are in the topic
+only, for as long as it keeps them.
 """
 
 from collections import Counter
@@ -22,10 +22,10 @@ CANCELLED: Final = "cancelled"
 
 @dataclass(frozen=True)
 class RefusedProposal:
-    """A proposal that was refused, and the version that won where one did.
+    """A refused proposal, and the winning version of a conflict.
 
-    `refused_in` is the entry that says so, None where only the topic does. Units: `at_ms` in ms
-    since the Unix epoch.
+    `refused_in` is the entry that records the refusal, None if only the topic does.
+    Units: `at_ms` in ms since the Unix epoch.
     """
 
     proposal_id: str
@@ -39,10 +39,11 @@ class RefusedProposal:
 def conflicts(
     store: LogStore, told: Sequence[PublishedOutcome], versions: int
 ) -> list[RefusedProposal]:
-    """Return the refusals of a table, newest first, without winners. Raises: Unavailable.
+    """Return the refusals of a table, newest first, without winners.
 
     The first rejection counts, not what the log says later: a rejected proposal that is cancelled
     afterwards has its rejection in the topic, and `cancelled` in the log.
+    Raises: Unavailable.
     """
     found = {
         str(one.outcome.proposal_id): RefusedProposal(
@@ -60,7 +61,7 @@ def conflicts(
 
 
 def _gives_up(outcome: Outcome) -> bool:
-    """Return whether an outcome is that of a cancel itself, which is no refusal."""
+    """Return whether an outcome is that of the cancel itself, which is no refusal."""
     told = outcome.rejection
     if told is None or told.rule != CANCELLED:
         return False
@@ -68,7 +69,7 @@ def _gives_up(outcome: Outcome) -> bool:
 
 
 def _in_the_log(store: LogStore, versions: int) -> Iterator[RefusedProposal]:
-    """Yield the refusals that the log records, up to a corrupt commit: the topic has others."""
+    """Yield the refusals in the log; stop at a corrupt commit, as the topic has others."""
     try:
         for commit in newest_commits(store, versions):
             for one in said_by(commit):
@@ -80,12 +81,12 @@ def _in_the_log(store: LogStore, versions: int) -> Iterator[RefusedProposal]:
 
 
 def by_rule(conflicts: Sequence[RefusedProposal]) -> dict[str, int]:
-    """Return how many there are of each rule, the most frequent first."""
+    """Return the number of refusals of each rule, the most frequent first."""
     return dict(Counter(one.rejection.rule for one in conflicts).most_common())
 
 
 def with_winner(store: LogStore, one: RefusedProposal) -> RefusedProposal:
-    """Return a refusal with the version that won, where one did. Raises: Unavailable."""
+    """Return a refusal with the winning version, if it was a conflict. Raises: Unavailable."""
     version = one.rejection.winner_version
     if version is None:
         return one

@@ -15,9 +15,10 @@ from tidegate_runtime.table_io.open_table import head_version, read_commit
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One version. `proposals` is how many it holds, 0 for an external writer's; `refused` is how
-    many refusals it records.
+    """One version of a table's history.
 
+    `proposals` is the number of proposals in it, 0 for an external writer's; `refused` is the
+    number of refusals that it records.
     Units: `timestamp_ms` in ms since the Unix epoch.
     """
 

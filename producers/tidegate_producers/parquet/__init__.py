@@ -1,1 +1,1 @@
-"""Parquet out: rows become data files, and add actions with honest statistics (pyarrow)."""
+"""Writes rows to Parquet data files, and makes add actions with statistics."""

@@ -1,4 +1,4 @@
-"""One data file: how its rows are laid out, its name, its bytes, and its statistics."""
+"""Encodes one data file: its layout, name, bytes and statistics."""
 
 import io
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ _CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How the rows of a table become files; it travels to the tasks.
+    """How the rows of a table become files; it is sent to the tasks.
 
-    `stats_max` is how many columns have statistics; -1: all.
+    `stats_max` is the number of columns with statistics; -1 is all.
     """
 
     schema: StructType
@@ -41,14 +41,14 @@ class FileLayout:
 
     @property
     def stored(self) -> StructType:
-        """The columns that lie in the data files: all but the partition columns."""
+        """The columns stored in data files: all but the partition columns."""
         names = set(self.partition_columns)
         return StructType(tuple(one for one in self.schema.fields if one.name not in names))
 
 
 @dataclass(frozen=True)
 class FileName:
-    """What makes a data file's name unique: its task, an id of the attempt, and a number."""
+    """The parts that make a data file's name unique: its task, an attempt id, and a number."""
 
     task: int
     unique: UUID
@@ -56,7 +56,7 @@ class FileName:
     values: Mapping[str, str | None] = field(default_factory=dict)
 
     def key(self, layout: FileLayout) -> str:
-        """Return the object key, relative to the table root, with a bare name as Spark's."""
+        """Return the object key, relative to the table root; the file name has Spark's form."""
         codec = _EXTENSIONS.get(layout.compression, f".{layout.compression}")
         bare = f"part-{self.task:05d}-{self.unique}.c{self.number:03d}{codec}.parquet"
         if not layout.partition_columns:
@@ -67,7 +67,7 @@ class FileName:
 def layout_of(
     metadata: Metadata, compression: str | None = None, records_per_file_max: int | None = None
 ) -> FileLayout:
-    """Return the layout that a table's properties ask for; the arguments stand above them."""
+    """Return the layout that a table's properties ask for; the arguments override them."""
     return FileLayout(
         schema=parse_schema(metadata.schema_string),
         partition_columns=tuple(metadata.partition_columns),
@@ -94,5 +94,5 @@ def encode_rows(rows: pa.Table, layout: FileLayout) -> bytes:
 
 
 def statistics(rows: pa.Table, layout: FileLayout) -> str:
-    """Return the statistics of a file's rows, of the columns that the table's properties name."""
+    """Return the statistics of a file's rows, for the columns that the table's properties name."""
     return compute(rows, layout.schema, layout.stats_max, layout.stats_paths)

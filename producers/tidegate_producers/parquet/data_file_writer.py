@@ -1,6 +1,6 @@
-"""Rows in, data files out: a file a partition, or more where rows are many.
+"""Writes rows to data files: one per partition, or more if there are many rows.
 
-Rows wait in memory until a file is full or the task ends, so that each file's statistics are
+Rows are buffered until a file is full or the task ends, so that each file's statistics are
 computed over exactly its rows. A file is durable under a fresh name before its add action exists.
 """
 
@@ -27,17 +27,17 @@ from tidegate_runtime.clock import Clock, new_id
 from tidegate_runtime.storage.log_store import LogStore
 
 BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Rows of one task that wait in memory; past it the largest partition becomes a file."""
+"""Maximum size of the rows that a task buffers; above it the largest partition becomes a file."""
 
 _POSITION: Final = "__tidegate_position"
 
 Values = tuple[str | None, ...]
-"""The partition values of some rows, as the log spells them."""
+"""The partition values of some rows, in the log's form."""
 
 
 @dataclass
 class _Pending:
-    """Rows of one partition that wait for their file."""
+    """Buffered rows of one partition."""
 
     tables: list[pa.Table] = field(default_factory=list)
     rows: int = 0
@@ -45,7 +45,7 @@ class _Pending:
 
 
 class FileWriter:
-    """Writes the rows of one task. Not to be used again after `finish`."""
+    """Writes the rows of one task; unusable after `finish`."""
 
     def __init__(self, store: LogStore, layout: FileLayout, clock: Clock, task: int = 0) -> None:
         self._store = store
@@ -59,9 +59,9 @@ class FileWriter:
         self._adds: list[Add] = []
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Take some rows.
+        """Buffer rows, and write files that are full.
 
-        Raises: InvalidRequest for a value that does not fit; Unavailable from the store.
+        Raises: InvalidRequest, for a value that does not fit; Unavailable, from the store.
         """
         if batch.num_rows == 0:
             return
@@ -72,7 +72,7 @@ class FileWriter:
             self._flush(max(self._pending, key=lambda values: self._pending[values].size))
 
     def finish(self) -> list[Add]:
-        """Write what waits, and return the add actions of all files."""
+        """Write the buffered rows, and return the add actions of all files."""
         for values in list(self._pending):
             self._flush(values)
         return self._adds
@@ -130,7 +130,7 @@ class FileWriter:
 
 
 def actions_of(rows: Sequence[Mapping[str, object]]) -> list[Add]:
-    """Return add actions from rows of the log, as they travel from a task to the driver."""
+    """Return add actions from rows of ADD_SCHEMA, as tasks send them to the driver."""
     return [Add.model_validate(row["add"]) for row in rows]
 
 

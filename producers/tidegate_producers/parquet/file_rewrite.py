@@ -1,7 +1,7 @@
-"""A delete in one file: which rows of it match, and the file without them, if it is to be copied.
+"""Deletes rows of one file: finds the matching rows, and copies the others if it must.
 
-To be copied a file is read twice where some rows match: first only the columns of the condition,
-then all. Where a deletion vector will do, nothing is written.
+A file that is copied is read twice if some rows match: first the condition's columns only, then
+all columns. If a deletion vector suffices, nothing is written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,9 +30,9 @@ from tidegate_runtime.table_io.deletion_vector_reader import live_rows, read_vec
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What became of a file that was read: so many rows leave, the others are in `adds`.
+    """The result for one file: the number of deleted rows, and in `adds` the files with the others.
 
-    `marked` are the positions of the rows that leave, where the file stays.
+    `marked` are the positions of the deleted rows if the file stays.
     """
 
     path: str
@@ -42,21 +42,21 @@ class Rewritten:
     marked: Bitmap | None = None
 
     def to_json(self) -> bytes:
-        """Return the bytes that travel from a task to the driver."""
+        """Return the bytes that a task sends to the driver."""
         rows = [add.to_row() for add in self.adds]
         marked = None if self.marked is None else z85.encode(roaring_bitmap.encode(self.marked))
         return orjson.dumps([self.path, self.deleted_rows, self.copied_rows, rows, marked])
 
     @classmethod
     def from_json(cls, content: bytes) -> Self:
-        """Return what a task sent."""
+        """Return the result that a task sent."""
         path, deleted, copied, rows, text = orjson.loads(content)
         marked = None if text is None else roaring_bitmap.decode(z85.decode(text))
         return cls(path, deleted, copied, tuple(actions_of(rows)), marked)
 
 
 class Rewriter:
-    """Finds the rows that match a predicate in files of one table, and rewrites these without."""
+    """Finds the rows of a table's files that match a predicate, and rewrites files without them."""
 
     def __init__(
         self, store: LogStore, metadata: Metadata, predicate: Predicate, clock: Clock, task: int
@@ -69,7 +69,7 @@ class Rewriter:
         self._task = task
 
     def rewrite(self, file: Mapping[str, Any]) -> Rewritten:
-        """Return what becomes of a file, given as a row of ADD_SCHEMA.
+        """Rewrite a file, given as a row of ADD_SCHEMA, without the matching rows.
 
         Raises: BrokenLog (`DataFileMissing`); Unavailable.
         """
@@ -87,12 +87,12 @@ class Rewriter:
         return Rewritten(path, deleted, total - deleted, tuple(writer.finish()))
 
     def mark(self, file: Mapping[str, Any]) -> Rewritten:
-        """Return which rows of a file, given as a row of ADD_SCHEMA, match and are not deleted yet.
+        """Return which rows of a file, given as a row of ADD_SCHEMA, match and are not yet deleted.
 
         Raises: BrokenLog (`DataFileMissing`, `DeletionVectorMissing`); Unavailable.
         """
         names = sorted(columns_of(self._predicate)) or [self._layout.schema.names[0]]
-        # Positions count every row of the file, those that its vector deletes included.
+        # Positions count all rows of the file, including those that its deletion vector deletes.
         whole = {**file, "deletionVector": None}
         masks = [self._matches(batch) for batch in self._read(whole, names)]
         chunks = [chunk for mask in masks for chunk in mask.chunks]
@@ -123,7 +123,7 @@ def whole_files(snapshot: Snapshot, predicate: Predicate, layout: FileLayout) ->
 
 
 def _as_it_is(layout: FileLayout) -> FileLayout:
-    """Return a layout that asks no length of strings: rows that are there keep what they hold."""
+    """Return a layout without limits on string length: existing rows keep their values."""
     fields = tuple(limited(one, {}) for one in layout.schema.fields)
     return replace(layout, schema=StructType(fields))
 

@@ -1,7 +1,7 @@
-"""Rows in the table's shape: columns in order, cast, missing ones null, NOT NULL kept.
+"""Conforms rows to the table: orders and casts columns, fills missing ones with null.
 
-The shape was checked before any row came (`producers.columns`); what a row can still break is
-NOT NULL and the length of a CHAR or VARCHAR, and that is checked here.
+The columns were checked before any row arrived (`writing.column_checks`). Rows can still violate
+NOT NULL and the length of a CHAR or VARCHAR, which are checked here.
 """
 
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ def _check_inside(values: pa.Array, kind: DataType, where: str) -> None:
 
 def _check_length(values: pa.Array | None, limit: LengthLimit, where: str) -> None:
     if values is None or not pa.types.is_string(values.type):
-        return  # a limit from before the column had another type
+        return  # the limit is older than the column's present type
     longest = pc.max(pc.utf8_length(values)).as_py() or 0
     if longest > limit.length:
         raise InvalidRequest(
@@ -137,7 +137,7 @@ def _check_length(values: pa.Array | None, limit: LengthLimit, where: str) -> No
 
 
 def _inside(values: pa.Array, kind: DataType, path: FieldPath) -> pa.Array | None:
-    """Return what lies at a path inside a column, however many of it a row holds, or None."""
+    """Return the values at a path inside a column, or None; a row may hold any number of them."""
     if not path:
         return values
     head, rest = path[0], path[1:]

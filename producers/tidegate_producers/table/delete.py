@@ -1,8 +1,8 @@
 """`Table.delete`: finds the files with matching rows, and proposes to delete these rows.
 
-On a table with deletion vectors it proposes row intents, which do not conflict with deletes of
-other rows in the same files. On others it rewrites the files that hold matching rows. The read set
-is exact: the predicate, and the files that were read.
+On a table with deletion vectors it proposes row intents (rows to delete from files that stay),
+which do not conflict with deletes of other rows in the same files. On other tables it rewrites the
+files that hold matching rows. The read set is exact: the predicate, and the files that were read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class Rewriting:
 
     @property
     def layout(self) -> FileLayout:
-        """How the table's rows become files."""
+        """The layout of the table's data files."""
         return layout_of(self.metadata)
 
 
@@ -70,9 +70,9 @@ def delete(
     runner: Runner,
     zone: str = "UTC",
 ) -> Outcome | None:
-    """Delete the rows that match a condition; None if no row does, and nothing is proposed.
+    """Delete the rows that match a condition; return None, proposing nothing, if no row does.
 
-    `zone` is the time zone of timestamps that name none.
+    `zone` is the time zone of timestamps without one.
     Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable.
     """
     store = store_for(place)
@@ -93,7 +93,7 @@ def delete(
     vectors, content = proposal_drafts.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
-    # Copied rows are rows of the table, so they meet its constraints.
+    # Copied rows are already in the table, so they meet its constraints.
     held = Attestation(
         in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
     )
@@ -135,9 +135,12 @@ def _deletion(
 def _found(
     rewriting: Rewriting, candidates: pa.Table, snapshot: Snapshot, runner: Runner
 ) -> Iterator[Rewritten]:
-    """Yield the result of each file; those without a row count in the log can have no vector."""
+    """Yield each file's result; a file without a row count in the log is rewritten.
+
+    Delta requires `numRecords` of a file with a deletion vector.
+    """
     may_mark = takes_vectors(snapshot)
-    # The type is explicit because the list may be empty, and Arrow could not infer it.
+    # Arrow can't infer the type of a list that may be empty.
     counted = pa.array(
         [
             may_mark and proposal_drafts.row_count(one) is not None
@@ -161,7 +164,7 @@ def takes_vectors(snapshot: Snapshot) -> bool:
 
 
 def _by_file(snapshot: Snapshot, rewriting: Rewriting, condition: str) -> proposal_drafts.Deletion:
-    """Return the removal of whole files for a predicate on partition columns; no file is opened."""
+    """Return the removal of whole files for a predicate on partition columns; opens no file."""
     whole = whole_files(snapshot, rewriting.predicate, rewriting.layout)
     removed: list[Add] = rows_to_adds(whole)
     paths = [add.path for add in removed]

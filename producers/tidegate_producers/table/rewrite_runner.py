@@ -13,7 +13,7 @@ from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
 from tidegate_producers.table.delete import Rewriting
 
 HERE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Total size of the files up to which starting a Spark job costs more than rewriting them here."""
+"""Total file size up to which rewriting here costs less than starting a Spark job."""
 
 
 class SparkRunner:

@@ -53,19 +53,19 @@ _UNKNOWN: Final = object()
 
 @dataclass(frozen=True)
 class _Scope:
-    """What a condition is evaluated against: the table's columns, and the session's time zone."""
+    """The table's columns and the session's time zone, with which a condition is parsed."""
 
     schema: StructType
     zone: str
 
 
 def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:
-    """Return the predicate tree of a SQL condition, with the columns as the schema spells them.
+    """Return the predicate tree of a SQL condition, with column names spelled as in the schema.
 
     Values take the type of the column with which they are compared; timestamps without a zone are
     in `zone`, the session's, as in Spark.
-    Raises: InvalidRequest for an unknown column or a value that is not of its type;
-    UnsupportedFeature for an expression that the tree can't hold.
+    Raises: InvalidRequest, for an unknown column or a value that is not of its type;
+    UnsupportedFeature, for an expression that the tree can't hold.
     """
     try:
         parsed = sqlglot.parse_one(condition, dialect="spark")
@@ -208,9 +208,9 @@ def _type(path: list[str], one: StructField, node: exp.Expr, scope: _Scope) -> s
 
 
 def _value(node: exp.Expr, one: StructField, whole: exp.Expr, zone: str) -> Any:
-    """Return a literal as the tree spells it in the type of its column."""
+    """Return a literal in the predicate tree's form for its column's type."""
     literal = _literal(node)
-    # Spark would cast a column of strings to the type of a literal that has one.
+    # Spark would cast a string column to the type of a typed literal.
     is_cast = one.kind == STRING and isinstance(_bare(node), exp.Cast | exp.Date | exp.Timestamp)
     if literal is _UNKNOWN or is_cast:
         raise _unsupported(whole)
@@ -250,7 +250,7 @@ def _literal(node: exp.Expr) -> Any:
 
 
 def _dated(node: exp.Expr, *, is_day: bool) -> Any:
-    """Return the text of a date or timestamp; _UNKNOWN for a date whose text is more than a day."""
+    """Return the text of a date or timestamp; _UNKNOWN for a date literal with a time of day."""
     text = _literal(node)
     return text if not is_day or _DAY.fullmatch(str(text)) else _UNKNOWN
 

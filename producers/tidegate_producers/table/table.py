@@ -1,4 +1,4 @@
-"""`Table`: a Delta table that a Spark program reads, and writes through the gate."""
+"""`Table`: a Delta table that a Spark program reads, and writes through the committer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
@@ -34,9 +34,9 @@ _HISTORY: Final = (
 
 
 class Table:
-    """A table at a path or URI. `options` are those of `format("tidegate")`, as `kafka.*`.
+    """A table at a path or URI. `options` are those of `format("tidegate")`, such as `kafka.*`.
 
-    Making the object reads nothing; `for_path` checks that there is a table, `create` makes one.
+    The constructor reads nothing; `for_path` checks that the table exists, `create` creates it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Table:
         properties: Mapping[str, str] = NO_OPTIONS,
         options: Mapping[str, str] = NO_OPTIONS,
     ) -> Self:
-        """Create an empty table, version 0, and return it; the option `name` is what it is called.
+        """Create an empty table, version 0, and return it; the option `name` sets its name.
 
         Raises: InvalidRequest, naming the column or property; Rejected; OutcomeUnknown.
         """
@@ -98,7 +98,7 @@ class Table:
     def delete(self, condition: str = EVERY_ROW) -> int | None:
         """Delete the rows for which a SQL condition is true, and return the new version.
 
-        If no row matches, nothing is proposed, and None is returned. Timestamps without a zone are
+        If no row matches, nothing is proposed and None is returned. Timestamps without a zone are
         in the session's time zone.
         Raises: Rejected, with rule and winner, on a conflict with another commit (run it again);
         OutcomeUnknown; InvalidRequest; UnsupportedFeature.
@@ -121,7 +121,8 @@ class Table:
 
         It conflicts only with changes of the same columns or properties. `add_columns` is a schema,
         `comments` maps columns to comments (None removes one), `unset` names properties to remove.
-        `changes` are others of the guide's list, such as `{"op": "drop_column", "path": ["x"]}`.
+        `changes` are other changes that docs/guide.md lists, such as `{"op": "drop_column", "path":
+        ["x"]}`.
         Raises: InvalidRequest (`BadChange`, `TableNotRegistered`); Rejected; OutcomeUnknown.
         """
         asked = self._options

@@ -1,4 +1,4 @@
-"""Time zones by the names that Spark accepts for a session's time zone."""
+"""Time zones, by the names that Spark accepts for a session's time zone."""
 
 import re
 from datetime import timedelta, timezone, tzinfo
@@ -13,7 +13,7 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone, given as a region or as an offset from UTC. Raises: InvalidRequest."""
+    """Return the time zone of a region name or UTC offset. Raises: InvalidRequest."""
     if name.upper() in ("Z", "UTC", "GMT", "UT"):
         name = "+00"
     match = _OFFSET.fullmatch(name)
@@ -34,7 +34,7 @@ def zone_of(name: str) -> tzinfo:
 def in_zone(text: str, zone: str) -> str:
     """Return a timestamp's text unchanged if it names a zone, else converted from `zone` to UTC.
 
-    Text that is no timestamp is returned unchanged: the reader will refuse it.
+    Text that is no timestamp is returned unchanged; the reader refuses it.
     Raises: InvalidRequest, for an unknown zone.
     """
     try:

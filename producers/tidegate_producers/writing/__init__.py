@@ -1,1 +1,1 @@
-"""From rows to a proposal: checks of columns, files, registration, ALTER TABLE."""
+"""Turns rows into a proposal: checks of columns, files, registration, ALTER TABLE."""

@@ -1,4 +1,4 @@
-"""Change a table's columns and properties by a metadata patch.
+"""Changes a table's columns and properties by a metadata patch.
 
 A patch lists changes instead of the resulting metadata. So patches of different columns and
 properties do not conflict, and the committer assigns column ids and physical names.
@@ -33,7 +33,7 @@ NAMES: Final[Mapping[str, str]] = {
     "set_property": "SET TBLPROPERTIES",
     "unset_property": "UNSET TBLPROPERTIES",
 }
-"""Delta's operation name for changes of one kind; kinds that are not here are `CHANGE COLUMN`."""
+"""Delta's operation names by kind of change; a kind not listed is `CHANGE COLUMN`."""
 
 SEVERAL: Final = "ALTER TABLE"
 """The operation name of a commit with changes of several kinds."""
@@ -53,10 +53,11 @@ _CHANGE: Final[TypeAdapter[PatchChange]] = TypeAdapter(PatchChange)
 def alter(
     client: Client, place: TableLocation, changes: Sequence[PatchChange], saying: WriteRequest
 ) -> Outcome:
-    """Propose changes of a table's metadata, one after the other, and return the outcome.
+    """Propose changes of a table's metadata, to be applied in order, and return the outcome.
 
-    Raises: InvalidRequest (`TableNotRegistered`, `BadChange`); Rejected (`metadata_changed`), where
-    somebody changed the same thing; OutcomeUnknown; UnsupportedFeature; BrokenLog; Unavailable.
+    Raises: InvalidRequest (`TableNotRegistered`, `BadChange`); Rejected (`metadata_changed`), if
+    another commit changed the same thing; OutcomeUnknown; UnsupportedFeature; BrokenLog;
+    Unavailable.
     """
     try:
         patch = MetadataPatch(changes=tuple(changes))
@@ -98,9 +99,9 @@ def new_column(field: StructField, parent: Sequence[str] = ()) -> PatchChange:
 
 
 def column_from(text: str) -> PatchChange:
-    """Return the change that adds a column, spelt `name type`; `parent.name type` in a struct.
+    """Return the change that adds a column, given as `name type` or `parent.name type`.
 
-    Raises: InvalidRequest (`BadChange`); UnsupportedFeature, for a type that we do not know.
+    Raises: InvalidRequest (`BadChange`); UnsupportedFeature, for an unknown type.
     """
     path, kind = _named(text)
     column = {"name": path[-1], "type": kind, "nullable": True, "metadata": {}}
@@ -108,13 +109,13 @@ def column_from(text: str) -> PatchChange:
 
 
 def type_from(text: str) -> PatchChange:
-    """Return the change that widens a column as `name type` spells it. Raises: as `column_from`."""
+    """Return the change that widens a column, given as `name type`. Raises: as `column_from`."""
     path, kind = _named(text)
     return change(op="change_type", path=path, type=kind)
 
 
 def path_from(text: str) -> tuple[str, ...]:
-    """Return the path of one column; names in backticks may hold anything.
+    """Return the path of one column; names in backticks may hold any character.
 
     Raises: InvalidRequest (`BadChange`).
     """
@@ -141,7 +142,7 @@ def _named(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def _type_of(text: str) -> Any:
-    """Return a type as a `schemaString` spells it; one with fields or elements comes as JSON."""
+    """Return a type in its `schemaString` form; a type with fields or elements is given as JSON."""
     if text.startswith(("{", '"')):
         try:
             return orjson.loads(text)

@@ -1,7 +1,7 @@
 """Checks the columns of rows to write against the table's; an error names the column.
 
-Names match without regard to case, as Spark's do. A type fits another if each of its values is one
-of the other without loss: shorter integers, float in double, a decimal with fewer digits.
+Names match without regard to case, as in Spark. A type fits another if each of its values can be
+converted to the other without loss: shorter integers, float to double, a decimal with fewer digits.
 """
 
 import re
@@ -42,7 +42,7 @@ def check_frame(frame: StructType, table: StructType, root: str) -> None:
 
 
 def check_new(schema: StructType, partition_columns: Sequence[str], root: str) -> None:
-    """Check the columns of a table that is to be created.
+    """Check the columns of a new table.
 
     Raises: InvalidRequest, naming the column.
     """
@@ -68,7 +68,7 @@ def check_new(schema: StructType, partition_columns: Sequence[str], root: str) -
 def resolve_partition_columns(
     schema: StructType, names: Sequence[str], root: str
 ) -> tuple[str, ...]:
-    """Return the partition columns as the schema spells them.
+    """Return the partition columns, spelled as in the schema.
 
     Raises: InvalidRequest, naming the column.
     """
@@ -101,7 +101,7 @@ def resolve_partition_columns(
 def check_partitioning(
     asked: Sequence[str] | None, schema: StructType, actual: Sequence[str], root: str
 ) -> None:
-    """Check that the partition columns asked for, if any, are the table's.
+    """Check that the requested partition columns, if any, are the table's.
 
     Raises: InvalidRequest.
     """
@@ -116,14 +116,14 @@ def check_partitioning(
 def as_nullable(schema: StructType) -> StructType:
     """Return the schema with every column and element nullable, as a first write creates it.
 
-    `delta.*` and defaults in the columns' metadata are dropped: they belong to the table from which
-    the rows were read.
+    `delta.*` metadata and column defaults are dropped: they belong to the table from which the rows
+    were read.
     """
     return StructType(tuple(_nullable_field(one) for one in schema.fields))
 
 
 def fits(given: DataType, wanted: DataType) -> bool:
-    """Return whether every value of one type is, without loss, a value of another."""
+    """Return whether every value of one type can be converted to another without loss."""
     match given, wanted:
         case (PrimitiveType("void"), _):
             return True

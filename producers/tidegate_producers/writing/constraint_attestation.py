@@ -1,4 +1,4 @@
-"""What only a writer can state about its rows, since the committer opens no data file."""
+"""Statements that only a writer can make about its rows: the committer opens no data file."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,12 +26,12 @@ NOTHING: Final = Attestation()
 
 
 def in_table_already(metadata: Metadata, protocol: Protocol) -> tuple[str, ...]:
-    """Return the hashes of a table's constraints: its own rows meet them, so copies do, too."""
+    """Return the hashes of a table's constraints: its own rows meet them, so copies of them do."""
     return tuple(hashes(expressions(requirements(metadata, protocol))))
 
 
 def vouched_for(proposal: Proposal, word: Attestation) -> Proposal:
-    """Return a proposal with its writer's statements added to those that it has."""
+    """Return a proposal with its writer's statements added to those it already has."""
     told: dict[str, Any] = {
         "constraints_enforced": (*proposal.constraints_enforced, *word.constraints_enforced),
         "identity_usage": (*proposal.identity_usage, *word.identity_usage),
@@ -43,7 +43,7 @@ def vouched_for(proposal: Proposal, word: Attestation) -> Proposal:
 def lease(
     target: proposal_drafts.Target, stamp: proposal_drafts.Stamp, *wanted: IdentityDemand
 ) -> Proposal:
-    """Return a proposal that leases identity values; the outcome's `assigned` has the blocks."""
+    """Return a proposal that leases identity values; the outcome's `assigned` holds the blocks."""
     known = proposal_drafts.append(target, stamp, ())
     told = {"operation": Operation(name=LEASE), "identity_leases": wanted}
     return known.model_copy(update=told)

@@ -33,7 +33,7 @@ def register(client: Client, place: TableLocation, name: str | None, timeout_s: 
     snapshot = open_snapshot(store_for(place))
     check_writable(snapshot.protocol, snapshot.metadata, place.root)
     known = client.table(place.root, timeout_s)
-    # A dropped table's request is left to the gate, which says that its root is never reused.
+    # A dropped table's request goes to the committer, which says that its root is never reused.
     is_another = known is not None and name not in (None, known.name)
     if known is not None and is_another and known.status != "dropped":
         raise InvalidRequest(
@@ -59,7 +59,7 @@ def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
 def halt(client: Client, root_or_name: str, why: str, timeout_s: float) -> Outcome:
     """Halt a registered table, and return the outcome; halting it again is no error.
 
-    After the outcome the gate commits nothing to the table until it is reopened.
+    After the outcome the committer commits nothing to the table until it is reopened.
     Raises: InvalidRequest (`TableNotRegistered`, `BadReason`); Rejected; OutcomeUnknown;
     Unavailable.
     """
@@ -84,9 +84,9 @@ def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
 def retry_followers(
     bus: Bus, topics: Topics, record: TableRecord, services: Collection[str]
 ) -> list[str]:
-    """Ask followers that have set a table aside to try it at their next look; return their names.
+    """Ask followers that have set a table aside to try it at their next pass; return their names.
 
-    Raises: Unavailable; Misconfigured, when the topic of their state is missing.
+    Raises: Unavailable; Misconfigured, if the topic of their state is missing.
     """
     told = read_follower_state(bus, topics)
     asked = {

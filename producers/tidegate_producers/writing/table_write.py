@@ -1,7 +1,7 @@
 """One write from beginning to end, without Spark: plan, then files, then one proposal.
 
-The plan is made before any row is written and is sent to the tasks that write files; `commit`
-proposes the files of all tasks, and waits for the outcome.
+The plan is made before any row is written, and is sent to the tasks that write files. `commit`
+proposes the files of all tasks and waits for the outcome.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,16 +43,16 @@ from tidegate_runtime.table_io.open_table import head_version, open_keys, open_s
 WriteMode = Literal["append", "overwrite"]
 
 OpenedTable = Snapshot | LiveKeys
-"""A table as a writer saw it."""
+"""A table as its writer opened it."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 GRACE_MS: Final = 10 * 60 * 1000
-"""How long a proposal may still be committed after its writer stopped waiting."""
+"""How long a proposal may still be committed after its writer has stopped waiting."""
 
 
 @dataclass(frozen=True)
 class Creation:
-    """A table that this write creates: the registry's id for it, and the actions of version 0."""
+    """A table that this write creates: its id in the registry, and the actions of version 0."""
 
     table: UUID
     protocol: Protocol
@@ -78,7 +78,7 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What a writer asks for or tells about its proposal, and how long it waits."""
+    """A writer's requests and statements about its proposal, and how long it waits."""
 
     timeout_s: float
     isolation: Isolation = "default"
@@ -90,7 +90,7 @@ class WriteRequest:
 
     @classmethod
     def of(cls, options: WriteOptions, app_txn: AppTxn | None = None) -> "WriteRequest":
-        """Return what the options of a write ask for."""
+        """Return the request that the options of a write give."""
         return cls(
             timeout_s=options.outcome_timeout_s,
             isolation=options.isolation,
@@ -102,7 +102,7 @@ class WriteRequest:
 
     @classmethod
     def of_batch(cls, options: WriteOptions, batch: proposal_drafts.StreamBatch) -> "WriteRequest":
-        """Return the same for a stream's micro-batch, whose app transaction has its batch id."""
+        """Return the request for a stream's micro-batch, whose app transaction has its batch id."""
         app_id = options.txn_app_id or batch.query_id
         txn = AppTxn(app_id=app_id, version=batch.batch_id)
         return replace(cls.of(options, txn), batch=batch)
@@ -118,7 +118,7 @@ def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptio
     asked = options.read_version
     if asked is None and head_version(store) is None:
         return _plan_creation(client, frame, mode, options)
-    # A plan needs nothing of the files, and a stream makes two plans for each batch.
+    # A plan needs no file list, and a stream makes two plans for each batch.
     seen = open_keys(store, asked)
     schema = check_open_to(seen, place.root)
     enforced = options.constraints_enforced
@@ -136,9 +136,9 @@ def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptio
 
 
 def check_served(client: Client, written: WritePlan) -> None:
-    """Check that the gate takes commits of a table, before its rows are computed.
+    """Check that the committer takes commits of a table, before its rows are computed.
 
-    If no broker answers the check is skipped: the commit will wait for them.
+    If no broker answers, the check is skipped: the commit will wait for the brokers.
     Raises: InvalidRequest (`TableNotRegistered`), also for a table that was dropped.
     """
     if written.creation is not None:
@@ -158,7 +158,7 @@ def commit(
 ) -> Outcome | None:
     """Propose the files of a write and return the outcome; None if there is nothing to propose.
 
-    A write whose app transaction is in the table already is no error: its rejection is returned.
+    A write whose app transaction is already in the table is no error: its rejection is returned.
     Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a stream's batch
     older than its application's version in the table), Unavailable.
     """
@@ -185,7 +185,7 @@ def commit(
 
 
 def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: float) -> Outcome:
-    """Send a proposal, with a claim check if it is too large, and return its `committed` outcome.
+    """Send a proposal, as a claim check if it is too large, and return its `committed` outcome.
 
     Raises: Rejected, OutcomeUnknown, Unavailable.
     """
@@ -243,7 +243,7 @@ def creation(
     options: WriteOptions,
     properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> Creation:
-    """Return the creation of a table with a schema and properties, after checking them.
+    """Return the creation of a table, after checking its schema and properties.
 
     Raises: InvalidRequest, naming the column or property; UnsupportedFeature.
     """
@@ -273,7 +273,7 @@ def creating(made: Creation, place: TableLocation) -> WritePlan:
 
 
 def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
-    """Whether an earlier attempt, whose outcome was lost, brought these rows into the table."""
+    """Return whether an earlier attempt, whose outcome was lost, committed these rows."""
     if rejected.rule == APP_TXN_SEEN:
         return True
     if rejected.rule != TABLE_EXISTS:
@@ -292,10 +292,10 @@ def _log_is_gone(root: str, rejected: Rejected) -> InvalidRequest:
 
 
 def _check_repeated(store: LogStore, batch: proposal_drafts.StreamBatch, txn: AppTxn) -> None:
-    """Refuse a batch that was rejected as a repeat and can't be one, because its rows may be new.
+    """Refuse a batch that was rejected as a repeat but can't be one: its rows may be new.
 
-    A stream only ever repeats its last batch. Under a user's `txnAppId` a batch with an older id
-    comes from another stream, or from this one with another checkpoint.
+    A stream repeats only its last batch. Under a user's `txnAppId`, a batch with an older id comes
+    from another stream, or from this one with another checkpoint.
     """
     seen = open_keys(store).app_transactions.get(txn.app_id)
     if seen is not None and seen.version > txn.version:

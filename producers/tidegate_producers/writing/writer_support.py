@@ -1,7 +1,7 @@
-"""Tables that our own writers refuse, though the gate commits to them for other engines.
+"""Tables that our own writers refuse, although the committer commits to them for other engines.
 
-Some table features ask something of whoever writes data files that our writers don't do; they
-refuse such tables, and name the feature.
+Some table features require work of writers of data files that ours don't do. Our writers refuse
+such tables and name the feature.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,19 +23,20 @@ _USED: Final[Mapping[str, Active]] = {
     "identityColumns": active_features.identity_columns,
     "variantType": active_features.variant_type,
 }
-"""Features that ask something of every writer of rows; whether a table uses one."""
+"""Features that require work of every writer of rows, each with the test whether a table uses it.
+"""
 
 _NEW: Final[Mapping[str, Active]] = {
     "rowTracking": active_features.row_tracking,
     "v2Checkpoint": active_features.v2_checkpoints,
 }
-"""Further features with which our writers create no table."""
+"""Further features that our writers do not create tables with."""
 
 _COPIED: Final[Mapping[str, Active]] = {
     "changeDataFeed": active_features.change_data_feed,
     "rowTracking": active_features.row_tracking,
 }
-"""Features of tables in which our copy-on-write would turn an old row into a new one."""
+"""Features under which our copy-on-write would turn an old row into a new one."""
 
 
 def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
@@ -50,7 +51,7 @@ def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
 def check_new_rows(
     protocol: Protocol, metadata: Metadata, root: str, enforced: Collection[str] = ()
 ) -> None:
-    """Refuse a table whose defaults or constraints on new rows our writers do not evaluate.
+    """Refuse a table whose column defaults or constraints our writers do not evaluate.
 
     `enforced` are the hashes of constraints that the caller has evaluated itself.
     Raises: UnsupportedFeature, naming the constraint.
@@ -71,7 +72,7 @@ def check_new_rows(
 
 
 def check_copies(protocol: Protocol, metadata: Metadata, root: str) -> None:
-    """Refuse to rewrite files if change feed or row ids would show the copies as new rows.
+    """Refuse to rewrite files if change data feed or row ids would show the copies as new rows.
 
     Raises: UnsupportedFeature.
     """

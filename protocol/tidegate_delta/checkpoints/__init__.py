@@ -1,1 +1,1 @@
-"""What checkpoints, log compactions and version checksums hold."""
+"""The content of checkpoints, log compactions and version checksum files."""

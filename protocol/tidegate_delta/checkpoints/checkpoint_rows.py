@@ -1,7 +1,7 @@
-"""The rows of a checkpoint, as columns: one action a row, all others of the row null.
+"""The rows of a checkpoint as columns: each row has one action, and its other columns are null.
 
-Files stay columns from the snapshot to the Parquet writer: a table with a million of them costs
-their bytes, not their objects.
+Files stay columns from the snapshot to the Parquet writer: a table with a million files costs
+their bytes, not a million objects.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ from tidegate_delta.snapshots.raw_stats import with_texts
 from tidegate_delta.snapshots.snapshot import Snapshot
 
 ROWS_MAX: Final = 65_536
-"""Rows of a batch."""
+"""Rows of a batch at most."""
 
 FEATURES_READER: Final = 3
 FEATURES_WRITER: Final = 7
-"""The protocol versions at which, and only at which, feature lists are there."""
+"""Feature lists exist at exactly these protocol versions."""
 
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _LIST: Final = pa.list_(pa.field("element", pa.string()))
@@ -82,9 +82,9 @@ def classic_schema(metadata: Metadata) -> pa.Schema:
 
 
 def classic(snapshot: Snapshot, now_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the V1 checkpoint of a snapshot: the few actions, then files, tombstones.
+    """Yield the rows of a snapshot's V1 checkpoint: the few actions, then files, then tombstones.
 
-    Tombstones and app transactions past their retention are left out, removed domains too.
+    Tombstones and app transactions past their retention are left out, and so are removed domains.
     Shape: `classic_schema` of the table, at most ROWS_MAX rows a batch.
     Spec: "V1 Spec"
     """
@@ -97,7 +97,7 @@ def classic(snapshot: Snapshot, now_ms: int) -> Iterator[pa.RecordBatch]:
 def object_rows(
     schema: pa.Schema, rows: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of few actions, by name, in the columns of a checkpoint.
+    """Yield the rows of the few actions, given by action name, in the columns of a checkpoint.
 
     Spec: "Checkpoint Schema"
     """
@@ -150,7 +150,7 @@ def live_txns(snapshot: Snapshot, now_ms: int) -> list[Txn]:
 
 
 def few_actions(snapshot: Snapshot, now_ms: int) -> dict[str, list[Any]]:
-    """Return the actions of a checkpoint that are not about files, by name, expired ones left out.
+    """Return a checkpoint's actions that are not about files, by name, without expired ones.
 
     Spec: "Checkpoints"
     """
@@ -191,14 +191,14 @@ def _metadata(metadata: Metadata) -> dict[str, Any]:
 
 
 def _unchanged(files: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return files in the checkpoint's columns, none of them marked as a change of data."""
+    """Return files in the checkpoint's columns, with `dataChange` false."""
     unchanged = pa.repeat(pa.scalar(False), files.num_rows)
     at = schema.get_field_index("dataChange")
     return files.select(schema.names).set_column(at, schema.field(at), unchanged)
 
 
 def _adds(files: pa.Table, metadata: Metadata) -> pa.Array:
-    """Return live files as the checkpoint's `add`, with what the table wants in its own type."""
+    """Return live files as the checkpoint's `add`, with the typed columns that the table wants."""
     kept = _unchanged(with_texts(files), ADD_SCHEMA)
     if not _keeps_json(metadata):
         kept = kept.drop_columns(["stats"])

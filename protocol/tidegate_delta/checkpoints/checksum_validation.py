@@ -1,4 +1,4 @@
-"""A version against its version checksum file: field by field, by what columns tell cheaply."""
+"""Compare a snapshot with its version checksum file, field by field, using cheap column totals."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,14 +19,14 @@ _WIRE: Final[Mapping[str, str]] = {
     "domains": "domainMetadata",
     "in_commit_timestamp": "inCommitTimestampOpt",
 }
-"""What the file calls each field of a VersionChecksum."""
+"""The file's name for each field of a VersionChecksum."""
 
 
 def validate(content: bytes, snapshot: Snapshot) -> ChecksumVerdict:
-    """Return how a version checksum file and the snapshot of its version stand to each other.
+    """Return the result of comparing a version checksum file with the snapshot of its version.
 
-    What the file does not say is not compared. A file of an old writer, which knows totals alone,
-    is held against these.
+    Fields that the file lacks are not compared. A file of an old writer, which states totals only,
+    is compared by these.
     Law: validate(encode(of(s)), s) is AGREES
     Spec: "State Validation"
     """

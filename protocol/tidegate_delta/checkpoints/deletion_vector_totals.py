@@ -1,4 +1,4 @@
-"""What deletion vectors add up to: the totals that a version checksum states of them."""
+"""Totals of a table's deletion vectors, as a version checksum file states them."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ BINS: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 2**
 
 @dataclass(frozen=True)
 class Deletions:
-    """Rows that vectors delete, vectors, and how many files have how many rows deleted.
+    """The deleted rows, the number of deletion vectors, and a histogram of deleted rows per file.
 
     Law: the counts add up to the number of files.
     Spec: "Version Checksum File Schema"
@@ -30,7 +30,7 @@ class Deletions:
     counts: tuple[int, ...]
 
     def moved(self, added: Sequence[FileAction], removed: Sequence[FileAction]) -> "Deletions":
-        """Return the totals after some files have joined, and others, which were there, left.
+        """Return the totals after some files were added and some live files were removed.
 
         Spec: "Version Checksum File Schema"
         """
@@ -44,7 +44,7 @@ class Deletions:
 
 
 def none_in(files: int) -> Deletions:
-    """Return the totals of so many files without a deletion vector.
+    """Return the totals of a number of files without deletion vectors.
 
     Spec: "Version Checksum File Schema"
     """
@@ -52,7 +52,7 @@ def none_in(files: int) -> Deletions:
 
 
 def of_files(files: pa.Table) -> Deletions | None:
-    """Return the totals of live files, a table of ADD_SCHEMA; None where they are past a long.
+    """Return the totals of live files, a table of ADD_SCHEMA; None where they exceed a long.
 
     Spec: "Version Checksum File Schema"
     """
@@ -73,7 +73,7 @@ def of_files(files: pa.Table) -> Deletions | None:
 
 
 def to_body(deletions: Deletions | None) -> dict[str, Any]:
-    """Return the fields of a version checksum file; none where the totals are not known.
+    """Return the totals as fields of a version checksum file; none where they are unknown.
 
     Spec: "Version Checksum File Schema"
     """
@@ -87,9 +87,9 @@ def to_body(deletions: Deletions | None) -> dict[str, Any]:
 
 
 def of_body(body: Mapping[str, Any]) -> Deletions | None:
-    """Return what the fields of a version checksum file say; None unless all of them are there.
+    """Return the totals in the fields of a version checksum file; None unless all fields are there.
 
-    Raises: ValueError, for a histogram of other bins or what is no count.
+    Raises: ValueError, for a histogram of other bins or a value that is no count.
     Spec: "Deleted Record Counts Histogram Schema"
     """
     records, vectors = body.get("numDeletedRecordsOpt"), body.get("numDeletionVectorsOpt")
@@ -103,7 +103,7 @@ def of_body(body: Mapping[str, Any]) -> Deletions | None:
 
 
 def count(value: Any) -> int:
-    """Return a number of a version checksum file.
+    """Return a count of a version checksum file.
 
     Raises: ValueError, for what is no whole number from 0 to 2^63 - 1.
     Spec: "Version Checksum File Schema"

@@ -1,4 +1,4 @@
-"""The hint `_last_checkpoint`: where the newest checkpoint may be, and how to tell a torn one."""
+"""`_last_checkpoint`: where the newest checkpoint may be; its checksum detects a torn file."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ CHECKSUM: Final = "checksum"
 
 @dataclass(frozen=True)
 class LastCheckpoint:
-    """The version of a checkpoint and its dimensions.
+    """The version of a checkpoint and its size.
 
     Units: `size` in actions; `size_in_bytes` in bytes; `parts` only for a multi-part checkpoint.
     Spec: "Last Checkpoint File Schema"
@@ -49,7 +49,7 @@ def encode(hint: LastCheckpoint) -> bytes:
 
 
 def decode(content: bytes) -> LastCheckpoint | None:
-    """Return what `_last_checkpoint` says, or None where it can't be believed.
+    """Return the hint in the bytes of `_last_checkpoint`, or None where it is not valid.
 
     Law: a hint that is torn, mistyped or contradicts its checksum is no hint
     Spec: "Last Checkpoint File"
@@ -97,7 +97,7 @@ def canonical(text: str) -> str:
 
 
 class _Spelled(str):
-    """A number as the text spells it: its own canonical form."""
+    """A number as written in the text, which is its canonical form."""
 
     __slots__ = ()
 

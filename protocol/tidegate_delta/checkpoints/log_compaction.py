@@ -1,7 +1,7 @@
-"""Log compactions: the commits of a range as one file, nothing of their effect lost.
+"""Log compactions: the commits of a range as one file that has the same effect.
 
-A compaction lies on top of an older checkpoint. So it keeps every tombstone of files, domains and
-app transactions, whatever their age: dropping one would bring the older state back to life.
+A compaction is applied on top of an older checkpoint. So it keeps every tombstone of files,
+domains and app transactions, whatever its age: without it the older state would come back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _KINDS: Final[tuple[type[Action], ...]] = (Protocol, Metadata, Txn, DomainMetada
 
 
 def compact(commits: Sequence[Commit]) -> bytes:
-    """Return the bytes of the log compaction of some consecutive commits, oldest first.
+    """Return the bytes of the log compaction of consecutive commits, oldest first.
 
     Law: replaying it in the commits' place gives the same snapshot, on whatever came before
     Raises: ValueError for fewer than two commits, or versions with a gap.
@@ -33,7 +33,7 @@ def compact(commits: Sequence[Commit]) -> bytes:
 
 
 def reconcile(actions: Iterable[Action]) -> Sequence[Action]:
-    """Return the newest action for each key, in a fixed order; what has no key is dropped.
+    """Return the newest action for each key, in a fixed order; actions without a key are dropped.
 
     Spec: "Action Reconciliation"
     """
@@ -47,7 +47,7 @@ def reconcile(actions: Iterable[Action]) -> Sequence[Action]:
 
 
 def _in_order(commit: Commit) -> Sequence[Action]:
-    """Return the actions of a commit, what joins last: as where a commit is replayed."""
+    """Return the actions of a commit with its adds last, as replay applies them."""
     return sorted(commit.actions, key=lambda action: isinstance(action, Add))
 
 

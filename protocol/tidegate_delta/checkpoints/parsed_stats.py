@@ -1,6 +1,6 @@
-"""Statistics and partition values of a checkpoint in their own types, for tables that ask for them.
+"""Typed statistics and partition values in checkpoints, for tables whose properties ask for them.
 
-A value that can't be read as its column's type is null: readers take that as unknown.
+A value that can't be read as its column's type is null: readers take null as unknown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ _UNBOUNDED: Final = (BOOLEAN, BINARY, VARIANT, VOID, *NANOS)
 
 @dataclass(frozen=True)
 class Parsed:
-    """Which columns get typed statistics, and which partition values are typed; physical names.
+    """The columns with typed statistics and with typed partition values, by physical names.
 
     Spec: "Checkpoints"
     """
@@ -53,9 +53,9 @@ class Parsed:
 
 
 def parsed_of(metadata: Metadata) -> Parsed | None:
-    """Return what is to be written in its own type, or None where the table does not ask for it.
+    """Return the columns to write typed, or None where the table's properties do not ask for it.
 
-    A table that has no statistics as JSON has them so, unless it says that it has none at all.
+    A table without JSON statistics gets typed ones, unless its properties turn these off as well.
     Spec: "Checkpoints"
     """
     told = table_properties.checkpoint_stats_as_struct.key in metadata.configuration
@@ -79,7 +79,7 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
 
 
 def fields(parsed: Parsed) -> Sequence[pa.Field]:
-    """Return the further fields of `add`.
+    """Return the additional fields of `add`.
 
     Spec: "Checkpoint Schema"
     """
@@ -91,7 +91,7 @@ def fields(parsed: Parsed) -> Sequence[pa.Field]:
 
 
 def columns(parsed: Parsed, files: pa.Table) -> Sequence[pa.Array]:
-    """Return the values of the further fields for some files of ADD_SCHEMA.
+    """Return the values of the additional fields for files of ADD_SCHEMA.
 
     Spec: "Checkpoint Schema"
     """

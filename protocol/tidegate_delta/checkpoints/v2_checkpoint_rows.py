@@ -1,7 +1,7 @@
-"""The rows of a V2 checkpoint, as columns: a file that says little, and sidecars that say the rest.
+"""The rows of a V2 checkpoint as columns: a small top-level file, and sidecars of file actions.
 
-Which files go into which sidecar, and which sidecars of older checkpoints still hold, is for the
-writer of checkpoints to decide; what each of them holds is said here.
+The checkpointer decides which files go into which sidecar and which older sidecars are reused.
+This module makes the rows of each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _OF_FILES: Final = ("add", "remove")
 
 
 def top_level_schema(metadata: Metadata) -> pa.Schema:
-    """Return the columns of the file by which a V2 checkpoint is found, if it is Parquet.
+    """Return the columns of a V2 checkpoint's top-level file in Parquet.
 
     Spec: "Checkpoint Schema"
     """
@@ -55,7 +55,7 @@ def sidecar_schema(metadata: Metadata) -> pa.Schema:
 def sidecar_rows(
     files: pa.Table, tombstones: pa.Table, metadata: Metadata
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a sidecar that holds some live files and some tombstones.
+    """Yield the rows of a sidecar that holds the given live files and tombstones.
 
     Shape: `sidecar_schema` of the table; `files` has ADD_SCHEMA, `tombstones` REMOVE_SCHEMA.
     Spec: "Sidecar Files"
@@ -68,7 +68,7 @@ def sidecar_rows(
 def top_level(
     snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a V2 checkpoint that refers to sidecars; without any, it holds all itself.
+    """Yield the rows of a V2 checkpoint's top-level file; without sidecars it has all file actions.
 
     Law: reading it and its sidecars gives the snapshot, less what has expired
     Shape: `top_level_schema` of the table.
@@ -82,7 +82,7 @@ def top_level(
 
 
 def top_level_json(snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int) -> bytes:
-    """Return the bytes of a V2 checkpoint in JSON, whose files all stand in sidecars.
+    """Return the bytes of a V2 checkpoint in JSON; all file actions are in sidecars.
 
     Spec: "UUID-named checkpoint"
     """
@@ -109,7 +109,7 @@ def _bodies(
 
 
 def _totals(snapshot: Snapshot, sidecars: Sequence[Sidecar]) -> dict[str, str | None]:
-    """Return the tags by which a reader knows how much is to be read."""
+    """Return the tags that tell a reader the number of files and the bytes of the sidecars."""
     total = sum(one.size_in_bytes for one in sidecars)
     return {"numOfAddFiles": str(snapshot.files.num_rows), "sidecarSizeInBytes": str(total)}
 

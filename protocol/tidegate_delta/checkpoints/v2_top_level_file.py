@@ -1,4 +1,4 @@
-"""The file by which a checkpoint is found: what it says itself, and which sidecars say the rest."""
+"""The top-level file of a checkpoint: its own actions, and its sidecars."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tidegate_delta.snapshots.replay import LogPart, part_of
 
 @dataclass(frozen=True)
 class TopLevel:
-    """What a checkpoint's own file holds; a V1 checkpoint has neither metadata nor sidecars.
+    """The content of a checkpoint's top-level file; a V1 checkpoint has no metadata or sidecars.
 
     Spec: "V2 Spec"
     """
@@ -30,7 +30,7 @@ class TopLevel:
 
 
 def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLevel:
-    """Return what a V2 checkpoint in JSON says; of live files, the columns of `files`.
+    """Return the content of a V2 checkpoint in JSON; live files have the columns of `files`.
 
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action;
     ValueError for malformed metadata or sidecars.
@@ -46,7 +46,7 @@ def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLe
 
 
 def check(file: LogFile, top: TopLevel) -> None:
-    """Refuse a checkpoint that lacks what its kind has to hold: a torn one shows by that.
+    """Refuse a checkpoint that lacks what its kind must hold, which reveals a torn file.
 
     Raises: BrokenLog (`CorruptCheckpoint`).
     Spec: "V2 Spec"
@@ -62,16 +62,16 @@ def check(file: LogFile, top: TopLevel) -> None:
 
 
 def sidecar_path(sidecar: Sidecar) -> str:
-    """Return where a sidecar lies, relative to the table root.
+    """Return the path of a sidecar, relative to the table root.
 
-    However the path is spelled, a sidecar lies in the table's own folder of sidecars.
+    However its path is written, a sidecar is in the table's own `_sidecars` folder.
     Spec: "Sidecar File Information"
     """
     return in_sidecars(decode_path(sidecar.path.rpartition("/")[2]))
 
 
 def _stated(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an add whose statistics, where they are there as an object alone, are text."""
+    """Return an add with its statistics as text, converted from an object where it has no text."""
     parsed = body.get(PARSED)
     if parsed is None or body.get("stats") is not None:
         return body

@@ -1,4 +1,4 @@
-"""Version checksums: a few totals of a version, by which a reader can tell a broken log."""
+"""Version checksum files: totals of a version by which a reader can detect a broken log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,23 +19,24 @@ from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_delta.value_limits import LONG_MAX
 
 TXNS_MAX: Final = 100
-"""App transactions past which a checksum file says nothing of them."""
+"""With more app transactions than this, a checksum file leaves them out."""
 
 DOMAINS_MAX: Final = 10
-"""Domains past which a checksum file says nothing of them."""
+"""With more domains than this, a checksum file leaves them out."""
 
 
 _BY_HAND: Final = "Manual Update"
-"""What delta-spark calls a version whose actions it did not choose: files that it removes need not
-be there."""
+"""The operation by which delta-spark marks a commit of actions that it did not choose: files that
+such a commit removes need not have existed.
+"""
 
 
 @dataclass(frozen=True)
 class VersionChecksum:
-    """What a version holds, in totals.
+    """The totals of a version.
 
-    `app_transactions`, `domains` and `deletions` are None where the file does not say. Sizes that
-    add up to more than a long are told as the greatest long.
+    `app_transactions`, `domains` and `deletions` are None where the file lacks them. A total size
+    past a long is written as the greatest long.
     Units: `table_size_bytes` in bytes; `in_commit_timestamp` in ms since the Unix epoch.
     Spec: "Version Checksum File Schema"
     """
@@ -71,7 +72,7 @@ def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
 
 
 def size_of(snapshot: Snapshot) -> int:
-    """Return the size of a table's live files, in bytes, as its checksum file tells it.
+    """Return the size of a table's live files in bytes, as a checksum file states it.
 
     Spec: "Version Checksum File Schema"
     """
@@ -80,13 +81,12 @@ def size_of(snapshot: Snapshot) -> int:
 
 
 def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
-    """Return the checksum of the next version, or None where the commit alone can't tell.
+    """Return the checksum of the next version, or None where the commit alone is not enough.
 
-    It can't where a remove states no size, where adds may repeat files that are already live (all
-    of them without a data change, and nothing removed), where the version was made by hand or
-    removes more than there was, where a number is no count or a total is past a long, or where
-    nothing is known of the deletion vectors of a table that may have some: then `of` the snapshot
-    is to be used.
+    It is not enough where a remove states no size; where adds may repeat live files (no add changes
+    data and nothing is removed); where the commit is a manual update or removes more than there
+    was; where a number is no count or a total exceeds a long; or where the deletion vectors of a
+    table that may have some are unknown. The caller then uses `of` on the snapshot.
     Law: evolve(of(snapshot(v - 1)), commit(v)) == of(snapshot(v)), or None
     Spec: "Version Checksum File"
     """
@@ -139,7 +139,7 @@ def encode(checksum: VersionChecksum) -> bytes:
 
 
 def decode(content: bytes) -> VersionChecksum:
-    """Return what a version checksum file says.
+    """Return the checksum in the bytes of a version checksum file.
 
     Raises: BrokenLog (`CorruptChecksum`), where it is torn or lacks a required field.
     Spec: "Version Checksum File Schema"
@@ -191,7 +191,7 @@ def differences(stated: VersionChecksum, found: VersionChecksum) -> tuple[str, .
 
 
 def _known(value: Any) -> Any:
-    """Return a value as it is compared: the features of a protocol are in no order."""
+    """Return a value in comparable form: the features of a protocol have no order."""
     if not isinstance(value, Protocol):
         return value
     lists = (value.reader_features, value.writer_features)
@@ -200,7 +200,7 @@ def _known(value: Any) -> Any:
 
 
 def _totals(commit: Commit) -> tuple[int | None, int]:
-    """Return by how many bytes and files the table grows; None for what can't be told."""
+    """Return by how many bytes and files the table grows; None bytes where that is unknown."""
     adds = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.adds}
     removes = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.removes}
     if adds and not removes and not any(one.data_change for one in commit.adds):

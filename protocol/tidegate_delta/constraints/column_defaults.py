@@ -1,7 +1,7 @@
-"""Column defaults: what stands in for a value that a writer was not given.
+"""Column defaults: the value that a writer inserts for a column that its rows lack.
 
-A default is for writers alone: rows that are there keep what they hold. Hence none may come with
-a new column, whose older rows would lack it, and `EXISTS_DEFAULT` of other engines is not kept.
+Defaults concern writers only: existing rows keep their values. So a new column may not have one,
+because older rows would lack it, and `EXISTS_DEFAULT` of other engines is not kept.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ FEATURE: Final = "allowColumnDefaults"
 
 @dataclass(frozen=True)
 class ColumnDefault:
-    """A column and the SQL expression whose value it takes where none is given.
+    """A column and the SQL expression of its default.
 
     Spec: "Default Columns"
     """
@@ -44,7 +44,7 @@ class ColumnDefault:
 
 
 def column_defaults(metadata: Metadata, protocol: Protocol) -> tuple[ColumnDefault, ...]:
-    """Return the defaults of a table's columns, in order; none where it does not support them.
+    """Return the defaults of a table's columns, in order; () without the table feature.
 
     Raises: BrokenLog for a default that is no text.
     Spec: "Default Columns"
@@ -62,7 +62,7 @@ def column_defaults(metadata: Metadata, protocol: Protocol) -> tuple[ColumnDefau
 def set_default(
     metadata: Metadata, protocol: Protocol, column: str, expression: str | None
 ) -> Metadata:
-    """Return the metadata of a table with another default on a column, or, by None, without one.
+    """Return a table's metadata with another default on a column, or with None, without one.
 
     Raises: InvalidRequest for a default that the table or the column can't have.
     Spec: "Default Columns"
@@ -81,7 +81,7 @@ def set_default(
 
 
 def check_defaults(schema: StructType, protocol: Protocol) -> None:
-    """Refuse a schema whose columns have defaults that they can't have.
+    """Refuse a schema with defaults that its columns can't have.
 
     Raises: InvalidRequest, naming the column.
     Spec: "Default Columns"
@@ -92,7 +92,7 @@ def check_defaults(schema: StructType, protocol: Protocol) -> None:
 
 
 def check_no_default(field: StructField) -> None:
-    """Refuse a new column that brings a default along.
+    """Refuse a new column that has a default.
 
     Raises: InvalidRequest.
     Spec: "Default Columns"
@@ -106,7 +106,7 @@ def check_no_default(field: StructField) -> None:
 
 
 def without_exists_defaults(schema: StructType) -> StructType:
-    """Return a schema without the defaults for older rows that other engines leave in it.
+    """Return a schema without the `EXISTS_DEFAULT` values that other engines leave in it.
 
     Spec: "Default Columns"
     """

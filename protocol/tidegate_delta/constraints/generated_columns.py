@@ -1,6 +1,6 @@
-"""Generated columns: what computes them, what they may be, and what depends on them.
+"""Generated columns: their expressions, which are allowed, and what depends on a column.
 
-Whether an expression is of the column's type and deterministic is for the engine that evaluates it.
+The engine that evaluates an expression checks its type and that it is deterministic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ EXPRESSION: Final = "delta.generationExpression"
 
 @dataclass(frozen=True)
 class Generation:
-    """A column and the SQL expression that its value must equal, null being equal to null.
+    """A column and the SQL expression that its value must equal; null equals null.
 
     Spec: "Generated Columns"
     """
@@ -33,8 +33,8 @@ class Generation:
 def generated_columns(metadata: Metadata, protocol: Protocol) -> tuple[Generation, ...]:
     """Return the generated columns of a table, in order.
 
-    None in a table that does not support the feature: what older writers left in its schema has no
-    meaning there.
+    () without the table feature: expressions that older writers left in the schema have no meaning
+    there.
     Raises: BrokenLog for an expression that is no text.
     Spec: "Generated Columns"
     """
@@ -49,7 +49,7 @@ def generated_columns(metadata: Metadata, protocol: Protocol) -> tuple[Generatio
 
 
 def is_generated(field: StructField) -> bool:
-    """Return whether a column is generated, where the table supports that.
+    """Return whether a column is generated, if the table supports the feature.
 
     Spec: "Generated Columns"
     """
@@ -82,7 +82,7 @@ def generated_from(schema: StructType, path: Sequence[str]) -> Mapping[str, str]
 
 
 def check_generated(schema: StructType) -> None:
-    """Refuse generated columns that no writer could compute.
+    """Refuse generated columns that no writer can compute.
 
     Raises: InvalidRequest, naming the column.
     Spec: "Generated Columns"

@@ -1,8 +1,8 @@
-"""Identity columns: numbers for rows, given out in blocks before their files are written.
+"""Identity columns: values for rows, allocated in blocks before their files are written.
 
-Values stand in data files, so they must be settled before: a `Lease` is a block of values that
-belongs to one writer alone. The high-water mark in the table's schema moves when a write commits,
-and only ever in the direction of the step.
+Data files contain the values, so these must be allocated first: a `Lease` is a block of values
+that belongs to one writer. The high-water mark in the table's schema moves when a write commits,
+and only in the direction of the step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ LONG_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class IdentityColumn:
-    """A column whose values are `start + k * step`; `mark` is the last one given out, if any.
+    """A column with the values `start + k * step`; `mark` is the last one allocated, if any.
 
     Spec: "Identity Columns"
     """
@@ -41,7 +41,7 @@ class IdentityColumn:
     allows_explicit: bool = False
 
     def is_beyond(self, value: int, other: int) -> bool:
-        """Return whether one value lies further in the direction of the step than another."""
+        """Return whether one value is further in the direction of the step than another."""
         return value > other if self.step > 0 else value < other
 
     def next_after(self, mark: int | None) -> int:
@@ -50,7 +50,7 @@ class IdentityColumn:
         return self.check(self.start + steps * self.step)
 
     def rounded(self, value: int) -> int:
-        """Return a value, or the next one in the direction of the step that a writer could give.
+        """Return a value, or else the column's next one in the direction of the step.
 
         Raises: InvalidRequest where there is none.
         """
@@ -82,14 +82,17 @@ class Lease:
     count: int
 
     def lapses(self, mark: int | None) -> bool:
-        """Return whether writers who know no leases, having moved the mark, may share a value."""
+        """Return whether the mark has reached the block, so that its values may be in use.
+
+        Writers that do not know leases allocate from the mark.
+        """
         if mark is None:
             return False
         return self.first <= mark if self.step > 0 else self.first >= mark
 
     @property
     def last(self) -> int:
-        """The last value of the block: the mark, where all of it is used."""
+        """The last value of the block, which is the mark once all of it is used."""
         return self.first + (self.count - 1) * self.step
 
     def value(self, row: int) -> int:
@@ -99,16 +102,16 @@ class Lease:
         return self.first + row * self.step
 
     def holds(self, least: int, greatest: int) -> bool:
-        """Return whether both are values of the block, and so is all that was given in between."""
+        """Return whether both values, and so all values used between them, belong to the block."""
         low, high = sorted((self.first, self.last))
         aligned = (least - self.first) % self.step == 0 == (greatest - self.first) % self.step
         return low <= least <= greatest <= high and aligned
 
 
 def identity_columns(metadata: Metadata, protocol: Protocol) -> tuple[IdentityColumn, ...]:
-    """Return the identity columns of a table, in order; none where it does not support them.
+    """Return the identity columns of a table, in order; () without the table feature.
 
-    Raises: BrokenLog for a column whose numbers are none, or incomplete.
+    Raises: BrokenLog for a column whose identity metadata is invalid or incomplete.
     Spec: "Identity Columns"
     """
     if "identityColumns" not in writer_features(protocol):
@@ -121,9 +124,9 @@ def identity_columns(metadata: Metadata, protocol: Protocol) -> tuple[IdentityCo
 def identity_of(
     field: StructField, mode: ColumnMappingMode = ColumnMappingMode.NONE
 ) -> IdentityColumn | None:
-    """Return what numbers a column, or None for one that is not numbered.
+    """Return a column's identity metadata, or None for a column that is no identity column.
 
-    Raises: BrokenLog for numbers that are none, or incomplete.
+    Raises: BrokenLog for identity metadata that is invalid or incomplete.
     Spec: "Identity Columns"
     """
     given = [key for key in (START, STEP, EXPLICIT) if key in field.metadata]
@@ -145,7 +148,7 @@ def identity_of(
 
 
 def define(field: StructField, start: int, step: int, *, allows_explicit: bool) -> StructField:
-    """Return a column of a table that is to be created, numbered.
+    """Return a column of a table that is to be created, made an identity column.
 
     Raises: InvalidRequest for a column or numbers that do not allow it.
     Spec: "Identity Columns"
@@ -172,7 +175,7 @@ def define(field: StructField, start: int, step: int, *, allows_explicit: bool) 
 
 
 def check_identities(schema: StructType, partition_columns: Sequence[str]) -> None:
-    """Refuse identity columns that no writer could fill.
+    """Refuse identity columns that no writer can fill.
 
     Raises: InvalidRequest, naming the column; as `identity_of`.
     Spec: "Identity Columns"
@@ -191,7 +194,7 @@ def check_identities(schema: StructType, partition_columns: Sequence[str]) -> No
 
 
 def check_alterable(field: StructField) -> None:
-    """Refuse to change an identity column in more than its name, place and comment.
+    """Refuse a change of an identity column beyond its name, position and comment.
 
     Raises: InvalidRequest.
     Spec: "Identity Columns"
@@ -205,7 +208,7 @@ def check_alterable(field: StructField) -> None:
 
 
 def check_inserted(identities: Iterable[IdentityColumn], given: Iterable[str]) -> None:
-    """Refuse rows that bring values of their own for columns that only the table may number.
+    """Refuse inserted rows with values for columns that are GENERATED ALWAYS AS IDENTITY.
 
     Raises: InvalidRequest, naming the column.
     Spec: "Identity Columns"
@@ -236,10 +239,10 @@ def check_updated(identities: Iterable[IdentityColumn], assigned: Iterable[str])
 
 
 def lease(column: IdentityColumn, count: int, given_out: Iterable[Lease] = ()) -> Lease:
-    """Return the next block of values, beyond the mark and what was given out and not committed.
+    """Return the next block of values, beyond the mark and the leases that are not committed yet.
 
     Law: two blocks, of which the second knows the first, share no value
-    Raises: InvalidRequest for an empty block, and where there are not so many values left.
+    Raises: InvalidRequest for an empty block, and where there are too few values left.
     Spec: "Identity Columns"
     """
     if count < 1:
@@ -256,11 +259,11 @@ def lease(column: IdentityColumn, count: int, given_out: Iterable[Lease] = ()) -
 
 
 def raised(column: IdentityColumn, value: int) -> int | None:
-    """Return a column's mark when a value is known to be in it; None for none yet.
+    """Return a column's mark after a value was written to it; None where there is none yet.
 
-    A value before the start moves nothing. One that a writer brought along is rounded in the
-    direction of the step, so that the next value is of the column's own.
-    Law: raised is never behind the mark of before
+    A value before the start does not move the mark. A value that a writer supplied is rounded in
+    the direction of the step, so that the next value is one of the column's own.
+    Law: the returned mark is never behind the old one
     Raises: InvalidRequest for a value beyond which none is left.
     Spec: "Identity Columns"
     """
@@ -273,9 +276,9 @@ def raised(column: IdentityColumn, value: int) -> int | None:
 
 
 def with_marks(metadata: Metadata, values: Mapping[str, Iterable[int]]) -> Metadata:
-    """Return a table's metadata when values, by physical name, are known to be in its columns.
+    """Return a table's metadata after values, by physical name, were written to its columns.
 
-    Names of other columns are passed over.
+    Names of other columns are ignored.
     Law: with_marks(with_marks(m, v), v) == with_marks(m, v)
     Raises: as `raised` and `identity_of`.
     Spec: "Identity Columns"
@@ -296,7 +299,7 @@ def with_marks(metadata: Metadata, values: Mapping[str, Iterable[int]]) -> Metad
 
 
 def with_marks_of(metadata: Metadata, other: Metadata) -> Metadata:
-    """Return metadata whose marks are nowhere behind another's, such as a concurrent write's.
+    """Return metadata whose marks are not behind those of another, such as a concurrent write's.
 
     Raises: as `with_marks`.
     Spec: "Identity Columns"
@@ -308,7 +311,7 @@ def with_marks_of(metadata: Metadata, other: Metadata) -> Metadata:
 
 
 def moves_marks_only(before: Metadata, after: Metadata) -> bool:
-    """Return whether metadata differs from another in nothing but marks, so that readers may go on.
+    """Return whether two metadata differ in identity marks only, so that readers may go on.
 
     Spec: "Identity Columns"
     """

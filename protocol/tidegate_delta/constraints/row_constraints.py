@@ -1,7 +1,7 @@
-"""What a table asks of the rows that are written to it, as data: the writers enforce it.
+"""The constraints that a table sets for rows written to it, as data: the writers enforce them.
 
-The log says what must hold; an engine that evaluates SQL makes sure that it does, and says by
-hashes what it made sure of. Whoever commits compares these with what the table asks by then.
+The log states the constraints. An engine that evaluates SQL enforces them, and attests by hashes
+which ones it enforced. The committer compares these with the table's constraints at commit time.
 """
 
 import hashlib
@@ -43,15 +43,15 @@ INVARIANT: Final = "delta.invariants"
 RESERVED_NAME: Final = "__CHAR_VARCHAR_STRING_LENGTH_CHECK__"
 
 _HASH_FORM: Final = 1
-"""Raised with any change of what is hashed, so that hashes of two forms never meet."""
+"""Increased whenever the hashed form changes, so that hashes of two forms are never equal."""
 
 
 @dataclass(frozen=True)
 class NotNull:
-    """A column, or what is inside one, that may not be null.
+    """A column, or a field inside one, that may not be null.
 
-    A null struct on the way breaks it too, unless it lies in an array or a map: those hold nothing
-    where they are null or empty, and their elements are asked one by one.
+    A null parent struct also violates it, unless the field is inside an array or a map: these have
+    no values where they are null or empty, and each of their elements is checked.
     Spec: "Struct Field"
     """
 
@@ -61,7 +61,7 @@ class NotNull:
 
 @dataclass(frozen=True)
 class CheckConstraint:
-    """A SQL expression by name that must be true for each row; null is not true.
+    """A named SQL expression that must be true for each row; null is not true.
 
     Spec: "CHECK Constraints"
     """
@@ -72,7 +72,7 @@ class CheckConstraint:
 
 @dataclass(frozen=True)
 class Invariant:
-    """A SQL expression kept with a column that must be true for each row; null is not true.
+    """A SQL expression in a column's metadata that must be true for each row; null is not true.
 
     Spec: "Column Invariants"
     """
@@ -84,7 +84,7 @@ class Invariant:
 
 @dataclass(frozen=True)
 class Length:
-    """A string that may have only so many characters.
+    """A string with a greatest length in characters.
 
     Spec: "Column Metadata"
     """
@@ -96,7 +96,7 @@ class Length:
 
 @dataclass(frozen=True)
 class WriteRequirements:
-    """All that a table asks of the rows written to it, and what it fills in where they lack it.
+    """All constraints on rows written to a table, and the values it fills in where they lack them.
 
     Spec: "Writer Version Requirements"
     """
@@ -111,10 +111,10 @@ class WriteRequirements:
 
 
 def requirements(metadata: Metadata, protocol: Protocol) -> WriteRequirements:
-    """Return what a table asks of the rows written to it.
+    """Return what a table requires of the rows written to it.
 
-    What belongs to a feature counts where the table supports it; that metadata uses a feature that
-    its protocol lacks is for `delta.features.table` to refuse.
+    What belongs to a table feature counts only if the table supports it. Metadata that uses an
+    unlisted feature is refused by `features.supported_features`.
     Raises: BrokenLog for what can't be read.
     Spec: "Writer Version Requirements"
     """
@@ -133,10 +133,9 @@ def requirements(metadata: Metadata, protocol: Protocol) -> WriteRequirements:
 
 
 def expressions(required: WriteRequirements) -> WriteRequirements:
-    """Return what takes an engine to evaluate: constraints, invariants, generated columns.
+    """Return the requirements that need an engine: constraints, invariants, generated columns.
 
-    That no value is null shows in statistics; how long strings may be is for engines that know of
-    such types, and asked of no other writer.
+    Statistics show that no value is null. String lengths concern only engines that know such types.
     Law: expressions(expressions(r)) == expressions(r)
     Spec: "CHECK Constraints", "Column Invariants", "Generated Columns"
     """
@@ -144,10 +143,10 @@ def expressions(required: WriteRequirements) -> WriteRequirements:
 
 
 def hashes(required: WriteRequirements) -> Mapping[str, str]:
-    """Return what a writer must evaluate on each row, by a hash of its own, with words for it.
+    """Return a hash of each check that a writer must evaluate on each row, with its description.
 
-    Columns count by their physical names, so a rename changes no hash. Identity columns and
-    defaults are no part: they say what to write, not what to refuse.
+    Columns are hashed by their physical names, so a rename changes no hash. Identity columns and
+    defaults are excluded: they say what to write, not what to refuse.
     Shape: SHA-256 in hexadecimal -> a phrase such as `NOT NULL a.b`
     Spec: "Additional Requirements for Writers"
     """
@@ -158,7 +157,7 @@ def hashes(required: WriteRequirements) -> Mapping[str, str]:
 
 
 def digest(required: WriteRequirements) -> str:
-    """Return one hash of all that a writer must evaluate on each row, in whatever order.
+    """Return one hash of all checks that a writer must evaluate on each row, in any order.
 
     Law: digest(a) == digest(b) if and only if hashes(a).keys() == hashes(b).keys()
     Spec: "Additional Requirements for Writers"
@@ -167,7 +166,7 @@ def digest(required: WriteRequirements) -> str:
 
 
 def unenforced(required: WriteRequirements, enforced: Collection[str]) -> tuple[str, ...]:
-    """Return in words what a table asks and a writer did not say by its hash that it enforced.
+    """Return descriptions of the checks whose hashes the writer did not attest.
 
     Spec: "Additional Requirements for Writers"
     """
@@ -191,7 +190,7 @@ def checks(metadata: Metadata) -> tuple[CheckConstraint, ...]:
 def add_check(metadata: Metadata, name: str, expression: str) -> Metadata:
     """Return a table's metadata with one more CHECK constraint; the table must support them.
 
-    Every row that is there must satisfy it, which is the caller's to see to in the same commit.
+    The caller ensures in the same commit that all existing rows satisfy it.
     Raises: InvalidRequest for a name that is taken or reserved, and an empty expression.
     Spec: "CHECK Constraints"
     """
@@ -219,7 +218,7 @@ def drop_check(metadata: Metadata, name: str, *, if_exists: bool = False) -> Met
     """Return a table's metadata without a CHECK constraint.
 
     Law: drop_check(add_check(m, n, e), n) == m
-    Raises: InvalidRequest for a name that there is none of, unless that is allowed.
+    Raises: InvalidRequest for a constraint that does not exist, unless `if_exists` is set.
     Spec: "CHECK Constraints"
     """
     key = f"{PREFIX}{name}".lower()
@@ -248,7 +247,7 @@ def constraints_on(
 
 
 def check_enforceable(schema: StructType) -> None:
-    """Refuse a new schema with fields inside arrays and maps that may not be null.
+    """Refuse a new schema with non-null fields inside arrays and maps.
 
     Raises: InvalidRequest, naming the field.
     Spec: "Struct Field"
@@ -284,7 +283,7 @@ def _not_null(named: Sequence[Named]) -> Iterator[NotNull]:
 
 
 def _full_steps(kind: DataType) -> Iterator[FieldPath]:
-    """Yield the steps to elements and values that may not be null, up to the next structs."""
+    """Yield the steps to non-null elements and values, down to the next structs."""
     match kind:
         case ArrayType() if not kind.contains_null:
             yield (ELEMENT,)
@@ -301,7 +300,7 @@ def _invariants(named: Sequence[Named]) -> Iterator[Invariant]:
 
 
 def _invariant(path: FieldPath, one: StructField) -> str:
-    """Return the expression inside of `{"expression": {"expression": ...}}`."""
+    """Return the expression in `{"expression": {"expression": ...}}`."""
     text = one.metadata[INVARIANT]
     try:
         found = orjson.loads(text)["expression"]["expression"]
@@ -328,7 +327,7 @@ def _lengths(named: Sequence[Named]) -> Iterator[Length]:
 
 
 def _hashed(required: WriteRequirements) -> Iterator[tuple[str, list[object]]]:
-    """Yield each thing that a row can break, in words, and as what is hashed."""
+    """Yield the description of each check on rows, and the values that are hashed for it."""
     for null in required.not_null:
         yield f"NOT NULL {dotted(null.path)}", ["not null", *null.physical]
     for check in required.checks:

@@ -1,1 +1,1 @@
-"""File actions: as Arrow columns, their statistics, and the predicates that choose among them."""
+"""Predicates, file statistics, and which files a predicate can skip."""

@@ -1,7 +1,7 @@
-"""What the log says of a column's values, file by file: bounds that hold, or nothing.
+"""Bounds of a column's values in each file, from statistics or partition values.
 
-Statistics come from many writers, so a value is only believed where it can't mislead: whatever is
-missing, of another type or possibly rounded becomes a wider bound or none.
+Statistics come from many writers, so a bound is used only if it can't mislead: one that is
+missing, of another type or possibly rounded is widened or dropped.
 """
 
 import json
@@ -22,29 +22,29 @@ from tidegate_delta.schema.types import FLOAT, STRING, DataType, DecimalType, Pr
 from tidegate_delta.value_limits import LONG_MAX, is_long, is_text
 
 PREFIX_UNITS: Final = 32
-"""The length, in UTF-16 units, from which a string bound may have been cut."""
+"""The length, in UTF-16 units, from which a string bound may have been truncated."""
 
 UNICODE_MAX: Final = "\U0010ffff"
 _REPLACEMENT: Final = "\ufffd"
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _ZONES_AWAY: Final = timedelta(hours=18)
-"""How far from UTC a time zone may be."""
+"""The greatest offset of a time zone from UTC."""
 _EXACT: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=lambda _: None)
 _WHOLE_MINUTES: Final = datetime(1973, 1, 1, tzinfo=UTC)
-"""Until when some zones were no whole number of minutes away from UTC: of such an offset the log
-lacks the seconds."""
+"""Until this time some zones had offsets from UTC with seconds, which timestamps in the log lack.
+"""
 _DIGITS_MAX: Final = 76
-"""Digits before or after the point past which a number is no decimal of any type."""
+"""With more digits than this before or after the point, a number fits no decimal type."""
 _DECIMAL_SLACK: Final = Decimal("1e-15")
-"""How far, relatively, a decimal may be off that its writer passed through a double."""
+"""The relative error of a decimal that its writer converted through a double."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of one column in each file, in the files' order.
+    """The bounds of one column in each file, in the order of the files.
 
-    `lower` and `upper` hold None where nothing is known. `may_be_null` and `may_hold_value` are
-    true unless the file is known to hold no null, or nothing but nulls.
+    `lower` and `upper` hold None where the bound is unknown. `may_be_null` and `may_hold_value` are
+    true unless the file is known to have no null, or only nulls.
     Spec: "Per-file Statistics"
     """
 
@@ -55,7 +55,7 @@ class Bounds:
 
 
 def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
-    """Return the value of a partition column in each file as the log spells it; none is null.
+    """Return the value of a partition column in each file, as text of the log; no value is null.
 
     Spec: "Partition Value Serialization"
     """
@@ -64,9 +64,9 @@ def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
 
 
 def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
-    """Return the bounds of a partition column: each file has one value, or null, or either.
+    """Return the bounds of a partition column: each file has one value, null, or possibly either.
 
-    A moment by the clock of a zone that it does not name is any that this may be.
+    A timestamp that does not state its time zone gets bounds that cover every zone.
 
     Spec: "Partition Value Serialization"
     """
@@ -81,8 +81,9 @@ def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
 
 
 def parse_all(texts: Sequence[str | None], *, exact_numbers: bool) -> list[Mapping[str, Any]]:
-    """Return the statistics of each file as plain JSON; nothing where there are none to be read.
+    """Return the statistics of each file as plain JSON.
 
+    Empty where there are none or they are invalid.
     With `exact_numbers`, numbers with a point become decimals.
     Spec: "Per-file Statistics"
     """
@@ -92,7 +93,7 @@ def parse_all(texts: Sequence[str | None], *, exact_numbers: bool) -> list[Mappi
 def of_column(
     statistics: Sequence[Mapping[str, Any]], path: tuple[str, ...], kind: DataType
 ) -> Bounds:
-    """Return the bounds that the files' statistics give to a column.
+    """Return a column's bounds from the statistics of the files.
 
     Spec: "Per-file Statistics"
     """
@@ -112,7 +113,8 @@ def of_column(
 def of_singles(found: Bounds) -> Bounds:
     """Return bounds of a double column that also hold for files in which it was a float.
 
-    Such a file's bounds are the shortest texts of its singles, not the doubles they widen to.
+    Such a file's bounds are the shortest texts of single-precision numbers, not the doubles to
+    which these widen.
     Spec: "Reader Requirements for Type Widening"
     """
     lower = [None if one is None else min(one, as_single(one)) for one in found.lower]
@@ -131,7 +133,7 @@ class _PartitionValue:
 _NULL: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=False)
 _UNREADABLE: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=True)
 _EMPTY: Final = _PartitionValue("", "", may_be_null=True, may_hold_value=True)
-"""An empty string is null, and to delta-spark it is not."""
+"""An empty string is null by the protocol, but a string to delta-spark."""
 
 
 def _partition_value(text: str | None, kind: DataType) -> _PartitionValue:
@@ -160,7 +162,7 @@ def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
 
 
 def value_at(tree: Any, path: tuple[str, ...]) -> Any:
-    """Return what a tree of JSON objects holds at a path, or None.
+    """Return the value at a path in nested JSON objects, or None.
 
     Spec: "Per-file Statistics"
     """
@@ -172,7 +174,7 @@ def value_at(tree: Any, path: tuple[str, ...]) -> Any:
 
 
 def whole(value: Any) -> int | None:
-    """Return a count, or None for what is none: more than a long holds is none.
+    """Return a count, or None for any other value, including one past a long.
 
     Spec: "Per-file Statistics"
     """
@@ -180,7 +182,7 @@ def whole(value: Any) -> int | None:
 
 
 def wrong_count(statistics: Mapping[str, Any]) -> str | None:
-    """Return which count of a file's statistics no reader can hold, or None.
+    """Return the name of a count in a file's statistics that no reader can hold, or None.
 
     Spec: "Per-file Statistics"
     """
@@ -217,7 +219,7 @@ def _upper(value: Any, kind: DataType) -> Any:
 
 
 def _upper_string(text: str) -> str:
-    """Return a string that no value can exceed, even if the writer only cut its maximum."""
+    """Return a string that no value exceeds, even if the writer only truncated its maximum."""
     units = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
     if units >= PREFIX_UNITS:
         whole = PREFIX_UNITS - 1 if text.isascii() else PREFIX_UNITS // 2 - 1
@@ -228,7 +230,7 @@ def _upper_string(text: str) -> str:
 
 
 def typed(value: Any, kind: DataType) -> Any:
-    """Return a bound as Python knows it, or None where it is not of its column's type.
+    """Return a bound as a Python value, or None where it is not of its column's type.
 
     Spec: "Per-file Statistics"
     """
@@ -265,7 +267,7 @@ def _decimal(value: Any) -> Decimal | None:
 
 
 def _finite(value: Any, of: Callable[[float], float]) -> float | None:
-    """Return a number as a double or a single holds it, or None for one past their range."""
+    """Return a number as a double or a single, or None for one past the range."""
     try:
         found = of(float(value))
     except OverflowError:
@@ -289,7 +291,7 @@ def _moment(value: Any) -> datetime | None:
 
 
 def _instant(value: Any) -> datetime | None:
-    """Return a moment by UTC, or None where it is not told to the second."""
+    """Return a timestamp in UTC, or None where its offset may lack seconds."""
     moment = _moment(value)
     if moment is None or moment.tzinfo is None:
         return None

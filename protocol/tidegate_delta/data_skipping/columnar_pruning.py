@@ -1,8 +1,8 @@
-"""A first look at the statistics of very many files, by columns: what is surely left out goes.
+"""A fast first pass of data skipping over very many files, with Arrow columns.
 
-Arrow reads what is said of the columns that a predicate names, and nothing else, out of all the
-statistics at once. It is a rough look: bounds that need thought (cut, rounded, of another type than
-their column) leave a file in, to be judged by itself. Whole numbers and dates need none.
+Arrow parses only the statistics of the predicate's columns, for all files at once. The pass is
+coarse: bounds that need interpretation (truncated, rounded, or of another type than their column)
+keep a file, which is then checked individually. Integers and dates need no interpretation.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from tidegate_delta.snapshots.chunked_arrays import missing
 from tidegate_delta.snapshots.raw_stats import PARSED
 
 ROWS_MIN: Final = 4_096
-"""Fewer files are judged one by one.
+"""Fewer files than this are checked individually.
 
 Spec: "Per-file Statistics"
 """
@@ -41,19 +41,19 @@ NEGATED: Final[Mapping[str, str]] = {
     ">": "<=",
     "<=": ">",
 }
-"""The comparison that is true where one is false, for values that are not null.
+"""The comparison that is true where the other is false, for values that are not null.
 
 Spec: "Per-file Statistics"
 """
 
 FieldPath = tuple[str, ...]
 StatsColumns = Mapping[FieldPath, tuple[FieldPath, DataType]]
-"""Columns by the names of the predicate: how the log calls them, and their types."""
+"""The predicate's columns: path in the predicate -> path in the log, and type."""
 
 
 @dataclass(frozen=True)
 class _Said:
-    """What is said of a column in each file; bounds are null where none is stated."""
+    """The bounds of a column in each file; null where the statistics have none."""
 
     lower: pa.ChunkedArray
     upper: pa.ChunkedArray
@@ -65,24 +65,24 @@ _Bounds = Mapping[FieldPath, _Said]
 
 @dataclass(frozen=True)
 class _Test:
-    """A question to all files, and whether no closer look at them can answer it otherwise."""
+    """A test of all files, and whether its result is final or a closer check may skip more."""
 
     ask: Callable[[_Bounds], pa.ChunkedArray]
     is_final: bool
 
 
 _BLOCK_BYTES: Final = 1 << 18
-"""Bytes of statistics that one core reads at a time: few enough that there are some for each."""
+"""Bytes of statistics that one core reads at a time: small enough to keep all cores busy."""
 
 _PREFIX: Final = PREFIX_UNITS // 2 - 1
-"""Characters of a string bound that no writer has cut."""
+"""The length of a string bound's prefix that no writer truncates."""
 
 _REPLACEMENT: Final = "\ufffd"
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 
 
 def left_in(predicate: Predicate, files: pa.Table, columns: StatsColumns) -> pa.Array | None:
-    """Return which files may hold a row for which a predicate is true; None where nothing is said.
+    """Return which files may hold a matching row; None where this pass can't tell.
 
     Law: a file that holds a matching row is never left out
     Shape: `files` has ADD_SCHEMA, perhaps with `stats_parsed`.
@@ -97,14 +97,14 @@ def left_in(predicate: Predicate, files: pa.Table, columns: StatsColumns) -> pa.
     try:
         return pc.fill_null(test.ask(_read(files, plain)), True)
     except pa.ArrowException:
-        # One text that is not as it should be, and all of them are read one by one.
+        # A single malformed text fails the whole read, so all files are checked individually.
         return None
 
 
 def is_last_word(predicate: Predicate, columns: StatsColumns) -> bool:
-    """Return whether what `left_in` leaves in needs no closer look: where it says anything at all.
+    """Return whether the result of `left_in`, if it has one, is final.
 
-    Law: of such a predicate, every way to judge a file by its statistics says the same
+    Law: for such a predicate, every check of a file by its statistics has the same result
     Spec: "Per-file Statistics"
     """
     test = _test(predicate, _plain(columns), negated=False)
@@ -165,7 +165,7 @@ def _leaf(node: Predicate, plain: Any, op: str, columns: StatsColumns) -> _Test 
 
 
 def _is_a(value: Any, kind: pa.DataType) -> bool:
-    """Return whether a literal is of the kind itself: what has to be converted is not compared."""
+    """Return whether a literal has exactly this type; one that needs conversion is not compared."""
     if pa.types.is_date(kind):
         return isinstance(value, date) and not isinstance(value, datetime)
     if pa.types.is_string(kind):
@@ -179,7 +179,7 @@ def _in_reach(lower: pa.ChunkedArray, upper: pa.ChunkedArray, value: Any, op: st
     if op in ("<", "<="):
         return below(lower, value)
     if isinstance(value, str):
-        # The maximum may be cut, and then stands for all that begins with it.
+        # The maximum may be truncated, and then covers every string that begins with it.
         seen = pc.greater_equal(pc.utf8_slice_codeunits(upper, 0, _PREFIX), value[:_PREFIX])
         reaches = pc.or_(seen, pc.ends_with(upper, _REPLACEMENT))
     else:
@@ -190,7 +190,7 @@ def _in_reach(lower: pa.ChunkedArray, upper: pa.ChunkedArray, value: Any, op: st
 
 
 def _arrow_type(kind: DataType) -> pa.DataType | None:
-    """Return as what the bounds of a type are compared, None for those that need thought."""
+    """Return the Arrow type for comparing a type's bounds, None if they need interpretation."""
     if kind == DATE:
         return pa.date32()
     if kind == STRING:
@@ -199,12 +199,12 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
 
 
 def _read(files: pa.Table, columns: StatsColumns) -> _Bounds:
-    """Return the lowest and highest value of columns in each file, and whether it holds any."""
+    """Return the bounds of each column in each file, and whether the file has values in it."""
     stats = files["stats"]
     if PARSED in files.schema.names and stats.null_count == len(stats):
         read = files[PARSED]
     else:
-        # Chunk by chunk: to make one piece of them first costs more than it gains.
+        # One chunk at a time: combining the chunks first costs more than it gains.
         shape = _shape(columns.values())
         read = pa.concat_tables([_parsed(one, shape) for one in stats.chunks if len(one)])["stats"]
     rows = _count(read, ["numRecords"])
@@ -224,7 +224,7 @@ def _may_differ(nulls: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArra
 
 
 def _count(read: pa.ChunkedArray, path: Sequence[str]) -> pa.ChunkedArray:
-    """Return a count, null in every file where it is none or is not stated at all."""
+    """Return a count, or null in every file if any file has an invalid one or none has one."""
     kind = read.type
     for name in path:
         at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
@@ -236,7 +236,7 @@ def _count(read: pa.ChunkedArray, path: Sequence[str]) -> pa.ChunkedArray:
 
 
 def _side(read: pa.ChunkedArray, path: Sequence[str], kind: DataType) -> pa.ChunkedArray:
-    """Return the bounds on one side. Raises: pa.ArrowInvalid for those of another type."""
+    """Return all lower or all upper bounds. Raises: pa.ArrowInvalid for those of another type."""
     found, wanted = pc.struct_field(read, path), _arrow_type(kind)
     is_whole = pa.types.is_integer(found.type) and wanted == pa.int64()
     is_text_of_date = pa.types.is_string(found.type) and wanted == pa.date32()
@@ -246,7 +246,7 @@ def _side(read: pa.ChunkedArray, path: Sequence[str], kind: DataType) -> pa.Chun
 
 
 def _shape(columns: Iterable[tuple[FieldPath, DataType]]) -> pa.Schema:
-    """Return what is read of the statistics: what is said of some columns, dates as text."""
+    """Return the schema for parsing the statistics of the given columns, with dates as text."""
     bounds: dict[str, Any] = {}
     counts: dict[str, Any] = {}
     for path, kind in columns:
@@ -267,8 +267,8 @@ def _struct(tree: Any) -> pa.DataType:
 
 
 def _parsed(stats: pa.StringArray, shape: pa.Schema) -> pa.Table:
-    """Return statistics by columns, a row each. Raises: pa.ArrowInvalid for what is no object."""
-    # In an object of its own, a text is one value or an error: no row can become none, or two.
+    """Return statistics as columns. Raises: pa.ArrowInvalid for a text that is no object."""
+    # Wrapped in an object, each text is one value or an error: it can't become no row, or two.
     lines = pc.binary_join_element_wise('{"stats":', pc.fill_null(stats, "{}"), "}\n", "")
     read = pa_json.read_json(
         pa.BufferReader(lines.buffers()[2]),

@@ -1,7 +1,7 @@
-"""Predicates against a few files, asked again and again: what is known of a file is kept.
+"""Test a few files against many predicates, with cached bounds for each file.
 
-`pruning` judges very many files at once, by columns. Here a predicate becomes a function of one
-file, and what the statistics of a file say of a column is worked out once, whoever asks for it.
+`file_pruning` tests very many files at once, by columns. Here a predicate becomes a function of
+one file, and the bounds of a column in a file are computed once for all predicates.
 """
 
 from bisect import bisect_left
@@ -29,26 +29,26 @@ from tidegate_delta.schema.column_mapping import mode_of
 from tidegate_delta.schema.types import DOUBLE, FLOAT, DecimalType, parse_schema
 
 FEW: Final = 2_048
-"""Files of which is kept what is known of a column."""
+"""The most files for which bounds of a column are cached."""
 
 COLUMNS_MAX: Final = 256
-"""Columns of which something is kept."""
+"""The most columns for which bounds are cached."""
 
 _PLAIN: Final[Mapping[frozenset[str], type]] = {
     frozenset({"byte", "short", "integer", "long"}): int,
     frozenset({"string"}): str,
 }
-"""Types that are compared with one another -> what their values are in Python, and in JSON."""
+"""Types that are compared with one another -> the Python type of their values, also in JSON."""
 
 _KEY: Final = cmp_to_key(order)
-"""Puts values of one family in order."""
+"""Sort key for values of one family."""
 
 FileTest = Callable[[Add], bool]
 """Returns whether a row of a file may match."""
 
 
 class ColumnFacts(NamedTuple):
-    """What is known of a column in one file: as `Bounds` have it.
+    """The bounds of a column in one file, as in `Bounds`.
 
     Spec: "Per-file Statistics"
     """
@@ -89,8 +89,9 @@ class FileTests:
         return self._test(predicate, exact, negated=False)
 
     def beyond_partitions(self, predicate: Predicate) -> FileTest:
-        """Return a test of files in partitions that may match: it asks of nothing else again.
+        """Return a test for files whose partitions may match.
 
+        It does not test the partitions again.
         Law: where it is false, `of` is false
         Spec: "Per-file Statistics"
         """
@@ -146,14 +147,14 @@ class FileTests:
 def may_hold(predicate: Predicate, adds: Sequence[Add], metadata: Metadata) -> list[bool]:
     """Return for each file whether a row of it may match: `prune`, for a few files.
 
-    Law: a file that `prune` keeps may hold a row, and no other
+    Law: true for exactly the files that `prune` keeps
     Spec: "Per-file Statistics"
     """
     return list(map(FileTests(metadata).of(predicate), adds))
 
 
 class _Column:
-    """A column, and what is known of it in files: by their statistics, or partition values."""
+    """A column and its cached bounds in files, by their statistics or partition values."""
 
     def __init__(self, column: NamedColumn, exact: bool, is_partition: bool) -> None:
         self.kind = column.kind
@@ -173,7 +174,7 @@ class _Column:
 
 
 class _Kept(dict[str | None, ColumnFacts]):
-    """What was worked out of some texts."""
+    """Cache of the facts that were computed from a text."""
 
     def __init__(self, work: Callable[[str | None], ColumnFacts]) -> None:
         super().__init__()
@@ -200,7 +201,7 @@ def _only(found: Bounds) -> ColumnFacts:
 def _general(
     node: Predicate, path: tuple[str, ...], column: _Column, *, negated: bool
 ) -> ColumnTest:
-    """Return what `pruning` says of a leaf, of whatever kind."""
+    """Return the test of `file_pruning` for any kind of leaf."""
     kinds = {path: column.kind}
 
     def judge(known: ColumnFacts) -> bool:
@@ -212,10 +213,10 @@ def _general(
 
 
 def _plain(node: Predicate, column: _Column, *, negated: bool) -> ColumnTest | None:
-    """Return what is said of whole numbers and texts that are compared with their like, or None.
+    """Return a fast test for integers and strings compared with their own type, or None.
 
-    These need no thought: Python orders them as the grammar does. A number that its type can't hold
-    is in no predicate that was found right.
+    They need no interpretation: Python orders them as the grammar does. Validated predicates have
+    no number that its type can't hold.
     """
     value, op = node.get("value"), node["op"]
     if op not in _JUDGES or type(value) is not column.plain or node["type"] not in column.kinds:
@@ -224,7 +225,7 @@ def _plain(node: Predicate, column: _Column, *, negated: bool) -> ColumnTest | N
 
 
 def _listed(node: Predicate, column: _Column, *, negated: bool) -> ColumnTest:
-    """Return what is said of a list of values: it is put in order once, however long it is."""
+    """Return a test for a list of values, which is sorted only once."""
     kind, values = kind_of(node), node["values"]
     present = [literal(value, kind) for value in values if value is not None]
     if len(present) < len(values) and (negated or not present):

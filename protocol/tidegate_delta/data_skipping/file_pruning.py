@@ -1,7 +1,7 @@
-"""Which files may hold a row that a predicate matches: from partition values and statistics.
+"""Data skipping: which files may hold a row that matches a predicate.
 
-A file is left out only where no row of it can match. Bounds are taken as bounds, never as values:
-statistics may be wide, cut, rounded, missing or, for NaN, silent.
+A file is skipped only where no row of it can match. Bounds are never taken as exact values:
+statistics may be wide, truncated, rounded, missing, or ignore NaN.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,18 +31,18 @@ from tidegate_delta.schema.types import DOUBLE, FLOAT, DataType, DecimalType, pa
 from tidegate_delta.snapshots.raw_stats import texts
 
 ROWS_MAX: Final = 65_536
-"""Files judged at once: what bounds the memory that their statistics take."""
+"""Files tested at a time, which limits the memory for their statistics."""
 
 FileMarks = list[bool]
 """For each file: whether a row of it may make the node true."""
 
 _HIDES_NAN: Final = frozenset({"!=", ">", ">="})
-"""Comparisons that NaN fulfils against a number: bounds of many writers leave NaN out."""
+"""Comparisons that NaN fulfils against a number: bounds of many writers ignore NaN."""
 
 
 @dataclass(frozen=True)
 class JudgedFiles:
-    """Some files with what is known of the columns that the predicate names.
+    """Files with the bounds of the columns that the predicate names.
 
     Spec: "Per-file Statistics"
     """
@@ -90,7 +90,7 @@ _Columns = dict[tuple[str, ...], NamedColumn]
 
 
 def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> pa.Table:
-    """Judge each combination of partition values once, however many files have it."""
+    """Return the files that may match, testing each combination of partition values once."""
     texts = [column_bounds.partition_texts(files, one.path[0]) for one in columns.values()]
     codes, distinct = _combinations(texts)
     found = {
@@ -102,12 +102,12 @@ def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> 
 
 
 def _combinations(texts: Sequence[pa.DictionaryArray]) -> tuple[pa.Array, list[list[Any]]]:
-    """Return which combination of values each file has, and the values of each combination."""
+    """Return the index of each file's combination of values, and the values of each combination."""
     codes = texts[0].indices.cast(pa.int64())
     for one in texts[1:]:
         width = pa.scalar(len(one.dictionary), pa.int64())
         codes = pc.add(pc.multiply(codes, width), one.indices.cast(pa.int64()))
-        # Numbered anew each time, they are never more than there are files.
+        # Renumbered at each step, the codes never exceed the number of files.
         codes = codes.dictionary_encode().indices.cast(pa.int64())
     encoded = codes.dictionary_encode()
     first = pc.index_in(encoded.dictionary, value_set=codes)
@@ -140,7 +140,7 @@ def _by_statistics(
 
 
 def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
-    """Return what of a predicate partition values have not decided yet."""
+    """Return the part of a predicate that partition values have not decided yet."""
     parts = predicate["args"] if predicate["op"] == "and" else [predicate]
     named = [frozenset(paths_of(part)) for part in parts]
     left = [
@@ -186,7 +186,7 @@ def _joined(parts: list[FileMarks], size: int, *, every: bool) -> FileMarks:
 
 
 def operator(op: str, *, negated: bool) -> str:
-    """Return the comparison that is asked for where another one is negated, or is not.
+    """Return the comparison, or its negation where negated.
 
     Spec: "Per-file Statistics"
     """
@@ -241,7 +241,7 @@ def _null_safe(found: Bounds, value: Any, kind: DataType, *, is_equal: bool) -> 
 
 
 def _in_reach(found: Bounds, value: Any, kind: DataType, op: str) -> FileMarks:
-    """Return for each file whether a value between its bounds may stand in this relation."""
+    """Return for each file whether a value within its bounds may fulfil the comparison."""
     if kind in (FLOAT, DOUBLE) and (op in _HIDES_NAN or value != value):
         return [True] * len(found.lower)
     pairs = zip(found.lower, found.upper, strict=True)

@@ -1,6 +1,7 @@
-"""The statistics of a data file, from its rows: bounds that hold for every row.
+"""The statistics of a data file, computed from its rows: bounds that hold for every row.
 
-What JSON can't say (NaN, infinities, years past 9999) gives no bound rather than a wrong one.
+Values that JSON can't represent (NaN, infinities, years past 9999) give no bound rather than a
+wrong one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +26,10 @@ from tidegate_delta.schema.types import (
 )
 
 COLUMNS_MAX: Final = 32
-"""Leaf columns that get statistics where the table does not say otherwise."""
+"""The default number of leaf columns with statistics."""
 
 PREFIX_UNITS: Final = 32
-"""UTF-16 units of a string that its bounds keep."""
+"""The default length of string bounds in UTF-16 units."""
 
 _ASCII_MAX: Final = "\x7f"
 _UNICODE_MAX: Final = "\U0010ffff"
@@ -50,7 +51,7 @@ def compute(
 
     `rows` lacks the partition columns; columns of the schema that it lacks are not counted. The
     first `columns_max` leaf columns get statistics (all, where it is negative), or else those at
-    or below the paths `named`. Bounds keep `prefix_units` UTF-16 units of a string.
+    or below the paths `named`. String bounds have at most `prefix_units` UTF-16 units.
     Law: every value of a column lies between its minValues and its maxValues.
     Spec: "Per-file Statistics"
     """
@@ -77,7 +78,7 @@ def compute(
 
 
 def truncated_minimum(text: str, prefix_units: int = PREFIX_UNITS) -> str | None:
-    """Return the part of a string that a lower bound keeps, or None where nothing is kept.
+    """Return the prefix of a string as its lower bound, or None where the prefix is empty.
 
     Spec: "Per-file Statistics"
     """
@@ -107,7 +108,7 @@ def truncated_maximum(text: str, prefix_units: int = PREFIX_UNITS) -> str | None
 def chosen(
     schema: StructType, columns_max: int, named: Iterable[FieldPath] | None
 ) -> Sequence[FieldPath]:
-    """Return the paths of the leaf columns that get statistics, of a schema of data columns.
+    """Return the paths of the leaf columns that get statistics; the schema has data columns only.
 
     Spec: "Per-file Statistics"
     """
@@ -171,7 +172,7 @@ def _extremes(column: Any) -> tuple[Any, Any]:
 
 
 def _float_bounds(column: Any) -> tuple[float | None, float | None]:
-    """Return bounds of a float column; with a NaN, which is greater than all, no upper one."""
+    """Return bounds of a float column; with a NaN, which is greatest, there is no upper one."""
     low, high = _extremes(column)
     has_nan = bool(pc.any(pc.is_nan(column)).as_py())
     lower = _finite(-0.0 if low == 0 else low)
@@ -222,7 +223,7 @@ def _at(since_epoch: timedelta) -> datetime | None:
 
 
 def _prefix_length(text: str, prefix_units: int) -> int:
-    """Return how many characters the prefix holds: a pair of surrogates is not split."""
+    """Return the length of the prefix in characters: a surrogate pair is not split."""
     units = 0
     for length, character in enumerate(text):
         if units >= prefix_units:

@@ -1,7 +1,7 @@
-"""Predicates against partition values: does a scan cover a file that somebody added?
+"""Test predicates against partition values: may a concurrently added file concern a scan?
 
-What is asked of rows is in `predicate_rows`, what is asked of statistics in `pruning`; both are
-re-exported here, so that a caller needs one name.
+`row_predicates` evaluates predicates on rows, and `file_pruning` on statistics. Their main
+functions are re-exported here, so that a caller needs one import.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -54,11 +54,11 @@ def may_match_partition(
 ) -> bool:
     """Return whether a file with these partition values may hold rows that a scan would have read.
 
-    Only the conjuncts whose columns all partition the table are looked at; what is opaque counts
-    as true, and so does all of a NOT or a comparison that holds something opaque. Statistics are
-    never looked at. On a table without partition columns every file matches. An empty string is
-    null, and to delta-spark it is not: a file with one matches as either. A moment that names no
-    zone matches by any, for engines take it by that of their session.
+    Only conjuncts on partition columns alone are evaluated. Opaque nodes count as true, and so does
+    every NOT or comparison that contains one. Statistics are never used. On a table without
+    partition columns every file matches. An empty string is null by the protocol, but not to
+    delta-spark: a file with one matches as either. A timestamp that does not state its time zone
+    matches in any zone, because each engine uses that of its session.
     Raises: ValueError for a partition value that is not of its column's type.
     Spec: "Partition Value Serialization"
     """
@@ -68,7 +68,7 @@ def may_match_partition(
 def partition_test(
     predicate: Predicate, schema: StructType, partition_columns: Sequence[str]
 ) -> Callable[[Mapping[str, str | None]], bool]:
-    """Return `may_match_partition` for many files, asked of one predicate.
+    """Return `may_match_partition` as a function for many files and one predicate.
 
     Spec: "Partition Value Serialization"
     """
@@ -80,7 +80,7 @@ def partition_test(
     def matches(values: Mapping[str, str | None]) -> bool:
         typed = _lookup(values, kinds)
         for part in kept:
-            # Each is asked for its truth: a value that is of no type is told of as such.
+            # `_truth` is evaluated for every part: it raises for a value of the wrong type.
             if _truth(part, typed) is not True and not _may_be_in_some_zone(part, values, kinds):
                 return False
         return True
@@ -129,7 +129,7 @@ def _typed(text: str | None, kind: DataType) -> Any:
 def _may_be_in_some_zone(
     part: Predicate, values: Mapping[str, str | None], kinds: Mapping[str, tuple[str, DataType]]
 ) -> bool:
-    """Return whether a part may be true of moments that name no zone, by one zone or another."""
+    """Return whether a part may be true in some time zone of timestamps that do not state one."""
     columns = {path: kinds[path[0].lower()] for path in paths_of(part)}
     if not any(lacks_zone(values.get(name), kind) for name, kind in columns.values()):
         return False
@@ -184,7 +184,10 @@ def _truth(node: Predicate, value: Value) -> bool | None:
 
 
 def _all(args: Sequence[Predicate], value: Value, *, stop: bool) -> bool | None:
-    """Return AND (`stop` false) or OR (`stop` true); what follows the deciding part isn't read."""
+    """Return AND (`stop` false) or OR (`stop` true).
+
+    Arguments after the deciding one are not evaluated.
+    """
     result: bool | None = not stop
     for arg in args:
         truth = _truth(arg, value)

@@ -1,4 +1,4 @@
-"""The predicate grammar: a tree of plain JSON, and what its parts mean.
+"""The predicate grammar: a tree of plain JSON.
 
 | node | fields |
 |---|---|
@@ -8,10 +8,10 @@
 | `and`, `or` | `args` |
 | `not` | `arg` |
 | `true` | everything |
-| `opaque` | `columns`, `text`: what the grammar can't say; it may match anything |
+| `opaque` | `columns`, `text`: what the grammar can't express; it may match anything |
 
 A value is JSON in the named type: numbers as numbers, but NaN, infinities and decimals as text;
-dates and timestamps as the log's partition values spell them; binary in base64.
+dates and timestamps as in the log's partition values; binary in base64.
 """
 
 import base64
@@ -41,7 +41,7 @@ _SINGLE: Final = struct.Struct("<f")
 
 
 def conjuncts(predicate: Predicate) -> list[Predicate]:
-    """Return the parts of a predicate that must all be true: nested ANDs are one list.
+    """Return the conjuncts of a predicate; nested ANDs are flattened.
 
     Spec: "Per-file Statistics"
     """
@@ -51,7 +51,7 @@ def conjuncts(predicate: Predicate) -> list[Predicate]:
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """Return the names of the top-level columns that a predicate looks at.
+    """Return the names of the top-level columns that a predicate refers to.
 
     Spec: "Per-file Statistics"
     """
@@ -59,7 +59,7 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
 
 
 def paths_of(predicate: Predicate) -> frozenset[tuple[str, ...]]:
-    """Return the paths of the columns that a predicate looks at.
+    """Return the paths of the columns that a predicate refers to.
 
     Spec: "Per-file Statistics"
     """
@@ -75,7 +75,7 @@ def holds_opaque(predicate: Predicate) -> bool:
 
 
 def size_of(predicate: Predicate) -> int:
-    """Return how many nodes and listed values a predicate has.
+    """Return the number of nodes and listed values in a predicate.
 
     Spec: "Per-file Statistics"
     """
@@ -84,7 +84,7 @@ def size_of(predicate: Predicate) -> int:
 
 
 def weight_of(predicate: Predicate) -> int:
-    """Return how many questions a predicate is to a file: a list of values is one.
+    """Return the number of tests that a predicate makes of a file; a list of values is one.
 
     Spec: "Per-file Statistics"
     """
@@ -94,7 +94,7 @@ def weight_of(predicate: Predicate) -> int:
 
 
 def in_lists(args: Sequence[Predicate]) -> Sequence[Predicate]:
-    """Return the parts of an OR, where equalities of one column are one list of its values.
+    """Return the parts of an OR, with equalities of a column merged into one list of values.
 
     Law: or(in_lists(args)) is true of the same rows as or(args)
     Spec: "Per-file Statistics"
@@ -116,7 +116,7 @@ def in_lists(args: Sequence[Predicate]) -> Sequence[Predicate]:
 
 
 def children(predicate: Predicate) -> Sequence[Predicate]:
-    """Return the nodes directly below a node.
+    """Return the direct child nodes of a node.
 
     Raises: ValueError for an operator that the grammar lacks.
     Spec: "Per-file Statistics"
@@ -143,7 +143,7 @@ def path_of(leaf: Predicate) -> tuple[str, ...]:
 
 
 def kind_of(leaf: Predicate) -> DataType:
-    """Return the type that a comparison gives to its values.
+    """Return the type of a comparison's values.
 
     Raises: ValueError for a type that the grammar lacks.
     Spec: "Primitive Types"
@@ -161,7 +161,7 @@ def _kind_named(name: str) -> DataType:
 
 
 def literal(value: Any, kind: DataType) -> Any:
-    """Return a value of the tree as Python knows it: None, int, float, Decimal, datetime, ...
+    """Return a value of the tree as a Python value: None, int, float, Decimal, datetime, ...
 
     Raises: ValueError, which names the value.
     Spec: "Primitive Types"
@@ -186,7 +186,7 @@ def as_single(value: float) -> float:
 
 
 def family(kind: DataType) -> str:
-    """Return what a type can be compared with: the name of its family.
+    """Return the name of a type's family; types of one family can be compared.
 
     Spec: "Primitive Types"
     """

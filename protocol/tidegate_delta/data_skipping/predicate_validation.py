@@ -1,4 +1,4 @@
-"""Whether predicates from elsewhere are of the grammar: asked before they are evaluated."""
+"""Validate predicates from other processes before they are evaluated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 
 _FORKS = ("and", "or")
 _LIMITS: Mapping[str, int] = {"byte": 1 << 7, "short": 1 << 15, "integer": 1 << 31, "long": 1 << 63}
-"""What the whole numbers of a type lie below."""
+"""The exclusive upper limit of each integer type."""
 
 
 def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | None:
-    """Return which predicate is wrong and what is wrong with it, or None.
+    """Return the index of an invalid predicate and the fault, or None.
 
-    `nodes_max` bounds the nodes and the values of all of them together.
+    `nodes_max` bounds the nodes and values of all predicates together.
     Spec: "Per-file Statistics"
     """
     left = nodes_max
@@ -53,9 +53,9 @@ def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | N
 
 
 def _is_frequent(node: Any) -> bool:
-    """Return whether a node is the most frequent one, and right: a comparison with a whole number.
+    """Return whether a node is of the most frequent kind, and valid: a comparison with an integer.
 
-    Law: then there is nothing wrong with it; of others nothing is said
+    Law: True means valid; False decides nothing
     """
     if type(node) is not dict:
         return False
@@ -70,7 +70,7 @@ def _is_frequent(node: Any) -> bool:
 
 
 def _is_fork(node: Any) -> bool:
-    """Return whether a node joins others, and is right but for these."""
+    """Return whether a node joins others and is valid apart from these."""
     if type(node) is not dict and not isinstance(node, Mapping):
         return False
     return node.get("op") in _FORKS and _is_filled(node.get("args"))

@@ -1,4 +1,4 @@
-"""The columns that a predicate names, as the log knows them."""
+"""Resolve a predicate's columns to their physical names and types."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ from tidegate_delta.schema.type_widening import TYPE_CHANGES
 from tidegate_delta.schema.types import DOUBLE, DataType, StructField, StructType
 
 COLLATIONS: Final = "__COLLATIONS"
-"""What the metadata of a field holds whose strings compare otherwise than by their bytes."""
+"""The key in a field's metadata that marks strings which are not compared by their bytes."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class NamedColumn:
 def resolved(
     schema: StructType, path: tuple[str, ...], mode: ColumnMappingMode
 ) -> NamedColumn | None:
-    """Return the column as the log spells it, or None where it isn't clear which it is.
+    """Return the column of a path, or None where it can't be resolved unambiguously.
 
     Spec: "Per-file Statistics"
     """
@@ -46,7 +46,7 @@ def resolved(
         if field is None:
             return None
         if COLLATIONS in field.metadata:
-            # What is equal under a collation need not lie between bounds that are bytes.
+            # Strings that are equal under a collation may be outside of bounds that compare bytes.
             return None
         names.append(physical_name(field, mode))
         kind, was_widened = field.kind, TYPE_CHANGES in field.metadata

@@ -1,4 +1,4 @@
-"""Predicates against rows: three-valued truth, column by column.
+"""Evaluate predicates on rows, with SQL's three-valued logic, column by column.
 
 Comparisons are Spark's: NaN equals NaN and is greater than every other number, 0.0 equals -0.0,
 strings and binary compare by their bytes.
@@ -33,14 +33,14 @@ _COMPARE: Final[Mapping[str, Callable[..., ArrowColumns]]] = {
     ">=": pc.greater_equal,
 }
 _NAN_OVER_NUMBER: Final = frozenset({"!=", ">", ">="})
-"""What holds of NaN against a number that is none."""
+"""Comparisons that are true of NaN against any other number."""
 
 
 def evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray:
     """Return for each row whether the predicate is true, false, or null where that is unknown.
 
-    Columns are found by their exact name, else by the only name that differs in case alone.
-    Raises: InvalidRequest for a column that is not there; UnsupportedFeature for what is opaque.
+    A column is found by its exact name, else by the only name that differs in case.
+    Raises: InvalidRequest for a missing column; UnsupportedFeature for an opaque node.
     Spec: "Per-file Statistics"
     """
     return _evaluate(predicate, rows)

@@ -1,1 +1,1 @@
-"""metaData and protocol together: what a table is, and whether a change of it is valid."""
+"""Table definitions (metaData with protocol): whether one, or a change of one, is valid."""

@@ -1,7 +1,6 @@
-"""Whether the columns of a table that maps them have ids and physical names as they must.
+"""Check the ids and physical names of mapped columns, and changes of the mapping mode.
 
-What a change of the mapping may be stands here too; how ids and names are given to columns is the
-schema's business.
+The assignment of ids and names is in `schema.column_mapping_assignment`.
 """
 
 from collections import Counter
@@ -34,8 +33,7 @@ _ALLOWED: Final = frozenset(
 
 
 def mapping_flaws(one: Definition) -> Iterator[Flaw]:
-    """Yield each column without an id or a physical name, each id and name that two have, a maximum
-    that is missing or too low.
+    """Yield missing and duplicate ids and physical names, and a missing or too low maximum id.
 
     Spec: "Writer Requirements for Column Mapping"
     """
@@ -59,9 +57,9 @@ def mapping_flaws(one: Definition) -> Iterator[Flaw]:
 
 
 def mapping_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw]:
-    """Yield what is wrong with how the mapping of columns changes.
+    """Yield invalid changes of the column mapping.
 
-    Columns may be mapped by name later, and no longer be mapped once their files are written anew.
+    Mapping by name may be turned on later, and turned off when all files are rewritten.
     Spec: "Writer Requirements for Column Mapping"
     """
     old, new = mode_of(before.metadata), mode_of(after.metadata)
@@ -123,7 +121,7 @@ def _ids(field: StructField) -> Iterator[int]:
 
 
 def _shared_names(one: Definition, mode: ColumnMappingMode) -> Iterator[Flaw]:
-    """Two fields at one physical path make one entry of the mapping."""
+    """Two fields with the same physical path would share one entry of the mapping."""
     fields = sum(1 for _ in walk(one.schema))
     paths = logical_names(one.schema, mode)
     if len(paths) < fields:
@@ -156,7 +154,7 @@ def _wrong_maximum(one: Definition, highest: int) -> Iterator[Flaw]:
 
 
 def _moved(before: Definition, after: Definition) -> Iterator[Flaw]:
-    """The highest id never falls: it says which ids were ever given."""
+    """The maximum id never falls: it covers every id ever assigned."""
     old, new = (
         table_properties.max_column_id(before.metadata),
         table_properties.max_column_id(after.metadata),

@@ -1,4 +1,4 @@
-"""What a table is besides its files, metaData and protocol, and what is wrong with the two."""
+"""A table's definition (metaData and protocol), and the flaws that checks find in it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tidegate_delta.schema.types import StructType, parse_schema
 
 
 class Definition(NamedTuple):
-    """A table's metaData and the protocol that it stands under.
+    """A table's metaData and protocol.
 
     Spec: "Change Metadata"
     """
@@ -32,9 +32,9 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class Flaw:
-    """What is wrong: the rule that is broken, where, in which way, and what to do about it.
+    """A broken rule: its name, the field, the reason, and the remedy.
 
-    `error_class` is delta-spark's for the same, where it has one.
+    `error_class` is delta-spark's for the same fault, where it has one.
     Spec: "Writer Requirements"
     """
 
@@ -49,7 +49,7 @@ class Flaw:
 
 
 def refuse(flaws: Iterable[Flaw], table: str) -> None:
-    """Refuse a table with a flaw, naming them all.
+    """Refuse a table that has flaws, naming them all.
 
     Raises: InvalidRequest, with the error class of the first.
     Spec: "Writer Requirements"
@@ -63,7 +63,7 @@ def refuse(flaws: Iterable[Flaw], table: str) -> None:
 
 
 def configured(key: str) -> str:
-    """Return the field of a property, as flaws name it.
+    """Return the name of a property as flaws write it.
 
     Spec: "Change Metadata"
     """

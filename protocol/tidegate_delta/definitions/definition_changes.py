@@ -1,7 +1,7 @@
-"""Whether a table may become another: what admission asks of a change of metaData or protocol.
+"""Whether a change of metaData or protocol is valid: the checks that admission applies.
 
-A change is judged as it would be written, after `settling.py`. What is wrong with the definition
-already, and is no worse after, does not stand in the way of a change that leaves it alone.
+A change is checked as it would be written, after `resolve_definition`. An existing flaw does not
+block a change that does not make it worse.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,16 +28,16 @@ _FROM_THE_START: Final = {
     "catalogOwned-preview": None,
     "adaptiveMetadata-preview": "DELTA_ADAPTIVE_METADATA_UPGRADE_NOT_SUPPORTED",
 }
-"""Features that a table has from its first version on or never -> delta-spark's error class."""
+"""Features that can only be enabled at table creation -> delta-spark's error class."""
 
 
 def check_change(
     before: Definition | None, after: Definition, *, dropping: str | None = None
 ) -> tuple[Flaw, ...]:
-    """Return everything that is wrong with a transaction that changes metaData or protocol.
+    """Return the flaws of a transaction that changes metaData or protocol.
 
-    `before` is None for a table that is created; `dropping` is the feature that a DROP FEATURE is
-    about: what such a drop asks of files and history is told by `dropping.py`.
+    `before` is None for a table that is created. `dropping` is the feature of a DROP FEATURE;
+    `drop_feature` checks what such a drop requires of files and history.
     Law: check_change(d, d) == ()
     Spec: "Writer Requirements"
     """
@@ -75,7 +75,7 @@ def _dropped(before: Definition, after: Definition, dropping: str | None) -> Ite
 
 
 def enabled_from_the_start(before: Definition, after: Definition) -> Iterator[Flaw]:
-    """Yield each added feature that a table can only be created with.
+    """Yield each added feature that can only be enabled at table creation.
 
     Spec: "Catalog-managed Table Enablement"
     """
@@ -90,7 +90,7 @@ def enabled_from_the_start(before: Definition, after: Definition) -> Iterator[Fl
 
 
 def row_tracking_columns_kept(before: Definition, after: Definition) -> Iterator[Flaw]:
-    """Yield each materialised column of row tracking that gets another name: old files keep theirs.
+    """Yield each renamed materialised column of row tracking: old files keep the old name.
 
     Spec: "Row Tracking"
     """
@@ -108,7 +108,7 @@ def row_tracking_columns_kept(before: Definition, after: Definition) -> Iterator
 
 
 def protection_kept(before: Definition, after: Definition) -> Iterator[Flaw]:
-    """Yield a flaw where a version that checkpoints must be protected below is lowered.
+    """Yield a flaw where the version below which checkpoints are protected is lowered.
 
     Spec: "Metadata Cleanup", except that checkpoint protection is proposed and not yet part of it.
     """
@@ -131,4 +131,4 @@ RULES: Final[tuple[ChangeRule, ...]] = (
     row_tracking_columns_kept,
     protection_kept,
 )
-"""What is judged of a change, besides what is judged of each definition."""
+"""Rules for changes, besides the rules for each definition."""

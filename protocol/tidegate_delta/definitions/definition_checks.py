@@ -1,8 +1,8 @@
-"""Whether metaData and protocol may stand together: what each activation needs and excludes.
+"""Whether metaData and protocol are consistent: what each feature needs and excludes.
 
-`check_definition` judges one definition as it would be written. The rules that look at columns are
-in `mapped.py`, those of features against one another in `agreement.py`, those of tables that are
-read as Iceberg or Hudi too in `iceberg.py`.
+`check_definition` checks one definition as it would be written. Rules about column mapping are in
+`column_mapping_checks`, those between features in `feature_compatibility`, those of tables that are
+also read as Iceberg or Hudi in `iceberg_compat`.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,10 +44,10 @@ _MISMATCH: Final = "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH"
 
 
 def check_definition(one: Definition) -> tuple[Flaw, ...]:
-    """Return everything that is wrong with a definition, by the rules in their order.
+    """Return the flaws of a definition, by the rules in their order.
 
-    A property with a value that it can't have is judged as if it were absent; a schema that can't
-    be read leaves nothing else to be judged.
+    A property with an invalid value is treated as absent. A schema that can't be read is the only
+    flaw reported.
     Spec: "Requirements for Readers"
     """
     found = (*_shape(one), *_schema(one), *_values(one))
@@ -100,7 +100,7 @@ def _schema(one: Definition) -> Iterator[Flaw]:
 
 
 def schema_spelt(one: Definition) -> Iterator[Flaw]:
-    """Yield what in the schema some readers do not understand, though we do.
+    """Yield what some readers do not parse in the schema, though we do.
 
     Spec: "Schema Serialization Format"
     """
@@ -120,7 +120,7 @@ def _values(one: Definition) -> Iterator[Flaw]:
 
 
 def instructions_gone(one: Definition) -> Iterator[Flaw]:
-    """Yield each property that is an instruction: they are obeyed, never kept.
+    """Yield each directive among the properties: directives are applied, never stored.
 
     Spec: "Change Metadata"
     """
@@ -135,7 +135,7 @@ def instructions_gone(one: Definition) -> Iterator[Flaw]:
 
 
 def lists_agree(one: Definition) -> Iterator[Flaw]:
-    """Yield each feature that one of the lists of a protocol lacks.
+    """Yield each feature that is missing from one of the protocol's lists.
 
     Spec: "Supported Features"
     """
@@ -205,7 +205,7 @@ def needs_met(one: Definition) -> Iterator[Flaw]:
 
 
 def columns_named(one: Definition) -> Iterator[Flaw]:
-    """Yield what is wrong with the names of columns: files, or other writers, can't spell them.
+    """Yield column names that files, or other writers, can't write.
 
     Spec: "Column Mapping"
     """
@@ -222,7 +222,7 @@ def columns_named(one: Definition) -> Iterator[Flaw]:
 
 
 def strings_not_collated(one: Definition) -> Iterator[Flaw]:
-    """Yield each column whose strings compare otherwise than by their bytes.
+    """Yield each column with a collation: its strings are not compared by their bytes.
 
     Spec: "Table Features", except that collations are proposed and not yet part of it.
     """
@@ -257,4 +257,4 @@ RULES: Final[tuple[DefinitionRule, ...]] = (
     clustered_or_partitioned,
     adaptive_metadata_agrees,
 )
-"""What is judged of a definition that can be read, in this order."""
+"""The rules for a definition that can be read, in this order."""

@@ -1,9 +1,9 @@
-"""What a DROP FEATURE asks for first, and what it writes.
+"""DROP FEATURE: its preconditions, and what it writes.
 
-A feature may be dropped when the newest version holds no trace of it. Where old versions need it,
-they are cut off (`truncates_history`), or protected: whoever does not know the feature must then
-keep the checkpoints below the drop. Each precondition is a value; what of it lies in files and in
-history is counted by others and handed over as `FeatureRemains`.
+A feature may be dropped when the newest version has no trace of it. If old versions need it, their
+history is truncated (`truncates_history`) or protected: clients without the feature must then keep
+the checkpoints below the drop. Each precondition is a value; what remains in files and history is
+counted by the caller and passed as `FeatureRemains`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties import table_properties
 
 BARRIER_CHECKPOINTS: Final = 3
-"""How many checkpoints, each on an empty commit, stand between a feature's traces and its drop."""
+"""How many checkpoints, each on an empty commit, separate a feature's traces from its drop."""
 
 _STILL_USED: Final = "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL"
 _CLASSES: Final[Mapping[str, str]] = {
@@ -27,7 +27,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "geospatial-dev": "DELTA_CANNOT_DROP_GEOSPATIAL_FEATURE",
     PROTECTION: "DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD",
 }
-"""delta-spark's error class for what is left of a feature, where it has one of its own."""
+"""delta-spark's error class for the remains of a feature, where it has its own."""
 
 _GONE_WITH_IT: Final[Mapping[str, tuple[str, ...]]] = {
     "rowTracking": (
@@ -38,7 +38,7 @@ _GONE_WITH_IT: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "materializePartitionColumns": (table_properties.partitions_in_files_enabled.key,),
 }
-"""Properties that the dropping commit takes out: concurrent writers use them up to then."""
+"""Properties that the dropping commit removes: concurrent writers use them until then."""
 
 DOMAINS_GONE: Final[Mapping[str, tuple[str, ...]]] = {"rowTracking": ("delta.rowTracking",)}
 """Domains that the dropping commit removes."""
@@ -46,7 +46,7 @@ DOMAINS_GONE: Final[Mapping[str, tuple[str, ...]]] = {"rowTracking": ("delta.row
 
 @dataclass(frozen=True)
 class Drop:
-    """A feature to be dropped, and whether its history is cut off rather than protected.
+    """A feature to be dropped, and whether its history is truncated rather than protected.
 
     Spec: "Supported Features"
     """
@@ -56,7 +56,7 @@ class Drop:
 
 
 def drop_flaws(drop: Drop, one: Definition, remains: FeatureRemains) -> tuple[Flaw, ...]:
-    """Return everything that stands in the way of dropping a feature.
+    """Return every flaw that prevents the drop of a feature.
 
     Spec: "Supported Features"
     """
@@ -80,7 +80,7 @@ def drop_flaws(drop: Drop, one: Definition, remains: FeatureRemains) -> tuple[Fl
 
 
 def dropped(drop: Drop, one: Definition, version: int) -> Definition:
-    """Return the definition that the dropping commit writes as a version of the table.
+    """Return the definition that the dropping commit writes at a version of the table.
 
     Law: dropped(...).supported == one.supported - {name}, and the protection where it is needed
     Spec: "Supported Features"
@@ -95,7 +95,7 @@ def dropped(drop: Drop, one: Definition, version: int) -> Definition:
 
 
 def _not_to_be_dropped(drop: Drop, one: Definition) -> Iterator[Flaw]:
-    """Yield why a feature can't be dropped from this table whatever is done before."""
+    """Yield why a feature can never be dropped from this table."""
     name, row = drop.name, FEATURES.get(drop.name)
     property_keys = {known.key.lower() for known in table_properties.ALL}
 
@@ -156,6 +156,6 @@ def _needed(drop: Drop, one: Definition) -> Iterator[Flaw]:
 
 
 def _used(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Flaw]:
-    """Yield what of the feature is left in the newest version."""
+    """Yield the traces of the feature in the newest version."""
     for field, reason, remedy in traces(name, one, remains):
         yield Flaw("feature_in_use", field, reason, remedy, _CLASSES.get(name, _STILL_USED))

@@ -1,4 +1,4 @@
-"""Where features, properties and columns exclude one another, or need one another turned on."""
+"""Rules for features, properties and columns that exclude or need one another."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +12,7 @@ _TIMED: Final = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-p
 
 
 def row_tracking_agrees(one: Definition) -> Iterator[Flaw]:
-    """Yield what contradicts row tracking: it is suspended, or its columns have no usable name.
+    """Yield what contradicts row tracking: it is suspended, or its columns have no valid name.
 
     Spec: "Row Tracking"
     """
@@ -39,7 +39,7 @@ def row_tracking_agrees(one: Definition) -> Iterator[Flaw]:
 
 
 def row_tracking_columns_free(one: Definition) -> Iterator[Flaw]:
-    """Yield each name of a materialised column that a column of the table has too.
+    """Yield each materialised column name of row tracking that is also a column of the table.
 
     Spec: "Row Tracking"
     """
@@ -58,7 +58,7 @@ def row_tracking_columns_free(one: Definition) -> Iterator[Flaw]:
 
 
 def vectors_allowed(one: Definition) -> Iterator[Flaw]:
-    """Yield what excludes deletion vectors: another format of files, manifests that lack them.
+    """Yield what excludes deletion vectors: another file format, or manifests without them.
 
     Spec: "Deletion Vectors"
     """
@@ -84,7 +84,7 @@ def vectors_allowed(one: Definition) -> Iterator[Flaw]:
 
 
 def times_agree(one: Definition) -> Iterator[Flaw]:
-    """Yield what contradicts in-commit timestamps: half an enablement, or none where one is needed.
+    """Yield faults of in-commit timestamps: an incomplete enablement record, or a missing one.
 
     Spec: "In-Commit Timestamps"
     """
@@ -110,14 +110,14 @@ def times_agree(one: Definition) -> Iterator[Flaw]:
 
 
 def _is_run_by_others(name: str, one: Definition) -> bool:
-    """Whether the commits go through a catalog or a coordinator; the latter must be named."""
+    """Return whether a catalog or a named coordinator accepts the commits."""
     if name != "coordinatedCommits-preview":
         return True
     return active_features.coordinated_commits(one.metadata, one.schema)
 
 
 def change_columns_free(one: Definition) -> Iterator[Flaw]:
-    """Yield each column that has a name of the change data feed, where it is enabled.
+    """Yield each column with a reserved name of the change data feed, where that is enabled.
 
     Spec: "Add CDC File"
     """
@@ -134,7 +134,7 @@ def change_columns_free(one: Definition) -> Iterator[Flaw]:
 
 
 def clustered_or_partitioned(one: Definition) -> Iterator[Flaw]:
-    """Yield a flaw where a partitioned table supports clustering: a table has one or the other.
+    """Yield a flaw where a partitioned table supports clustering: these exclude each other.
 
     Spec: "Clustered Table"
     """
@@ -149,7 +149,7 @@ def clustered_or_partitioned(one: Definition) -> Iterator[Flaw]:
 
 
 def adaptive_metadata_agrees(one: Definition) -> Iterator[Flaw]:
-    """Yield each property that adaptive metadata needs and the table does not have.
+    """Yield each property that adaptive metadata needs and the table lacks.
 
     Spec: "Table Features", except that adaptive metadata is no part of the specification.
     """

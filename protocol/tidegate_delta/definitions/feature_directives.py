@@ -1,7 +1,7 @@
-"""Properties that say what to do and are never kept: which features, which versions.
+"""Directives among the properties, which change the protocol and are never stored.
 
 `delta.feature.NAME`, `delta.minReaderVersion`, `delta.minWriterVersion` and
-`delta.ignoreProtocolDefaults` change the protocol and leave the configuration.
+`delta.ignoreProtocolDefaults` change the protocol and are removed from the configuration.
 """
 
 import re
@@ -23,7 +23,7 @@ from tidegate_delta.properties.table_properties import (
 
 _READER, _WRITER, _IGNORES = INSTRUCTIONS
 UNKNOWN_FEATURE: Final = "unknown_feature"
-"""The rule that a name which nobody has heard of breaks."""
+"""The name of the rule that an unknown feature name breaks."""
 
 _VERSION: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _STATUS: Final = ("supported", "enabled")
@@ -35,9 +35,9 @@ _NAMES: Final[Mapping[str, str]] = {name.lower(): name for name in FEATURES}
 
 @dataclass(frozen=True)
 class FeatureDirectives:
-    """What a configuration tells to be done to the protocol.
+    """The protocol changes that a configuration asks for.
 
-    `ignores_defaults`: a new table starts from nothing, not from the oldest features.
+    `ignores_defaults`: a new table starts without features, not with the legacy defaults.
     Spec: "Table Features for New and Existing Tables"
     """
 
@@ -48,7 +48,7 @@ class FeatureDirectives:
 
 
 def is_instruction(key: str) -> bool:
-    """Return whether a property is an instruction, however it is spelt.
+    """Return whether a property is a directive, in any case of letters.
 
     Spec: "Table Features for New and Existing Tables"
     """
@@ -57,19 +57,19 @@ def is_instruction(key: str) -> bool:
 
 
 def without_instructions(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration as it is kept.
+    """Return a configuration without its directives, as it is stored.
 
-    Law: no key of it is an instruction
+    Law: no key of it is a directive
     Spec: "Change Metadata"
     """
     return {key: text for key, text in configuration.items() if not is_instruction(key)}
 
 
 def canonical_keys(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration with the properties spelt as delta-spark would keep them.
+    """Return a configuration with its keys as delta-spark would store them.
 
-    Keys that begin with `delta.` are known without regard to case. Names of features and settings
-    of other formats become lower case, constraints and all other keys stay as they are.
+    Keys that begin with `delta.` are matched without regard to case. Names of features and settings
+    of other formats become lower case; constraints and all other keys are unchanged.
     Law: canonical_keys(canonical_keys(c)) == canonical_keys(c)
     Spec: "Table Properties"
     """
@@ -79,7 +79,7 @@ def canonical_keys(configuration: Mapping[str, str]) -> dict[str, str]:
 def read_instructions(
     configuration: Mapping[str, str],
 ) -> tuple[FeatureDirectives, tuple[Flaw, ...]]:
-    """Return what a configuration tells to be done, and what is wrong in the telling.
+    """Return the directives of a configuration, and the flaws in them.
 
     Spec: "Table Features for New and Existing Tables"
     """

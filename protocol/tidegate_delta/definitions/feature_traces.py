@@ -1,4 +1,4 @@
-"""What is left of a feature in a table: in its metadata, its files, its log and its history."""
+"""The traces of a feature in a table: in its metadata, its files, its log and its history."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _COORDINATED: Final = (
 
 @dataclass(frozen=True)
 class FeatureRemains:
-    """What is left of features in the files and the log of a table, as counted by others.
+    """Traces of features in the files and the log of a table, counted by the caller.
 
     `history_uses`: a reachable version before this one holds an action that `leaves_trace`.
     `oldest_version` is the oldest that can still be read, with its checkpoint.
@@ -37,13 +37,13 @@ class FeatureRemains:
 
 
 Trace = tuple[str, str, str]
-"""A field, what is left there, what to do about it."""
+"""A field, the trace that is in it, and the remedy."""
 
 TraceRule = Callable[[Definition, FeatureRemains], Iterator[Trace]]
 
 
 def traces(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    """Yield what is left of a feature in the newest version of a table.
+    """Yield the traces of a feature in the newest version of a table.
 
     Spec: "Supported Features"
     """
@@ -53,7 +53,7 @@ def traces(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Trac
 
 
 def leaves_trace(name: str, action: Action) -> bool:
-    """Return whether an action of an old version can't be understood without a feature.
+    """Return whether an action of an old version can be understood only with a feature.
 
     Spec: "Supported Features"
     """
@@ -190,4 +190,4 @@ _RULES: Final[Mapping[str, TraceRule]] = {
     "inCommitTimestamp": _times,
     "checkpointProtection": _protection,
 }
-"""What each feature leaves; one that can be dropped and is not here leaves nothing."""
+"""The rule for each feature's traces; a removable feature without a rule leaves none."""

@@ -1,4 +1,4 @@
-"""Tables that are to be read as Iceberg or Hudi too: what such a reading excludes."""
+"""Tables that are also read as Iceberg or Hudi: which settings and types that excludes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ _SIMPLE: Final = frozenset(
 
 @dataclass(frozen=True)
 class _Compat:
-    """A version of Iceberg compatibility: what turns it on, which types it holds."""
+    """A version of Iceberg compatibility: its property and the types it allows."""
 
     enabled: Property[bool | None]
     holds: Callable[[DataType], bool]
     has_vectors: bool
 
     def flaw(self, rule: str, field: str, reason: str, remedy: str, kind: str) -> Flaw:
-        """Return a flaw that says which version it is about."""
+        """Return a flaw that names this version of Iceberg compatibility."""
         said = f"{reason}, while {self.enabled.key} is true"
         return Flaw(rule, field, said, remedy, f"{_VIOLATION}.{kind}")
 
@@ -77,7 +77,7 @@ _VERSIONS: Final[Mapping[str, _Compat]] = {
 
 
 def iceberg_flaws(one: Definition) -> Iterator[Flaw]:
-    """Yield what keeps a table from being read as Iceberg, where it is to be.
+    """Yield what prevents a table from being read as Iceberg, if it is to be.
 
     Spec: "Writer Requirements for IcebergCompatV1", "Writer Requirements for IcebergCompatV2"
     """
@@ -97,7 +97,7 @@ def iceberg_flaws(one: Definition) -> Iterator[Flaw]:
 
 
 def universal_flaws(one: Definition) -> Iterator[Flaw]:
-    """Yield what keeps a table from the other formats that it is to be read as.
+    """Yield what prevents a table from being read in the other formats of its properties.
 
     Spec: "Iceberg Compatibility V1"
     """
@@ -133,7 +133,7 @@ def universal_flaws(one: Definition) -> Iterator[Flaw]:
 
 
 def iceberg_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw]:
-    """Yield what a table that is read as Iceberg may not change: partition columns, V3 itself.
+    """Yield changes that a table read as Iceberg may not make: partition columns, V3 itself.
 
     Spec: "Writer Requirements for IcebergCompatV1"
     """

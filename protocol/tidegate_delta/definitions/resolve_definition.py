@@ -1,8 +1,8 @@
-"""What a change of a table's definition comes to, once every instruction and default is followed.
+"""Resolve the definition that a writer asks for: apply directives and defaults.
 
-A writer says what it wants: metadata, perhaps with instructions among its properties, perhaps a
-protocol. What is to be committed follows: instructions are obeyed and gone, features that the
-metadata brings in are listed with all that they need, properties that they need are set.
+A writer proposes metadata, perhaps with directives among its properties, and perhaps a protocol.
+The resolved definition is what gets committed: directives are applied and removed, features that
+the metadata uses are listed with all that they need, and properties that they need are set.
 """
 
 from dataclasses import dataclass
@@ -32,20 +32,20 @@ from tidegate_delta.properties import table_properties
 from tidegate_delta.properties.table_properties import FEATURE_PREFIX
 
 NEW_TABLE: Final = Protocol(min_reader_version=1, min_writer_version=2)
-"""What a new table has that asks for nothing."""
+"""The protocol of a new table that asks for no feature."""
 
 BARE_TABLE: Final = Protocol(min_reader_version=1, min_writer_version=1)
-"""What a new table has that ignores defaults."""
+"""The protocol of a new table that ignores defaults."""
 
 _TIMED: Final = frozenset({"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"})
-"""Features under which commits must carry their own time."""
+"""Features that require in-commit timestamps."""
 
 
 @dataclass(frozen=True)
 class ResolvedDefinition:
-    """What a table becomes, and what is wrong with how that was asked for.
+    """The definition that a table gets, and the flaws in the request.
 
-    Law: the configuration holds no instruction
+    Law: the configuration holds no directive
     Spec: "Table Features for New and Existing Tables"
     """
 
@@ -56,10 +56,10 @@ class ResolvedDefinition:
 def settle(
     before: Definition | None, metadata: Metadata, protocol: Protocol | None = None
 ) -> ResolvedDefinition:
-    """Return what a table becomes whose writer wants some metadata, and perhaps a protocol.
+    """Return the definition that a table gets when its writer proposes metadata and a protocol.
 
-    `before` is None for a table that is created. A protocol that is given is kept as it is where it
-    supports all that is asked.
+    `before` is None for a table that is created. A proposed protocol is kept unchanged if it
+    supports everything that is needed.
     Raises: as `parse_schema`.
     Spec: "Table Features for New and Existing Tables"
     """
@@ -81,10 +81,10 @@ def settle(
 
 
 def define_new(metadata: Metadata) -> Definition:
-    """Return what a new table is: the metadata without instructions, and the least protocol.
+    """Return the definition of a new table: metadata without directives, and the lowest protocol.
 
-    Raises: InvalidRequest for what is wrong with it, with delta-spark's error class;
-    UnsupportedFeature for metadata that uses, or asks for, a feature we don't write.
+    Raises: InvalidRequest for flaws, with delta-spark's error class; UnsupportedFeature for
+    metadata that uses, or asks for, a feature we don't write.
     Spec: "Table Features for New and Existing Tables"
     """
     settled = settle(None, metadata)
@@ -103,7 +103,7 @@ def define_new(metadata: Metadata) -> Definition:
 
 
 def _new_protocol(told: FeatureDirectives, metadata: Metadata) -> Protocol:
-    """Return what versions and metadata ask of a new table; versions never list features."""
+    """Return the protocol of a new table; requested versions never create feature lists."""
     default = BARE_TABLE if told.ignores_defaults else NEW_TABLE
     reader = told.reader_version or default.min_reader_version
     writer = told.writer_version or default.min_writer_version
@@ -115,7 +115,7 @@ def _new_protocol(told: FeatureDirectives, metadata: Metadata) -> Protocol:
 
 
 def _told_protocol(told: FeatureDirectives, current: Protocol) -> Protocol:
-    """Return the protocol of a table after versions were asked for: they never lower it."""
+    """Return an existing table's protocol with the requested versions, which never lower it."""
     if told.reader_version is None and told.writer_version is None:
         return current
     reader = told.reader_version or current.min_reader_version
@@ -134,7 +134,7 @@ def _told_protocol(told: FeatureDirectives, current: Protocol) -> Protocol:
 
 
 def _by_hand(asked: tuple[str, ...], base: Protocol) -> tuple[Flaw, ...]:
-    """Return the features that an existing table must be given by hand before they are used."""
+    """Return a flaw for each used feature that an existing table must list by hand first."""
     supported = supported_features(base)
     return tuple(
         Flaw(
@@ -150,9 +150,9 @@ def _by_hand(asked: tuple[str, ...], base: Protocol) -> tuple[Flaw, ...]:
 
 
 def _with_times(metadata: Metadata, protocol: Protocol) -> Metadata:
-    """Return metadata that turns in-commit timestamps on where a supported feature lives by them.
+    """Return metadata with in-commit timestamps turned on where a supported feature requires them.
 
-    A table whose commits a coordinator takes is such a table too.
+    Tables with a commit coordinator require them too.
     """
     key = table_properties.in_commit_timestamps_enabled.key
     if not _TIMED & supported_features(protocol) or metadata.configuration.get(key) == "true":

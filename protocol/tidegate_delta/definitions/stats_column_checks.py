@@ -1,4 +1,4 @@
-"""Whether the columns that a table wants statistics of can have any."""
+"""Check the columns for which a table's properties request statistics."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ _BOUNDED: Final = frozenset(
 
 
 def stats_column_flaws(one: Definition) -> Iterator[Flaw]:
-    """Yield each named column that is none of the data, has no bounds, or is named twice.
+    """Yield each named column that is no data column, can't have bounds, or is named twice.
 
-    A struct stands for all that is inside it, whatever its type.
+    A struct stands for all fields inside it, whatever their type.
     Spec: "Per-file Statistics"
     """
     asked = table_properties.stats_columns(one.metadata)

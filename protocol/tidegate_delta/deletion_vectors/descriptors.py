@@ -1,6 +1,6 @@
-"""Deletion vectors: where a descriptor says that one lies, its frame in a file, its rows.
+"""Deletion vector descriptors: the location of a vector, its frame in a file, and its rows.
 
-What is wrong with bytes is a ValueError that says what: who read them knows the table and the file.
+Malformed bytes raise a ValueError that describes the fault; the caller adds the table and the file.
 """
 
 import struct
@@ -29,10 +29,10 @@ _UUID_CHARS: Final = 20
 
 @dataclass(frozen=True)
 class RowChoice:
-    """Which rows of a data file are meant: those of `only` (None: all), without those of `without`.
+    """A choice of rows of a data file: those in `only` (None: all) that are not in `without`.
 
-    A live file is all its rows without those of its vector; what a commit deleted from a file with
-    a vector is only the rows of the new vector, without those of the old.
+    The rows of a live file are all rows without those of its vector. The rows that a commit deleted
+    from a file with a vector are those of the new vector without those of the old one.
     Spec: "Deletion Vectors"
     """
 
@@ -44,7 +44,7 @@ EVERY_ROW: Final = RowChoice()
 
 
 def is_inline(vector: DeletionVector) -> bool:
-    """Return whether a vector's rows stand in the descriptor itself.
+    """Return whether a vector's rows are in the descriptor itself.
 
     Spec: "Deletion Vector Descriptor Schema"
     """
@@ -52,7 +52,7 @@ def is_inline(vector: DeletionVector) -> bool:
 
 
 def inline_rows(vector: DeletionVector) -> Bitmap:
-    """Return the rows of an inline vector; of one that deletes none, wherever it may lie.
+    """Return the rows of an inline vector, or of any vector that deletes none.
 
     Raises: ValueError.
     Spec: "Deletion Vector Descriptor Schema"
@@ -66,7 +66,7 @@ def inline_rows(vector: DeletionVector) -> Bitmap:
 
 
 def path_of(vector: DeletionVector) -> str:
-    """Return the path of the file that holds a vector, as the log would spell it.
+    """Return the path of the file that holds a vector, as the log would write it.
 
     Raises: ValueError, for a descriptor that names no file.
     Spec: "Derived Fields"
@@ -82,9 +82,9 @@ def path_of(vector: DeletionVector) -> str:
 
 
 def frame_of(vector: DeletionVector) -> range:
-    """Return which bytes of its file belong to a vector, its size and checksum included.
+    """Return the byte range of a vector in its file, including its size and checksum.
 
-    Raises: ValueError, for numbers that can't be.
+    Raises: ValueError, for an impossible offset or size.
     Spec: "Deletion Vector File Storage Format"
     """
     offset = vector.offset or 0
@@ -94,7 +94,7 @@ def frame_of(vector: DeletionVector) -> range:
 
 
 def framed_rows(vector: DeletionVector, frame: bytes) -> Bitmap:
-    """Return the rows that the bytes of a vector's frame hold.
+    """Return the rows in the bytes of a vector's frame.
 
     Raises: ValueError, where size, checksum or cardinality are not as stated.
     Spec: "Deletion Vector File Storage Format"
@@ -112,7 +112,7 @@ def framed_rows(vector: DeletionVector, frame: bytes) -> Bitmap:
 
 
 def inline(rows: Bitmap) -> DeletionVector:
-    """Return the descriptor that holds a set of rows itself.
+    """Return an inline descriptor of a set of rows.
 
     Law: inline_rows(inline(rows)) == rows
     Spec: "Deletion Vector Descriptor Schema"
@@ -131,8 +131,8 @@ def in_file(
 ) -> tuple[bytes, tuple[DeletionVector, ...]]:
     """Return the bytes of a file that holds several sets of rows, and the descriptor of each.
 
-    `file` is new and names the file; `prefix` is the folder below the table root.
-    Raises: ValueError, where they are more than one file may hold.
+    `file` is a new UUID that names the file; `prefix` is the folder below the table root.
+    Raises: ValueError, where they exceed the size of one file.
     Spec: "Deletion Vector File Storage Format"
     """
     parts = [FILE_VERSION]
@@ -159,10 +159,10 @@ def in_file(
 def placed(
     sets: Sequence[Bitmap], file: UUID, inline_bytes_max: int
 ) -> tuple[list[DeletionVector], tuple[str, bytes] | None]:
-    """Return the descriptor of each set of rows, and the file to write before, if any needs one.
+    """Return the descriptor of each set of rows, and the file to write first, if any needs one.
 
-    Sets that take up to `inline_bytes_max` bytes stand in their descriptors, the others in one
-    file: its path below the table root and its bytes. `file` is new and names it.
+    Sets of up to `inline_bytes_max` bytes become inline descriptors; the others go into one file,
+    returned as its path below the table root and its bytes. `file` is a new UUID that names it.
     Raises: as `in_file`.
     Spec: "Deletion Vector Descriptor Schema"
     """

@@ -1,7 +1,7 @@
-"""Sets of row positions, and their bytes: the portable 64-bit roaring format behind Delta's magic.
+"""Sets of row positions as roaring bitmaps: the portable 64-bit format after Delta's magic number.
 
-What is written is what delta-spark writes for the same rows; the older, "native" magic of its first
-releases is read, too. All numbers are little-endian.
+The bytes written are those that delta-spark writes for the same rows; the older "native" format of
+its first releases can be read too. All numbers are little-endian.
 """
 
 import struct
@@ -25,24 +25,24 @@ MAGIC: Final = 1681511377
 """The portable format: what the protocol describes, and what is written."""
 
 NATIVE_MAGIC: Final = 1681511376
-"""The format before it: each bucket with its size, without its key."""
+"""The older format: each bucket with its size, without its key."""
 
 SIZE_MAX: Final = 2**31 - 1
-"""Bytes of a vector: what a descriptor can say, and a file's own word for it."""
+"""The greatest size of a vector in bytes, by its descriptor and by the size field in its file."""
 
 _COOKIE: Final = 12346
 _COOKIE_WITH_RUNS: Final = 12347
 _OFFSETS_FROM: Final = 4
-"""Containers from which a bucket with runs says where each of them begins."""
+"""From this number of containers, a bucket with runs states the offset of each."""
 
 _BLOCKS_A_BUCKET: Final = 1 << 16
 _BUCKETS_MAX: Final = 1 << 16
-"""Buckets that are written: rows past 2^48 are in no file, and each bucket before them costs."""
+"""The most buckets that are written: no file has rows past 2^48, and empty buckets cost bytes too.
+"""
 _KEY_MAX: Final = 2**31 - 1
 
 BLOCKS_MAX: Final = 1 << 18
-"""Blocks of a vector past which it is not read: no file has that many rows, and a few bytes claim
-a block."""
+"""The most blocks that are read: no file has that many rows, and a few bytes can claim a block."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Bitmap:
     """A set of row positions, from 0 to 2^63 - 1.
 
     Law: bitmaps are equal if and only if they hold the same rows
-    Shape: `blocks` maps the number of a block of 65,536 positions to those of it that are in the
-    set, in ascending order; a block without any is absent.
+    Shape: `blocks` maps the number of a block of 65,536 positions to its positions in the set, in
+    ascending order; a block without any is absent.
     Spec: "Deletion Vector Format"
     """
 
@@ -95,12 +95,12 @@ class Bitmap:
         return -1 if block is None else block * BLOCK + self.blocks[block].last
 
     def is_apart_from(self, other: "Bitmap") -> bool:
-        """Return whether no row is in both."""
+        """Return whether the sets are disjoint."""
         both = self.blocks.keys() & other.blocks.keys()
         return all(self.blocks[block].is_apart_from(other.blocks[block]) for block in both)
 
     def bits(self, block: int) -> bytes:
-        """Return a block as 8,192 bytes, a bit a row, the lowest first.
+        """Return a block as 8,192 bytes with a bit for each row, the lowest first.
 
         Spec: "Deletion Vector Format"
         """
@@ -109,9 +109,9 @@ class Bitmap:
 
 
 def of_rows(rows: Iterable[int]) -> Bitmap:
-    """Return the set of some rows, in any order.
+    """Return the set of the given rows, which may be in any order.
 
-    Raises: ValueError, for one that is no row position.
+    Raises: ValueError, for a number that is no row position.
     Spec: "Deletion Vector Format"
     """
     ascending = sorted(set(rows))
@@ -127,11 +127,11 @@ def of_rows(rows: Iterable[int]) -> Bitmap:
 
 
 def of_mask(mask: pa.BooleanArray) -> Bitmap:
-    """Return the set of the rows at which a mask is true; null is not.
+    """Return the set of the rows at which a mask is true; null counts as false.
 
     Spec: "Deletion Vector Format"
     """
-    # Values under nulls may be anything, and a slice may begin within a byte.
+    # Values under nulls are arbitrary, and a slice may begin within a byte.
     whole = pc.fill_null(mask, False)
     size = BLOCK * -(-len(whole) // BLOCK)
     padded = pa.concat_arrays([whole, pa.array([False] * (size - len(whole)), pa.bool_())])
@@ -144,11 +144,11 @@ def of_mask(mask: pa.BooleanArray) -> Bitmap:
 
 
 def encode(bitmap: Bitmap) -> bytes:
-    """Return the bytes of a set: magic and portable roaring bitmap.
+    """Return the bytes of a set: the magic number and a portable roaring bitmap.
 
-    Buckets without rows below the last one are written, as delta-spark does.
+    Empty buckets below the last one are written, as delta-spark does.
     Law: decode(encode(b)) == b
-    Raises: ValueError, where they would be more than a descriptor can say, or rows past 2^48.
+    Raises: ValueError, for more bytes than a descriptor can state, or rows past 2^48.
     Spec: "Deletion Vector Format"
     """
     buckets: dict[int, dict[int, Container]] = {}
@@ -168,9 +168,9 @@ def encode(bitmap: Bitmap) -> bytes:
 
 
 def decode(content: bytes) -> Bitmap:
-    """Return the set that a deletion vector's bytes hold; what follows them is not looked at.
+    """Return the set in a deletion vector's bytes; bytes after it are ignored.
 
-    Raises: ValueError for another magic, torn bytes, what contradicts itself, or too many blocks.
+    Raises: ValueError for another magic number, torn or inconsistent bytes, or too many blocks.
     Spec: "Deletion Vector Format"
     """
     reader = _Reader(content)
@@ -191,7 +191,7 @@ def decode(content: bytes) -> Bitmap:
 
 
 class _Reader:
-    """Bytes, and how many of them have been read."""
+    """Bytes with a read position."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -243,7 +243,7 @@ def _checked_count(count: int, reader: _Reader) -> int:
 
 
 def _bucket(some: Mapping[int, Container]) -> list[bytes]:
-    """Return the 32-bit bitmap of the containers of a bucket, which are in ascending order."""
+    """Return the 32-bit bitmap of a bucket's containers, which are in ascending order."""
     kinds = [one.kind is ContainerKind.RUNS for one in some.values()]
     if any(kinds):
         flags = sum(1 << place for place, is_runs in enumerate(kinds) if is_runs)
@@ -284,7 +284,7 @@ def _read_bucket(reader: _Reader) -> dict[int, Container]:
     reader.count_blocks(count)
     heads = struct.unpack(f"<{2 * count}H", reader.take(4 * count))
     if cookie == _COOKIE or count >= _OFFSETS_FROM:
-        reader.take(4 * count)  # where each container begins: they follow one another
+        reader.take(4 * count)  # offsets of the containers, which follow one another
     found: dict[int, Container] = {}
     last = -1
     for place, (low, more) in enumerate(zip(heads[::2], heads[1::2], strict=True)):
@@ -311,7 +311,7 @@ def _combined(
     operate: Callable[[int, int], int],
     alone: Mapping[int, Container],
 ) -> Bitmap:
-    """Return the blocks of `alone`, those that both have replaced by what the operation gives."""
+    """Return the blocks of `alone`, and for blocks in both sets the result of `operate`."""
     both = mine.blocks.keys() & other.blocks.keys()
     found = {block: container for block, container in alone.items() if block not in both}
     for block in both:

@@ -1,6 +1,6 @@
-"""Blocks of 65,536 positions as roaring containers: an array, a bitmap or runs, whichever is least.
+"""Blocks of 65,536 positions as roaring containers: the smallest of an array, a bitmap and runs.
 
-A container holds its serialized bytes. Set operations go over plain bits, a block at a time.
+A container holds its serialized bytes. Set operations work on plain bits, a block at a time.
 """
 
 import struct
@@ -15,20 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 BLOCK: Final = 1 << 16
-"""Positions of a block."""
+"""Positions in a block."""
 
 BITS_BYTES: Final = BLOCK // 8
 ARRAY_MAX: Final = 4_096
-"""Positions past which a bitmap is smaller than an array."""
+"""Above this number of positions a bitmap is smaller than an array."""
 
 NO_BITS: Final = bytes(BITS_BYTES)
 _WORD: Final = struct.Struct("<H")
 _FEW: Final = 64
-"""Positions up to which looking each one up is quicker than comparing whole blocks."""
+"""Up to this number of positions, single look-ups are faster than comparing whole blocks."""
 
 
 class ContainerKind(Enum):
-    """How a container spells its positions.
+    """The encoding of a container's positions.
 
     Spec: "Deletion Vector Format"
     """
@@ -42,8 +42,8 @@ class ContainerKind(Enum):
 class Container:
     """The positions of one block that are in a set: at least one.
 
-    `content` is what a file holds of it, without the number of runs.
-    Law: equal sets are equal containers, whichever way they came about
+    `content` is its serialized form, without the number of runs.
+    Law: equal sets are equal containers, however they were made
     Spec: "Deletion Vector Format"
     """
 
@@ -53,7 +53,7 @@ class Container:
 
     @property
     def bits(self) -> bytes:
-        """The block as 8,192 bytes, a bit a position, the lowest first."""
+        """The block as 8,192 bytes with a bit for each position, the lowest first."""
         if self.kind is ContainerKind.BITMAP:
             return self.content
         if self.kind is ContainerKind.RUNS:
@@ -92,7 +92,7 @@ class Container:
         return int.from_bytes(self.content, "little").bit_length() - 1
 
     def is_apart_from(self, other: "Container") -> bool:
-        """Return whether no position is in both."""
+        """Return whether the containers are disjoint."""
         few, many = sorted((self, other), key=lambda one: one.cardinality)
         if few.kind is ContainerKind.ARRAY and few.cardinality <= _FEW:
             return not any(position in many for position in _words(few.content))
@@ -107,7 +107,7 @@ class Container:
 
 
 def least_kind(cardinality: int, runs: int) -> ContainerKind:
-    """Return how a set of so many positions in so many runs is spelt, as Java's library does it.
+    """Return the smallest encoding for this many positions and runs, as Java's library chooses it.
 
     Spec: "Deletion Vector Format"
     """
@@ -118,7 +118,7 @@ def least_kind(cardinality: int, runs: int) -> ContainerKind:
 
 
 def of_bits(bits: bytes) -> Container | None:
-    """Return the container of a block, or None where no position is in it.
+    """Return the container of a block's bits, or None where no bit is set.
 
     Spec: "Deletion Vector Format"
     """
@@ -141,7 +141,7 @@ def of_bits(bits: bytes) -> Container | None:
 
 
 def of_positions(positions: list[int]) -> Container:
-    """Return the container of ascending positions, of which there is at least one.
+    """Return the container of ascending positions; there must be at least one.
 
     Spec: "Deletion Vector Format"
     """
@@ -157,7 +157,7 @@ def of_positions(positions: list[int]) -> Container:
 
 
 def read(kind: ContainerKind, cardinality: int, content: bytes) -> Container:
-    """Return the container that a file holds, in the least spelling.
+    """Return a container read from a file, converted to the smallest encoding.
 
     Raises: ValueError where its content contradicts itself or the cardinality.
     Spec: "Deletion Vector Format"
@@ -190,7 +190,7 @@ def _checked_runs(content: bytes) -> tuple[int, ...]:
 
 
 def _gaps(runs: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Return, for each run but the first, where the one before ends and where it begins."""
+    """Yield, for each run but the first, the end of the run before it and its own start."""
     ends = map(int.__add__, runs[::2], runs[1::2])
     return zip(ends, runs[2::2], strict=False)
 

@@ -1,4 +1,4 @@
-"""Z85: four bytes as five characters, none of which JSON has to escape."""
+"""Z85: encodes four bytes as five characters, none of which JSON has to escape."""
 
 import struct
 from typing import Final
@@ -17,7 +17,7 @@ _POWERS: Final = (85**4, 85**3, 85**2, 85, 1)
 
 
 def encode(content: bytes) -> str:
-    """Return bytes as text; up to three zeros are appended where they are no whole words.
+    """Return bytes as text; zeros are appended to fill the last word of four bytes.
 
     Law: decode(encode(b))[: len(b)] == b
     Spec: "Deletion Vector Descriptor Schema"
@@ -28,7 +28,7 @@ def encode(content: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Return the bytes that a text spells, padding included.
+    """Return the bytes of a text, padding included.
 
     Raises: ValueError, for another length or character, or a word past 32 bits.
     Spec: "Deletion Vector Descriptor Schema"

@@ -1,1 +1,1 @@
-"""Table features and properties: what a table asks for, and what we read, write and refuse."""
+"""Table features: which ones a table uses, and which ones we read, write and refuse."""

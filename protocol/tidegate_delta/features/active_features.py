@@ -1,4 +1,4 @@
-"""Whether a table's metadata uses a feature: a predicate a feature."""
+"""Predicates that say whether a table's metadata uses a feature."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,7 +18,7 @@ _TRUE: Final = "true"
 
 
 def never(metadata: Metadata, schema: StructType) -> bool:
-    """Return False: what the metadata says does not tell.
+    """Return False: the metadata does not show whether the feature is used.
 
     Spec: "Active Features"
     """
@@ -42,7 +42,7 @@ def invariants(metadata: Metadata, schema: StructType) -> bool:
 
 
 def check_constraints(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether rows are constrained.
+    """Return whether the table has CHECK constraints.
 
     Spec: "CHECK Constraints"
     """
@@ -50,8 +50,9 @@ def check_constraints(metadata: Metadata, schema: StructType) -> bool:
 
 
 def change_data_feed(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether writers must write change data files; an old name counts without the new one.
+    """Return whether writers must write change data files.
 
+    The older property counts if the newer one is absent.
     Spec: "Writer Requirements for AddCDCFile"
     """
     new, old = "delta.enableChangeDataFeed", "delta.enableChangeDataCapture"
@@ -67,7 +68,7 @@ def generated_columns(metadata: Metadata, schema: StructType) -> bool:
 
 
 def identity_columns(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether a column numbers the rows.
+    """Return whether a column is an identity column.
 
     Spec: "Identity Columns"
     """
@@ -85,7 +86,7 @@ def column_defaults(metadata: Metadata, schema: StructType) -> bool:
 
 
 def in_commit_timestamps(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether commits carry their own time.
+    """Return whether commits have in-commit timestamps.
 
     Spec: "In-Commit Timestamps"
     """
@@ -101,7 +102,7 @@ def row_tracking(metadata: Metadata, schema: StructType) -> bool:
 
 
 def iceberg_compat(version: str) -> Callable[[Metadata, StructType], bool]:
-    """Return the predicate of one version of Iceberg compatibility.
+    """Return the predicate for one version of Iceberg compatibility.
 
     Spec: "Iceberg Compatibility V1"
     """
@@ -113,7 +114,7 @@ def iceberg_compat(version: str) -> Callable[[Metadata, StructType], bool]:
 
 
 def coordinated_commits(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether commits may lie elsewhere than in the log.
+    """Return whether commits may be stored outside the table's log.
 
     Spec: "Catalog-managed tables"
     """
@@ -185,7 +186,7 @@ def partitions_in_files(metadata: Metadata, schema: StructType) -> bool:
 
 
 def redirected(feature: str) -> Callable[[Metadata, StructType], bool]:
-    """Return the predicate of a table that is being moved, or has been.
+    """Return the predicate for tables that are being moved or have been moved.
 
     Spec: "Table Features", except that redirected tables are no part of the specification.
     """
@@ -205,7 +206,7 @@ def deletion_vectors(metadata: Metadata, schema: StructType) -> bool:
 
 
 def v2_checkpoints(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether checkpoints are to be of the second kind.
+    """Return whether checkpoints must be V2.
 
     Spec: "V2 Checkpoint Table Feature"
     """

@@ -1,7 +1,8 @@
-"""A row of the table of features: what Delta says of a feature, and how far we go with it.
+"""A row of the feature table: what Delta defines for a feature, and how far we support it.
 
 A feature is *supported* by a table when its protocol lists or implies it, and *active* when its
-metadata uses it. `INACTIVE` means that nothing is asked of us until the metadata uses the feature.
+metadata uses it. `INACTIVE` means that a feature can be listed without any requirement on us until
+the metadata uses it.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ Active = Callable[[Metadata, StructType], bool]
 
 
 class Support(Enum):
-    """How far we go with a feature.
+    """How far this release supports a feature.
 
     Spec: "Supported Features"
     """
@@ -28,7 +29,7 @@ class Support(Enum):
 
 
 class FeatureKind(Enum):
-    """Who must know a feature to use a table that lists it.
+    """Which clients must support a feature to use a table that lists it.
 
     Spec: "Supported Features"
     """
@@ -38,14 +39,14 @@ class FeatureKind(Enum):
 
 
 class Trait(Flag):
-    """What happens around a feature, as delta-spark 4.4.0 has it.
+    """What happens when a feature is listed or dropped, as in delta-spark 4.4.0.
 
-    ENABLES_ITSELF: metadata that uses it brings it into the protocol, of an existing table too.
-    ENABLES_NEW: the same for new tables alone; an existing one lists it by hand before.
+    ENABLES_ITSELF: metadata that uses it adds it to the protocol, of an existing table too.
+    ENABLES_NEW: the same for new tables only; an existing table must list it first.
     REMOVABLE: it can be dropped.
-    LEAVES_TRACES: once dropped, old versions still need it: its history is cut off or protected.
-    FAILS_CONCURRENT: a transaction that read the table before it was listed must not be committed
-    after, because its writer may have ignored what the feature asks.
+    LEAVES_TRACES: after a drop, old versions still need it: history is truncated or protected.
+    FAILS_CONCURRENT: a transaction that read the table before the feature was listed must not be
+    committed after, because its writer may not have met the feature's requirements.
 
     Spec: "Supported Features"
     """
@@ -60,9 +61,9 @@ class Trait(Flag):
 
 @dataclass(frozen=True)
 class Feature:
-    """A row of the table: `capability` says in words what a release must learn to support it.
+    """A row of the table: `capability` names what a release must implement to support the feature.
 
-    `used_by` says in words when a table uses it and `active` whether it does; `wanted` whether the
+    `used_by` describes when a table uses it, and `active` tests that. `wanted` tests whether the
     metadata allows writers to use it, so that it must be listed before any does. `needs` are the
     features that must be supported with it.
 
@@ -81,12 +82,12 @@ class Feature:
     wanted: Active = active_features.never
 
     def is_asked(self, metadata: Metadata, schema: StructType) -> bool:
-        """Return whether metadata must not stand without the feature in the protocol."""
+        """Return whether the metadata requires the feature to be in the protocol."""
         return self.active(metadata, schema) or self.wanted(metadata, schema)
 
     @property
     def reader_writer(self) -> bool:
-        """Whether readers must know it too."""
+        """Whether readers must support it too."""
         return self.kind is FeatureKind.READER_WRITER
 
     @property
@@ -96,17 +97,17 @@ class Feature:
 
     @property
     def stands_for(self) -> str | None:
-        """The final name of a feature that is a preview, or None."""
+        """The final name of a preview feature, or None."""
         return PREVIEWS.get(self.name)
 
     @property
     def enables_itself(self) -> bool:
-        """Whether metadata that uses it brings it into the protocol of a new table."""
+        """Whether metadata that uses it adds it to the protocol of a new table."""
         return bool(self.traits & (Trait.ENABLES_ITSELF | Trait.ENABLES_NEW))
 
     @property
     def enables_itself_later(self) -> bool:
-        """Whether metadata that uses it brings it into the protocol of an existing table too."""
+        """Whether metadata that uses it adds it to the protocol of an existing table too."""
         return Trait.ENABLES_ITSELF in self.traits
 
     @property
@@ -133,8 +134,8 @@ PREVIEWS = {
     "collations-preview": "collations",
     "catalogOwned-preview": "catalogManaged",
 }
-"""Names from before a feature was final -> its final name. A table that lists one of them is not
-given the other, so that clients that know the old name alone go on.
+"""Preview name of a feature -> its final name. A table that lists one of them is not given the
+other, so that clients which know only the preview name can go on.
 
 Spec: "Valid Feature Names in Table Features"
 """

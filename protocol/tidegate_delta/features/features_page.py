@@ -1,4 +1,4 @@
-"""The page about features and properties, made of the tables in code: `docs/features.md`."""
+"""Generate `docs/features.md`, the page about features and properties, from the tables in code."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ VERSIONS: Final = (
     ("delta-kernel-rs", "b14c3fb"),
     ("delta-rs", "1.6.6"),
 )
-"""The clients, and the release or commit of each of which `PEERS` tells."""
+"""The clients that `PEERS` describes, each with its release or commit."""
 
 
 class OtherClients(NamedTuple):
@@ -70,7 +70,7 @@ PEERS: Final[Mapping[str, OtherClients]] = {
     "redirectReaderWriter-preview": OtherClients("in its tests", "no", "no"),
     "adaptiveMetadata-preview": OtherClients("behind a switch", "in development", "no"),
 }
-"""By the name of the feature."""
+"""Behaviour of other clients by the name of the feature."""
 
 
 PAGE: Final = "docs/features.md"

@@ -1,4 +1,4 @@
-"""In-commit timestamps: the next one, and the record of when they began."""
+"""In-commit timestamps: the next timestamp, and the record of their enablement."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,11 +11,11 @@ from tidegate_delta.properties.table_properties import (
 )
 
 ENABLEMENT: Final = (ict_enablement_version.key, ict_enablement_timestamp_ms.key)
-"""The properties that tell since which version, and since when, commits carry their own time."""
+"""The properties that record since which version and time commits have in-commit timestamps."""
 
 
 def next_timestamp(now_ms: int, last_ms: int) -> int:
-    """Return the timestamp of the next commit: the time, and later than the one before.
+    """Return the timestamp of the next commit: the current time, but later than the one before.
 
     Law: next_timestamp(n, m) > m
     Units: ms since the Unix epoch.
@@ -37,8 +37,9 @@ def with_enablement(
 ) -> Metadata:
     """Return metadata as it is to be written at a version, with the record of the enablement.
 
-    Who turns timestamps on after version 0 records it; who writes metadata without the record of
-    an earlier enablement, as a REPLACE does, keeps that. Before version 0 there is no metadata.
+    A commit after version 0 that turns timestamps on adds the record. A commit whose metadata lacks
+    the record of an earlier enablement, as a REPLACE does, keeps that record. Before version 0
+    there is no metadata.
     Units: `timestamp_ms` in ms since the Unix epoch: the in-commit timestamp of the version.
     Spec: "Writer Requirements for In-Commit Timestamps"
     """

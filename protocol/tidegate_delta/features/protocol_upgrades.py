@@ -1,4 +1,4 @@
-"""Protocols from features: the least one for some metadata, and how one becomes another."""
+"""Protocols from features: the lowest one for a table's metadata, and upgrades and downgrades."""
 
 from collections.abc import Iterable
 
@@ -10,9 +10,9 @@ from tidegate_delta.schema.types import parse_schema
 
 
 def protocol_for(names: Iterable[str]) -> Protocol:
-    """Return the weakest protocol that supports exactly some features.
+    """Return the weakest protocol that supports exactly the given features.
 
-    A name that nobody has heard of is taken to bind writers alone.
+    An unknown name is taken to be a writer-only feature.
     Law: supported_features(protocol_for(n)) == frozenset(n)
     Spec: "Table Features for New and Existing Tables"
     """
@@ -22,10 +22,10 @@ def protocol_for(names: Iterable[str]) -> Protocol:
 
 
 def asked_features(metadata: Metadata, supported: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the features that metadata brings into a protocol by itself, in the table's order.
+    """Return the features that metadata adds to a protocol by itself, in the order of FEATURES.
 
-    One whose preview is supported is not asked for. What is used and never brings itself in, such
-    as column defaults, is not among them.
+    A feature whose preview is supported is left out. So are features that are used but never add
+    themselves, such as column defaults.
     Spec: "Active Features"
     """
     schema = parse_schema(metadata.schema_string)
@@ -38,7 +38,7 @@ def asked_features(metadata: Metadata, supported: Iterable[str] = ()) -> tuple[s
 
 
 def minimum_protocol(metadata: Metadata) -> Protocol:
-    """Return the weakest protocol that some metadata may stand under.
+    """Return the weakest protocol that the metadata allows.
 
     Law: metadata that uses more has a protocol that supports no less
     Spec: "Table Features for New and Existing Tables"
@@ -47,7 +47,7 @@ def minimum_protocol(metadata: Metadata) -> Protocol:
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """Return a protocol with more features and all that they need; itself where it has them.
+    """Return a protocol with more features and all that they need; unchanged if it has them.
 
     Law: it supports what the protocol did
     Spec: "Supported Features"
@@ -59,7 +59,7 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def without_feature(protocol: Protocol, name: str) -> Protocol:
-    """Return the weakest protocol that supports what another does but for one feature.
+    """Return the weakest protocol with the same features except one.
 
     Spec: "Supported Features"
     """
@@ -68,7 +68,7 @@ def without_feature(protocol: Protocol, name: str) -> Protocol:
 
 
 def added_features(before: Protocol, after: Protocol) -> frozenset[str]:
-    """Return the features that a table has only after a change of its protocol.
+    """Return the features that a change of protocol adds.
 
     Spec: "Supported Features"
     """
@@ -76,7 +76,7 @@ def added_features(before: Protocol, after: Protocol) -> frozenset[str]:
 
 
 def dropped_features(before: Protocol, after: Protocol) -> frozenset[str]:
-    """Return the features that a table has no longer after a change of its protocol.
+    """Return the features that a change of protocol removes.
 
     Spec: "Supported Features"
     """
@@ -84,10 +84,10 @@ def dropped_features(before: Protocol, after: Protocol) -> frozenset[str]:
 
 
 def interrupting_features(before: Protocol, after: Protocol) -> tuple[str, ...]:
-    """Return the added features that fail the transactions which read the table before, by name.
+    """Return, by name, the added features that fail transactions which read the table before.
 
-    Their writers may have ignored what such a feature asks of every file. One that nobody has heard
-    of is among them, because what it asks is unknown.
+    The writers of those may not have met what such a feature requires of every file. Unknown
+    features are included, because their requirements are unknown.
     Spec: "Supported Features"
     """
     return tuple(

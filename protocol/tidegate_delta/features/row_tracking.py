@@ -1,6 +1,6 @@
-"""Row tracking: where a file's row ids begin, and which version its rows are from.
+"""Row tracking: the base row id of a file, and the commit version of its rows.
 
-The high-water mark, the greatest id that was ever given, is kept in a metadata domain of its own.
+The high-water mark, the greatest id ever assigned, is stored in its own metadata domain.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ FEATURE: Final = "rowTracking"
 DOMAIN: Final = "delta.rowTracking"
 ENABLED: Final = "delta.enableRowTracking"
 NO_MARK: Final = -1
-"""The high-water mark of a table that has given no id yet."""
+"""The high-water mark of a table that has assigned no id yet."""
 
 ROW_ID_COLUMN: Final = "delta.rowTracking.materializedRowIdColumnName"
 ROW_COMMIT_VERSION_COLUMN: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
@@ -26,7 +26,7 @@ _MARK: Final = "rowIdHighWaterMark"
 
 
 def supports(protocol: Protocol) -> bool:
-    """Return whether new files must be given row ids, whatever the properties say.
+    """Return whether new files must have row ids, whatever the properties say.
 
     Spec: "Row Tracking"
     """
@@ -34,7 +34,7 @@ def supports(protocol: Protocol) -> bool:
 
 
 def is_enabled(metadata: Metadata) -> bool:
-    """Return whether every row has an id and a commit version that readers may ask for.
+    """Return whether every row has an id and a commit version that readers may request.
 
     Spec: "Row Tracking"
     """
@@ -42,7 +42,7 @@ def is_enabled(metadata: Metadata) -> bool:
 
 
 def is_suspended(metadata: Metadata) -> bool:
-    """Return whether no ids are given for now, because the feature is being dropped.
+    """Return whether the assignment of ids is suspended, because the feature is being dropped.
 
     Spec: "Writer Requirements for Row Tracking"
     """
@@ -50,7 +50,7 @@ def is_suspended(metadata: Metadata) -> bool:
 
 
 def materialized_columns(metadata: Metadata) -> tuple[str | None, str | None]:
-    """Return the columns in which data files keep ids and commit versions of rows that moved.
+    """Return the columns in which data files keep ids and commit versions of rewritten rows.
 
     Spec: "Row IDs"
     """
@@ -59,10 +59,10 @@ def materialized_columns(metadata: Metadata) -> tuple[str | None, str | None]:
 
 
 def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
-    """Return the greatest row id that a table has given, or NO_MARK.
+    """Return the greatest row id that a table has assigned, or NO_MARK.
 
-    Raises: BrokenLog (`CorruptCommit`), where the domain is there and nobody can read the mark:
-    whoever began anew would give ids that rows have.
+    Raises: BrokenLog (`CorruptCommit`), where the domain exists but its mark can't be read: a
+    restart at 0 would assign ids that rows have already.
     Spec: "Row IDs"
     """
     domain = domains.get(DOMAIN)
@@ -80,7 +80,7 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
 
 
 def mark_in(domain: DomainMetadata) -> int:
-    """Return the high-water mark that a domain spells; NO_MARK where it is gone or spells none.
+    """Return the high-water mark in a domain; NO_MARK where it is removed or has none.
 
     Spec: "Row IDs"
     """
@@ -97,7 +97,7 @@ def _mark(domain: DomainMetadata) -> int | None:
 
 
 def mark_domain(mark: int) -> DomainMetadata:
-    """Return the domain that spells a high-water mark.
+    """Return the domain that holds a high-water mark.
 
     Law: mark_in(mark_domain(n)) == n
     Spec: "Row IDs"
@@ -106,7 +106,7 @@ def mark_domain(mark: int) -> DomainMetadata:
 
 
 def physical_records(stats: str | None) -> int | None:
-    """Return how many rows a file has, deleted ones included, or None where nobody counted.
+    """Return how many rows a file has, deleted ones included, or None where they were not counted.
 
     Spec: "Per-file Statistics"
     """

@@ -1,8 +1,8 @@
-"""The one table of features: what we read, write and refuse by name, and what Delta says of each.
+"""The table of all features: what we read, write and refuse, and what Delta defines for each.
 
 A row says when a table uses the feature, what happens when it is listed or dropped, and which other
-features it needs; `arithmetic.LEGACY` says which versions imply it. `docs/features.md` is made of
-it.
+features it needs; `protocol_versions.LEGACY` says which versions imply it. `docs/features.md` is
+generated from it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,8 +38,8 @@ _WRITERS, _BOTH = FeatureKind.WRITER, FeatureKind.READER_WRITER
 _BY_HAND, _ITSELF, _NEW = Trait.NOTHING, Trait.ENABLES_ITSELF, Trait.ENABLES_NEW
 _DROPS, _TRACES, _FAILS = Trait.REMOVABLE, Trait.LEAVES_TRACES, Trait.FAILS_CONCURRENT
 
-# Name, what it is, who must know it, whether we read and write it; how a table uses it; what
-# happens when it is listed or dropped, and what it needs.
+# Name, capability, kind, whether we read and write it; how a table uses it; what happens when it
+# is listed or dropped, and what it needs.
 # fmt: off
 _ROWS: Final = (
     Feature("appendOnly", "append-only tables", _WRITERS, _YES, _YES,
@@ -174,7 +174,7 @@ _ROWS: Final = (
 # fmt: on
 
 FEATURES: Final[Mapping[str, Feature]] = {row.name: row for row in _ROWS}
-"""Every feature we have heard of, by its exact name."""
+"""Every known feature by its exact name."""
 
 _BINDS_ROWS: Final = frozenset(
     {
@@ -186,7 +186,7 @@ _BINDS_ROWS: Final = frozenset(
         "variantType",
     }
 )
-"""Features that ask something of rows, or of who writes them, once the protocol lists them."""
+"""Features that set requirements for rows or their writers once the protocol lists them."""
 
 _INSTEAD: Final[Mapping[str, str]] = {
     name: remedy
@@ -208,15 +208,15 @@ _INSTEAD: Final[Mapping[str, str]] = {
     )
     for name in names
 }
-"""What a refused feature means, where more is to be said than that we lack it."""
+"""The remedy for a refused feature, where the usual one does not apply."""
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table that we would misread.
 
-    Raises: UnsupportedFeature, which names the first feature in the way; `UnsupportedProtocol` for
-    a version out of range or a malformed protocol action. BrokenLog for columns that are mapped
-    and lack the name or the id by which they are found.
+    Raises: UnsupportedFeature, which names the first unsupported feature; `UnsupportedProtocol` for
+    a version out of range or a malformed protocol action. BrokenLog for mapped columns without the
+    name or the id by which they are found.
     Spec: "Reader Version Requirements"
     """
     schema = _check_known(protocol, metadata, table)
@@ -224,7 +224,7 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse a table that we can't write as its protocol asks; what can't be read is refused too.
+    """Refuse a table that we can't read, or can't write as its protocol requires.
 
     Raises: as `check_readable`; BrokenLog for constraints, generated columns, identity columns or
     defaults that can't be read.
@@ -255,7 +255,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
 def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
     """Return the features that the metadata uses and the protocol neither lists nor implies.
 
-    One that stands under the name of its preview is not missed.
+    A feature that is listed by its preview name counts as listed.
     Spec: "Table Features for New and Existing Tables"
     """
     supported = writer_features(protocol)
@@ -266,7 +266,7 @@ def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]
 
 
 def closure(names: Iterable[str]) -> frozenset[str]:
-    """Return some features and all that they need, directly or not.
+    """Return features and all that they need, directly or not.
 
     Law: closure(closure(n)) == closure(n)
     Spec: "Supported Features"
@@ -281,7 +281,7 @@ def closure(names: Iterable[str]) -> frozenset[str]:
 
 
 def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructType:
-    """Return the schema of a table that asks its readers for nothing we have not learnt."""
+    """Return the schema of a table; refuse it if reading it needs an unsupported feature."""
     check_shape(protocol, table)
     for name in sorted(reader_features(protocol)):
         if name not in FEATURES or FEATURES[name].reads is Support.NO:
@@ -296,7 +296,7 @@ def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructTy
 
 
 def _schema(metadata: Metadata, table: str) -> StructType:
-    """Return the schema of a table, whose partition columns are among its columns."""
+    """Return the schema of a table; refuse it if a partition column is missing from it."""
     try:
         schema = parse_schema(metadata.schema_string)
     except (UnsupportedFeature, BrokenLog) as error:
@@ -313,7 +313,10 @@ def _schema(metadata: Metadata, table: str) -> StructType:
 
 
 def _check_listed(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse what would be asked of rows if the protocol listed it: writers differ in it."""
+    """Refuse features that are used but not listed and set requirements for rows.
+
+    Writers differ in whether they apply these.
+    """
     for name in unlisted_features(protocol, metadata):
         if name in _BINDS_ROWS:
             raise UnsupportedFeature(

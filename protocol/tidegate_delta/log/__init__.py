@@ -1,1 +1,1 @@
-"""The files of the log: actions, commits, file names, segments and protocol versions."""
+"""Files of `_delta_log`: actions, commits, file names, log segments and protocol versions."""

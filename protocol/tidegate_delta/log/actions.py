@@ -1,7 +1,7 @@
-"""The actions of a commit: one frozen model per action; a row of the log <-> an action.
+"""The actions of a commit: one frozen model for each, converted from and to JSON rows.
 
-Objects serve where a commit is read or written. A table's whole file set never goes through here:
-that is `delta.files.columns` (one Python object per live file would not fit).
+These objects serve for reading and writing single commits. A table's whole file set uses the
+columns of `snapshots.file_action_columns`: one Python object per live file would not fit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ from tidegate_delta.value_limits import KEPT_DEPTH_MAX, LONG_MAX, MOMENT_MAX, is
 
 
 def _kept(value: Any) -> Any:
-    """Return a value that nothing depends on, or None where it is nested too deeply to be kept."""
+    """Return a value that nothing depends on, or None where it is nested too deeply."""
     return None if is_deeper(value, KEPT_DEPTH_MAX) else value
 
 
 def _within(value: Any) -> Any:
-    """Return a time as near as it can be told where its writer dates it past all that we tell."""
+    """Return a time clamped to the range that we represent."""
     if is_moment(value):
         return value
     return MOMENT_MAX if value > 0 else -MOMENT_MAX
@@ -42,16 +42,16 @@ Integer = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 StrictLong = Annotated[Long, Strict()]
 StrictInteger = Annotated[Integer, Strict()]
 Moment = Annotated[int, Field(ge=-MOMENT_MAX, le=MOMENT_MAX), BeforeValidator(_within)]
-"""Milliseconds since the Unix epoch; what lies past MOMENT_MAX is read as that.
+"""Milliseconds since the Unix epoch, clamped to MOMENT_MAX.
 
 Spec: "In-Commit Timestamps"
 """
 Kept = Annotated[JsonValue, BeforeValidator(_kept)]
-"""Any JSON on which nothing depends: null where it is nested deeper than KEPT_DEPTH_MAX."""
+"""Any JSON value that nothing depends on: None where it is nested deeper than KEPT_DEPTH_MAX."""
 
 
 class LogicalFile(NamedTuple):
-    """The key of a file in a snapshot: its path as the log spells it, and its deletion vector.
+    """The key of a file in a snapshot: its path as written in the log, and its deletion vector.
 
     Spec: "Add File and Remove File"
     """
@@ -61,7 +61,7 @@ class LogicalFile(NamedTuple):
 
 
 class Action(BaseModel):
-    """One row of a commit. Fields we do not know are kept, so a commit survives a round trip.
+    """One row of a commit. Unknown fields are kept, so a commit survives a round trip.
 
     Spec: "Actions"
     """
@@ -78,7 +78,7 @@ class Action(BaseModel):
     __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(_kept)]]
 
     def to_row(self) -> dict[str, JsonValue]:
-        """Return the row as the log spells it: camelCase, and absent rather than null."""
+        """Return the row as the log writes it: camelCase, with null fields left out."""
         return {self.wire_name: self.model_dump(mode="json", by_alias=True, exclude_none=True)}
 
     def with_(self, **fields: Any) -> Self:
@@ -87,7 +87,7 @@ class Action(BaseModel):
 
 
 class DeletionVector(Action):
-    """Where the deleted rows of a data file are written.
+    """The location of a deletion vector: which rows of a data file are deleted.
 
     Units: `size_in_bytes` and `offset` in bytes; `cardinality` in rows.
     Spec: "Deletion Vector Descriptor Schema"
@@ -110,7 +110,7 @@ class DeletionVector(Action):
 
 
 class FileAction(Action):
-    """What `add` and `remove` share: a path, perhaps with a deletion vector.
+    """The common part of `add` and `remove`: a path and an optional deletion vector.
 
     Spec: "Add File and Remove File"
     """
@@ -130,7 +130,7 @@ class FileAction(Action):
 
 
 class Add(FileAction):
-    """A data file joins the table.
+    """A data file is added to the table.
 
     Units: `size` in bytes; `modification_time` in ms since the Unix epoch.
     Spec: "Add File and Remove File"
@@ -145,7 +145,7 @@ class Add(FileAction):
 
 
 class Remove(FileAction):
-    """A data file leaves the table; the row stays as a tombstone until it expires.
+    """A data file is removed from the table; the row stays as a tombstone until it expires.
 
     Units: `size` in bytes; `deletion_timestamp` in ms since the Unix epoch.
     Spec: "Add File and Remove File"
@@ -201,7 +201,7 @@ class Metadata(Action):
 
 
 class Protocol(Action):
-    """Which versions and features a reader or writer must know.
+    """The versions and features that a reader or writer must support.
 
     Spec: "Protocol Evolution"
     """
@@ -214,7 +214,7 @@ class Protocol(Action):
 
 
 class Txn(Action):
-    """The progress of an application: the last of its own versions that is in the table.
+    """The progress of an application: the last of its own versions that was committed to the table.
 
     Units: `last_updated` in ms since the Unix epoch.
     Spec: "Transaction Identifiers"
@@ -239,7 +239,7 @@ class DomainMetadata(Action):
 
 
 class CommitInfo(Action):
-    """Where a commit comes from. Readers must not rely on it, but for the in-commit timestamp.
+    """The provenance of a commit. Readers must not rely on it, except for the in-commit timestamp.
 
     Units: `timestamp` and `in_commit_timestamp` in ms since the Unix epoch.
     Spec: "Commit Provenance Information"
@@ -262,7 +262,7 @@ class CommitInfo(Action):
 
 
 class CheckpointMetadata(Action):
-    """That a checkpoint is of the second kind, and of which version; never in a commit.
+    """Marks a V2 checkpoint and states its version; never in a commit.
 
     Spec: "Checkpoint Metadata"
     """
@@ -287,7 +287,7 @@ class Sidecar(Action):
 
 
 class Unknown(Action):
-    """A row that this release does not know, or (no name) one that names nothing known: ignored.
+    """A row that this release does not know, or a row without an action (no name). It is ignored.
 
     Spec: "Protocol Evolution"
     """
@@ -307,15 +307,16 @@ KINDS: dict[str, type[Action]] = {
 
 
 def from_row(row: Mapping[str, Any]) -> Action:
-    """Return the action that a row of the log spells.
+    """Return the action in a row of the log.
 
-    What commitInfo says is its writer's own affair: a field that is not as we know it is left out.
-    Raises: BrokenLog (`CorruptCommit`), which names the first field of another action that is not.
+    A malformed field of commitInfo is left out: its content is up to its writer.
+    Raises: BrokenLog (`CorruptCommit`), naming the first malformed field of any other action.
     Spec: "Actions"
     """
     named: list[tuple[str, Any]] = [(name, one) for name, one in row.items() if one is not None]
     if len(named) > 1:
-        # What a later protocol may put beside an action is ignored, as a row of its own would be.
+        # A later protocol may put more keys beside an action. They are ignored, as rows of their
+        # own would be.
         named = [(name, body) for name, body in named if name in KINDS]
     if len(named) > 1:
         raise BrokenLog(
@@ -343,7 +344,7 @@ def from_row(row: Mapping[str, Any]) -> Action:
 
 
 def read_row(where: str, row: Mapping[str, Any]) -> Action:
-    """Return the action that a row of a file of the log spells; `where` names the file.
+    """Return the action in a row of a log file; `where` names the file.
 
     Raises: BrokenLog (`CorruptCommit`), as `from_row`.
     Spec: "Actions"
@@ -359,7 +360,7 @@ def read_row(where: str, row: Mapping[str, Any]) -> Action:
 
 
 def check_single(where: str, found: Sequence[Action]) -> None:
-    """Refuse several actions in one file of which the protocol allows one.
+    """Refuse a file with several actions of a kind of which the protocol allows one.
 
     Raises: BrokenLog (`CorruptCommit`).
     Spec: "Action Reconciliation"

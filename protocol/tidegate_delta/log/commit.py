@@ -64,17 +64,17 @@ class Commit:
 
     @cached_property
     def adds(self) -> Sequence[Add]:
-        """The files that join."""
+        """The files that the commit adds."""
         return self.of(Add)
 
     @cached_property
     def removes(self) -> Sequence[Remove]:
-        """The files that leave."""
+        """The files that the commit removes."""
         return self.of(Remove)
 
     @cached_property
     def removed(self) -> frozenset[LogicalFile]:
-        """The keys of the files that leave."""
+        """The keys of the files that the commit removes."""
         return frozenset(remove.key for remove in self.removes)
 
     @cached_property
@@ -89,16 +89,16 @@ class Commit:
 
     @property
     def is_blind_append(self) -> bool:
-        """What the commit claims of itself; a missing claim means no."""
+        """`isBlindAppend` of the commitInfo; False where it is missing."""
         return bool(self.info and self.info.is_blind_append)
 
     def encode(self) -> bytes:
-        """Return the bytes of the commit file: a line an action, a newline after every line."""
+        """Return the bytes of the commit file: a line for each action, each ended by a newline."""
         return b"".join(orjson.dumps(action.to_row()) + b"\n" for action in self.actions)
 
     @classmethod
     def decode(cls, version: int, content: bytes) -> "Commit":
-        """Return the commit that a file holds.
+        """Return the commit in a file's bytes.
 
         Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or no action, and for
         several actions of a kind of which one is allowed.

@@ -1,7 +1,7 @@
 """File names in `_delta_log`: parse, format, order.
 
-Names are relative to the `_delta_log` folder unless a function says otherwise. Zero padding makes
-the order of names the order of versions, which is what listing rests on.
+Names are relative to the `_delta_log` folder unless a function says otherwise. Because versions
+are zero-padded, names sort in version order; listing relies on that.
 """
 
 import re
@@ -30,7 +30,7 @@ _V2 = re.compile(rf"^([0-9]{{20}})\.checkpoint\.({_UUID})\.(json|parquet)\Z")
 
 
 class LogFileKind(StrEnum):
-    """What a file of the log is.
+    """The kind of a file in the log.
 
     Spec: "File Types"
     """
@@ -45,7 +45,7 @@ class LogFileKind(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class LogFile:
-    """A parsed name. `version` is the last version the file covers, `start` the first.
+    """A parsed file name. The file covers the versions `start` to `version`, both included.
 
     Spec: "File Types"
     """
@@ -68,9 +68,9 @@ class LogFile:
 
 
 def parse(name: str) -> LogFile | None:
-    """Return what a bare file name of `_delta_log` means, or None where it means nothing to us.
+    """Return the parsed name of a file in `_delta_log`, or None for an unknown name.
 
-    A version past 64 bits is none.
+    A version past 64 bits makes a name unknown.
 
     Spec: "File Types"
     """
@@ -106,7 +106,7 @@ def commit_name(version: int) -> str:
 
 
 def staged_name(version: int, unique: UUID) -> str:
-    """Return the name, inside the staging folder, of a file that is meant for a version.
+    """Return the name, inside the staging folder, of a file staged for a version.
 
     Spec: "Terminology: Commits"
     """
@@ -114,7 +114,7 @@ def staged_name(version: int, unique: UUID) -> str:
 
 
 def staged_version(name: str) -> Version | None:
-    """Return the version that a file of the staging folder is meant for, or None by another name.
+    """Return the version for which a file was staged, or None where the name is not a staged one.
 
     Spec: "Terminology: Commits"
     """
@@ -147,7 +147,7 @@ def compacted_name(start: int, end: int) -> str:
 
 
 def v2_checkpoint_name(version: int, unique: str, suffix: str = "parquet") -> str:
-    """Return the name of a V2 checkpoint of a version; `unique` is a UUID of its writer's.
+    """Return the name of a V2 checkpoint of a version; `unique` is a UUID that its writer chose.
 
     Spec: "UUID-named checkpoint"
     """
@@ -163,7 +163,7 @@ def sidecar_name(version: int, unique: str) -> str:
 
 
 def in_sidecars(name: str) -> str:
-    """Return the name of a sidecar as a path relative to the table root.
+    """Return the path of a sidecar, relative to the table root.
 
     Spec: "Sidecar Files"
     """
@@ -171,7 +171,7 @@ def in_sidecars(name: str) -> str:
 
 
 def in_log(name: str) -> str:
-    """Return a name of the log as a path relative to the table root.
+    """Return the path of a file of `_delta_log`, relative to the table root.
 
     Spec: "Delta Log Entries"
     """

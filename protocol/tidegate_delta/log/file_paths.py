@@ -1,4 +1,4 @@
-"""Paths of files: the log's spelling, the object's key, and when two spellings are one file."""
+"""File paths: as written in the log, as object keys, and when two paths name the same file."""
 
 import posixpath
 import re
@@ -12,17 +12,17 @@ import pyarrow.compute as pc
 _ABSOLUTE: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^/")
 _UNCHANGED: Final = "/-._~!$&'()*+,;=@"
 _ODD: Final = r"^$|%|^[A-Za-z][A-Za-z0-9+.\-]*:|^/|//|(^|/)\.{1,2}(/|$)"
-"""What a path holds whose spelling may differ from its key (RE2)."""
+"""Matches a path whose form in the log may differ from its object key (RE2)."""
 
 
 _ODD_STEP: Final = re.compile(rb"/[./]")
 
 PIECE_BYTES: Final = 1 << 20
-"""Of the text of all paths that is looked at in one go."""
+"""Bytes of all paths together that are scanned in one piece."""
 
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _ESCAPED: Final = r"[^A-Za-z0-9/\-._~!$&'()*+,;=@]"
-"""What `encode_path` changes (RE2)."""
+"""Matches the characters that `encode_path` escapes (RE2)."""
 
 _holds_escaped: Final = re.compile(_ESCAPED).search
 
@@ -36,9 +36,9 @@ def is_absolute(path: str) -> bool:
 
 
 def decode_path(path: str) -> str:
-    """Return the object key, relative to the table root, that a path of the log names.
+    """Return the object key, relative to the table root, of a path in the log.
 
-    Percent signs are decoded once. An absolute path stays as the log spells it.
+    Percent escapes are decoded once. An absolute path is returned unchanged.
     Law: decode_path(encode_path(key)) == key
     Spec: "Add File and Remove File"
     """
@@ -46,7 +46,7 @@ def decode_path(path: str) -> str:
 
 
 def encode_path(key: str) -> str:
-    """Return how the log spells an object key: percent-encoded as a URI.
+    """Return the form in which the log writes an object key: percent-encoded as a URI.
 
     Spec: "Add File and Remove File"
     """
@@ -54,7 +54,7 @@ def encode_path(key: str) -> str:
 
 
 def usual_path(key: str) -> str:
-    """Return how the log spells a canonical path, as most writers do.
+    """Return the form in which most writers put a canonical path in the log.
 
     Law: canonical_path(usual_path(canonical_path(path))) == canonical_path(path) below the root
     Spec: "Add File and Remove File"
@@ -63,9 +63,9 @@ def usual_path(key: str) -> str:
 
 
 def unusual_paths(paths: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the canonical path and the path of those that are not spelt as usual.
+    """Yield the pairs (canonical path, path) whose path is not written in the usual form.
 
-    Shape: given are pairs of a path and its canonical path.
+    Shape: `paths` are pairs of a path and its canonical path.
     Spec: "Add File and Remove File"
     """
     for path, key in paths:
@@ -74,7 +74,7 @@ def unusual_paths(paths: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]
 
 
 def unusual_in(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> Iterator[tuple[str, str]]:
-    """Yield the same of many paths; only those that hold what is escaped cost a Python string.
+    """Yield the same pairs for columns of paths; only paths with escapes become Python strings.
 
     Law: list(unusual_in(p, canonical_paths(p))) == list(unusual_paths(pairs of both))
     Spec: "Add File and Remove File"
@@ -90,10 +90,10 @@ def unusual_in(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> Iterator[tuple[
 
 
 def canonical_path(path: str) -> str:
-    """Return a text that is equal for all spellings of one file, and for no two files.
+    """Return a text that is equal for all forms of one file's path, and differs between files.
 
-    One that begins at the root of a file system is one of the scheme `file`, as delta-spark spells
-    it where it removes the file.
+    A path from the root of a file system gets the scheme `file`, as delta-spark writes it when it
+    removes the file.
     Spec: "Add File and Remove File"
     """
     match = _ABSOLUTE.match(path)
@@ -107,7 +107,7 @@ def canonical_path(path: str) -> str:
 
 
 def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return `canonical_path` of each path; only odd spellings cost a Python string.
+    """Return `canonical_path` of each path; only paths in unusual form become Python strings.
 
     Spec: "Add File and Remove File"
     """
@@ -123,7 +123,7 @@ def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _may_be_odd(paths: pa.StringArray) -> bool:
-    """Return whether a path may be odd in the middle: all of them are looked at as one text."""
+    """Return whether any path may be unusual in its middle; scans all paths as one text."""
     return any(
         b"%" in text or b":" in text or _ODD_STEP.search(text) is not None
         for text in _pieces(paths)
@@ -131,14 +131,15 @@ def _may_be_odd(paths: pa.StringArray) -> bool:
 
 
 def _may_hold_escaped(paths: pa.StringArray) -> bool:
-    """Return whether a path may hold what `encode_path` changes; as `_may_be_odd`."""
+    """Return whether any path may need escapes of `encode_path`; scans as `_may_be_odd`."""
     kept = _LETTERS + _UNCHANGED.encode()
     return any(text.translate(None, kept) for text in _pieces(paths))
 
 
 def _pieces(paths: pa.StringArray) -> Iterator[bytes]:
-    """Yield all paths as one text, cut anywhere: each piece begins with the last byte of the one
-    before. To copy it whole touches as much new memory, which takes longer than to look at it.
+    """Yield all paths as one text in pieces; each begins with the last byte of the one before.
+
+    A copy of the whole text would touch as much new memory, which takes longer than the scan.
     """
     _, offsets, text = paths.buffers()
     if text is None or not len(paths):
@@ -151,7 +152,7 @@ def _pieces(paths: pa.StringArray) -> Iterator[bytes]:
 
 
 def _any_below_zero(paths: pa.ChunkedArray) -> bool:
-    """Return whether a path begins with `/`, `.` or what sorts before them."""
+    """Return whether any path begins with `/`, `.` or a character that sorts before them."""
     return bool(pc.any(pc.less(paths, "0")).as_py())
 
 
@@ -166,5 +167,5 @@ def _normal(path: str) -> str:
     normal = posixpath.normpath(path)
     if normal.startswith("//"):
         normal = normal[1:]
-    # An object store tells `a/` from `a`.
+    # In an object store `a/` and `a` are different keys.
     return f"{normal}/" if path.endswith("/") and not normal.endswith("/") else normal

@@ -1,6 +1,6 @@
-"""Lines of the log: the bytes of a commit, a log compaction or a checkpoint in JSON, decoded.
+"""Decode the JSON lines of a commit, a log compaction or a JSON checkpoint.
 
-A large commit has as many lines as files, so what a line costs decides what a table costs.
+A large commit has a line for each file, so the cost of a line decides the cost of a load.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import orjson
 from tidegate_delta.errors import BrokenLog
 
 OBJECTS: Final = ("commitInfo", "protocol", "metaData", "txn", "domainMetadata")
-"""Actions that are few in a file, so that each becomes an object.
+"""Actions that are few in a file, so that each one becomes an object.
 
 Spec: "Actions"
 """
@@ -19,19 +19,19 @@ Spec: "Actions"
 _BODIES: Final = frozenset({"add", "remove", *OBJECTS, "checkpointMetadata", "sidecar"})
 
 _MAPS: Final = frozenset({"configuration", "format"})
-"""Fields of metaData that are objects."""
+"""Fields of metaData that are JSON objects."""
 
 _SPACE: Final = b" \t\r\n"
-"""What JSON allows around a value."""
+"""The whitespace that JSON allows around a value."""
 
 Bodies = dict[str, list[Mapping[str, Any]]]
-"""What the rows of a file say, by the name of the action."""
+"""The bodies of a file's rows by the name of the action."""
 
 
 def read_bodies(name: str, content: bytes) -> Bodies:
-    """Return what each row says, by the name of its action; what we don't know is left out.
+    """Return the body of each row by the name of its action; unknown actions are left out.
 
-    A commitInfo may be any JSON: one that is no object says nothing to us.
+    A commitInfo may be any JSON; one that is no object is ignored.
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object.
     Spec: "Delta Log Entries"
     """
@@ -46,10 +46,10 @@ def read_bodies(name: str, content: bytes) -> Bodies:
 
 
 def settled(name: str, body: Any) -> Any:
-    """Return what an action says where writers leave open what goes without saying.
+    """Return the body of an action with the defaults for what writers omit.
 
-    A property that is null is not set, and so is a field of metaData; a domain that is removed
-    needs no configuration; a file that is removed takes its rows along.
+    A null property or metaData field counts as unset. A removed domain needs no configuration. A
+    remove without `dataChange` changes data.
     Spec: "Change Metadata"
     """
     if not isinstance(body, dict):
@@ -64,17 +64,17 @@ def settled(name: str, body: Any) -> Any:
 
 
 def _set(body: Any) -> Any:
-    """Return what an object says that is not null; what is none, as it is."""
+    """Return an object without its null fields; any other value unchanged."""
     if not isinstance(body, dict) or None not in body.values():
         return body
     return {key: told for key, told in body.items() if told is not None}
 
 
 def _rows(name: str, content: bytes) -> list[Any]:
-    """Return what the lines hold, decoded all at once where each is one JSON value."""
+    """Return the values of the lines, decoded in one call where each line is one JSON value."""
     content = content.strip(_SPACE)
-    # A zero between two lines shows where a value runs over the end of its line, or a line holds
-    # two: values and zeros no longer take turns.
+    # The zero between lines detects a value that continues on the next line and a line with two
+    # values: in both cases values and zeros no longer alternate.
     joined = content.replace(b"\n", b",0,")
     breaks = (len(joined) - len(content)) // 2
     try:
@@ -101,7 +101,7 @@ def _one_by_one(name: str, content: bytes) -> list[Any]:
 
 
 def _objects(name: str, values: list[Any]) -> list[Any]:
-    """Return values, all of which have to be JSON objects."""
+    """Return the values, all of which must be JSON objects."""
     others = set(map(type, values)) - {dict}
     if others:
         kind = next(iter(others)).__name__

@@ -1,4 +1,4 @@
-"""Given a listing of `_delta_log`: which files make up a version."""
+"""Choose the log segment of a version from a listing of `_delta_log`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tidegate_delta.log.file_names import LogFile, LogFileKind, Version
 
 @dataclass(frozen=True)
 class LogSegment:
-    """The files that make up a version: a checkpoint, perhaps in parts, and what follows it.
+    """The files that make up a version: a checkpoint, possibly multi-part, and the files after it.
 
     Shape: `deltas` are commits and log compactions, ascending, without a gap up to `version`;
     `checksum` is the version checksum file of `version`, where one was listed.
@@ -23,12 +23,12 @@ class LogSegment:
 
     @property
     def checkpoint_version(self) -> int:
-        """The version of the checkpoint, -1 where there is none."""
+        """The version of the checkpoint, or -1."""
         return self.checkpoint[0].version if self.checkpoint else -1
 
 
 def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
-    """Return the files that make up a version; the newest one where none is asked for.
+    """Return the files that make up a version, by default the newest one.
 
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`).
     Spec: "Checkpoints"
@@ -59,9 +59,9 @@ def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
 
 
 def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
-    """Return, by version, the checkpoint to read of those of which every part is there.
+    """Return, by version, the checkpoint to read among those of which every part is present.
 
-    Of several, one with a unique name is preferred to a classic one, and that to one in parts.
+    A UUID-named checkpoint is preferred to a classic one, and that to a multi-part one.
     Spec: "Checkpoint Naming Scheme"
     """
     parts: dict[tuple[int, int], dict[int, LogFile]] = {}
@@ -90,8 +90,8 @@ def _deltas(
                 compactions[file.start] = file
     missing = next((at for at in range(start, target + 1) if at not in commits), None)
     if missing is not None:
-        # A compaction may still cover it: but it only sums up commits that are there, and a log
-        # that lost one is not to be believed in pieces.
+        # A log compaction may still cover the gap. But it only repeats commits that exist, and
+        # a log that lost one is not to be trusted in part.
         raise BrokenLog(
             f"version {missing} is missing from the log, so version {target} can't be read: "
             f"restore {missing:020d}.json{_missing_parts(files, target)}, or read a version before "
@@ -108,7 +108,7 @@ def _deltas(
 
 
 def _missing_parts(files: Sequence[LogFile], target: int) -> str:
-    """Return in words which part would make a checkpoint whole by which the gap did not matter."""
+    """Return a sentence on the missing part of a checkpoint that would have bridged the gap."""
     there = [
         one for one in files if one.kind is LogFileKind.CHECKPOINT_PART and one.version <= target
     ]

@@ -1,8 +1,8 @@
-"""Protocol arithmetic: what versions imply, which shapes are legal, the forms of one protocol.
+"""Protocol actions: the features they imply, which are valid, and equivalent forms of one.
 
-A protocol says what it supports in two ways: by versions, which imply features (*legacy* ones),
-or by lists of names (*table features*). One set of features may be said in several forms; all of
-them are turned into one another here, and names that nobody has heard of are kept on the way.
+A protocol states its features either by versions, which imply *legacy* features, or by lists of
+names (*table features*). The same features may have several forms; the functions here convert
+between them and keep unknown names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ IMPLIED_BY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-"""What each writer version below the feature lists adds to the one before.
+"""The features that each writer version below 7 adds to the version before.
 
 Spec: "Writer Version Requirements"
 """
@@ -33,14 +33,14 @@ LEGACY: Final[Mapping[str, tuple[int, int]]] = {
     for version, names in IMPLIED_BY_WRITER.items()
     for name in names
 }
-"""The features that versions imply: each with the reader and writer version that first do.
+"""The legacy features, each with the first reader and writer version that imply it.
 
 Spec: "Reader Version Requirements"
 """
 
 
 def legacy_features(reader_version: int, writer_version: int) -> frozenset[str]:
-    """Return the features that two versions imply together.
+    """Return the features that a reader and a writer version imply together.
 
     Spec: "Writer Version Requirements"
     """
@@ -54,8 +54,8 @@ def legacy_features(reader_version: int, writer_version: int) -> frozenset[str]:
 def supported_features(protocol: Protocol) -> frozenset[str]:
     """Return the features that a protocol supports: by its lists, or else by both its versions.
 
-    `writer_features` is the cautious cousin, which takes a feature for supported where one of the
-    versions says so: (1,5) supports no column mapping, but its writers must know of it.
+    `writer_features` is stricter: it includes a feature that only one of the versions implies.
+    (1,5) does not support column mapping, but its writers must know it.
     Spec: "Supported Features"
     """
     if protocol.min_writer_version >= WRITER_FEATURES_VERSION:
@@ -64,9 +64,9 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
 
 
 def weakest(reading: Iterable[str], writing: Iterable[str]) -> Protocol:
-    """Return the protocol with the lowest versions that supports some features and no others.
+    """Return the protocol with the lowest versions that supports exactly the given features.
 
-    `reading` are those that readers must know; `writing` those that writers must know besides.
+    `reading` are reader-writer features; `writing` are writer-only features.
     Law: supported_features(weakest(r, w)) == r | w
     Spec: "Table Features for New and Existing Tables"
     """
@@ -94,7 +94,7 @@ def weakest(reading: Iterable[str], writing: Iterable[str]) -> Protocol:
 
 
 def normalised(protocol: Protocol) -> Protocol:
-    """Return the weakest form of a protocol with lists; one without them stays as it is.
+    """Return the weakest form of a protocol with lists; a protocol without lists stays as it is.
 
     Law: normalised(normalised(p)) == normalised(p); it supports what p does
     Spec: "Table Features for New and Existing Tables"
@@ -105,7 +105,7 @@ def normalised(protocol: Protocol) -> Protocol:
 
 
 def denormalised(protocol: Protocol) -> Protocol:
-    """Return a protocol without lists as one with them; one that has them stays as it is.
+    """Return a protocol without lists in the form with lists; one with lists stays as it is.
 
     Law: denormalised(denormalised(p)) == denormalised(p); it supports what p does
     Spec: "Table Features for New and Existing Tables"
@@ -122,9 +122,9 @@ def denormalised(protocol: Protocol) -> Protocol:
 
 
 def canonical(protocol: Protocol) -> Protocol:
-    """Return the one form of all protocols that support the same features, by delta-spark's choice.
+    """Return the one form, as delta-spark chooses it, of all protocols with the same features.
 
-    Versions higher than their features need are lowered too: (2,3) is (1,3), (1,5) is (1,4).
+    Versions higher than the features need are lowered: (2,3) becomes (1,3), (1,5) becomes (1,4).
     Law: canonical(canonical(p)) == canonical(p); it supports what p does
     Spec: "Table Features for New and Existing Tables"
     """
@@ -132,7 +132,7 @@ def canonical(protocol: Protocol) -> Protocol:
 
 
 def merged(first: Protocol, *others: Protocol) -> Protocol:
-    """Return the canonical protocol that supports what each of some protocols does.
+    """Return the canonical protocol that supports the features of all given protocols.
 
     Where none has lists, the highest of their versions count together: (1,5) and (2,4) are (2,5).
     Law: supported_features(merged(p, q)) >= supported_features(p) | supported_features(q)
@@ -149,7 +149,7 @@ def merged(first: Protocol, *others: Protocol) -> Protocol:
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
-    """Return the features that a reader of the table must know.
+    """Return the features that a reader of the table must support.
 
     Spec: "Reader Version Requirements"
     """
@@ -161,7 +161,7 @@ def reader_features(protocol: Protocol) -> frozenset[str]:
 
 
 def writer_features(protocol: Protocol) -> frozenset[str]:
-    """Return the features that a writer of the table must know.
+    """Return the features that a writer of the table must support.
 
     Spec: "Writer Version Requirements"
     """
@@ -208,7 +208,7 @@ def check_shape(protocol: Protocol, table: str) -> None:
 
 
 def unreadable(protocol: Protocol) -> tuple[str, str] | None:
-    """Return why a table with such a protocol can't be read, and what to do; or None.
+    """Return why a table with this protocol can't be read and what to do, or None.
 
     Spec: "Protocol Evolution"
     """

@@ -1,4 +1,4 @@
-"""Intervals such as `interval 2 weeks 3 hours`, by the grammar that Delta takes from Spark."""
+"""Parse intervals such as `interval 2 weeks 3 hours`, by Spark's grammar as Delta uses it."""
 
 import re
 from typing import Final
@@ -27,12 +27,12 @@ _TERM: Final = re.compile(
 
 
 def interval_ms(text: str) -> int:
-    """Return how long an interval such as `interval 1 week` is, in ms.
+    """Return the length of an interval such as `interval 1 week` in ms.
 
-    The word `interval` may be left out, case does not count, each number has a unit and may have a
-    sign, and seconds may have a fraction. Months and years add up to none, the rest to no less than
-    nothing; what is shorter than a millisecond is cut off.
-    Raises: ValueError for months, years, negative intervals and what is no interval.
+    The word `interval` may be left out, case is ignored, each number has a unit and may have a
+    sign, and seconds may have a fraction. Months and years must add up to zero, and the rest must
+    not be negative; fractions of a millisecond are cut off.
+    Raises: ValueError for months, years, negative intervals and a text that is no interval.
     Spec: "Table Properties"
     """
     rest = text.strip(_BLANKS).lower().removeprefix("interval ")

@@ -1,4 +1,4 @@
-"""A table property: its key, what it is when absent, how its text is read, what it turns on."""
+"""A table property: its key, default, parser, and the feature that it enables."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Property(Generic[T]):
     """A property of a table.
 
-    `older` keys are looked at where the key is absent; `enables` is the feature that it turns on;
-    one that is not `settable` is written by engines alone, never because a user asks for it.
+    `older` keys are read where the key is absent; `enables` is the feature that it turns on; a
+    property that is not `settable` is written by engines only, never on a user's request.
     Units: `unit` is what the value counts.
     Spec: "Table Properties"
     """
@@ -30,11 +30,11 @@ class Property(Generic[T]):
     settable: bool = True
 
     def __call__(self, metadata: Metadata) -> T:
-        """Return the property's value. Raises: InvalidRequest for text that is none."""
+        """Return the property's value. Raises: InvalidRequest for an invalid text."""
         return self.of(metadata.configuration)
 
     def of(self, configuration: Mapping[str, str]) -> T:
-        """Return the property's value. Raises: InvalidRequest for text that is none."""
+        """Return the property's value. Raises: InvalidRequest for an invalid text."""
         for key in (self.key, *self.older):
             if key in configuration:
                 return self._read(key, configuration[key])

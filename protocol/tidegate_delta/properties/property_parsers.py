@@ -1,4 +1,4 @@
-"""What the text of a property says: a truth, a number, a word, a list; or that it says nothing."""
+"""Parsers of property values: Booleans, integers, words and lists."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +15,9 @@ LONG_BITS: Final = 64
 
 
 def boolean(text: str) -> bool:
-    """Return the truth of a text, without regard to case.
+    """Return the Boolean of a text, without regard to case.
 
-    Raises: ValueError for what is neither true nor false; blanks around it count.
+    Raises: ValueError for what is neither true nor false; surrounding blanks are not allowed.
     Spec: "Table Properties"
     """
     if text.lower() not in ("true", "false"):
@@ -26,7 +26,7 @@ def boolean(text: str) -> bool:
 
 
 def whole(least: int, bits: int = INT_BITS) -> Callable[[str], int]:
-    """Return what reads a whole number from `least` on that fits in some bits.
+    """Return a parser of integers that are at least `least` and fit in `bits`.
 
     Spec: "Table Properties"
     """
@@ -43,7 +43,7 @@ def whole(least: int, bits: int = INT_BITS) -> Callable[[str], int]:
 
 
 def word(words: Iterable[str]) -> Callable[[str], str]:
-    """Return what reads one of some words, spelt as they are.
+    """Return a parser that accepts the given words, exactly as written.
 
     Spec: "Table Properties"
     """
@@ -58,7 +58,7 @@ def word(words: Iterable[str]) -> Callable[[str], str]:
 
 
 def any_case(words: Iterable[str]) -> Callable[[str], str]:
-    """Return what reads one of some words without regard to case, and gives it as it is spelt.
+    """Return a parser that accepts the given words in any case, and returns them as given.
 
     Spec: "Table Properties"
     """
@@ -84,9 +84,9 @@ def page_format(text: str) -> str:
 
 
 def formats(text: str) -> tuple[str, ...]:
-    """Return the formats that a table is to be read as besides, each once.
+    """Return the other formats in which a table is to be readable, each once.
 
-    Raises: ValueError for one that there is not, or one named twice.
+    Raises: ValueError for an unknown format, or one named twice.
     Spec: "Iceberg Compatibility V1"
     """
     named = tuple(text.split(",")) if text else ()
@@ -98,7 +98,7 @@ def formats(text: str) -> tuple[str, ...]:
 def string_map(text: str) -> Mapping[str, str]:
     """Return a JSON object of strings.
 
-    Raises: ValueError for what is none.
+    Raises: ValueError for any other text.
     Spec: "Table Properties"
     """
     plain = orjson.loads(text or "{}")

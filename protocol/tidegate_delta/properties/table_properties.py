@@ -213,10 +213,10 @@ ALL: Final[tuple[Property[Any], ...]] = (
     _text("redirectReaderWriter-preview", "redirectReaderWriter-preview"),
     _text("redirectWriterOnly-preview", "redirectWriterOnly-preview"),
 )
-"""Every property with a meaning in the specification or in delta-spark; last what we only keep."""
+"""Every property with a meaning in the spec or in delta-spark; the last ones are only stored."""
 
 OLDER: Final[Mapping[str, Property[Any]]] = {key: one for one in ALL for key in one.older}
-"""Keys that stand in for a property where its own is absent."""
+"""Older keys that are read where a property's own key is absent."""
 
 INSTRUCTIONS: Final = (
     "delta.minReaderVersion",
@@ -228,13 +228,13 @@ CONSTRAINT_PREFIX: Final = "delta.constraints."
 UNIVERSAL_PREFIX: Final = "delta.universalformat.config."
 
 OF_OTHERS: Final = frozenset({"delta.targetFileSize", "delta.tuneFileSizesForRewrites"})
-"""Properties that other engines obey: any text is kept."""
+"""Properties that only other engines use: any text is stored."""
 
 
 def validate(configuration: Mapping[str, str]) -> None:
-    """Check every property that we know.
+    """Check every known property.
 
-    Raises: InvalidRequest, naming the first property with a value it can't have.
+    Raises: InvalidRequest, naming the first property with an invalid value.
     Spec: "Table Properties"
     """
     for _, error in wrong_values(configuration):
@@ -242,7 +242,7 @@ def validate(configuration: Mapping[str, str]) -> None:
 
 
 def wrong_values(configuration: Mapping[str, str]) -> Iterator[tuple[str, InvalidRequest]]:
-    """Yield each property with a value that it can't have, and what is to be said of it.
+    """Yield each property with an invalid value, and the error for it.
 
     Spec: "Table Properties"
     """
@@ -256,9 +256,9 @@ def wrong_values(configuration: Mapping[str, str]) -> Iterator[tuple[str, Invali
 
 
 def check_names(configuration: Mapping[str, str]) -> None:
-    """Check that the `delta.` properties of a new table are properties, spelt as Delta spells them.
+    """Check that the `delta.` properties of a new table exist and are written as in Delta.
 
-    A misspelt one would be kept and mean nothing to anybody. Existing tables keep what they have.
+    A misspelt one would be stored without any effect. Existing tables keep what they have.
     Raises: InvalidRequest (`DELTA_UNKNOWN_CONFIGURATION`), with the nearest name.
     Spec: "Table Properties"
     """

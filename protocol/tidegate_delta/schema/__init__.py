@@ -1,1 +1,1 @@
-"""The schema: types, Arrow, partition values, column mapping, widening, and how it changes."""
+"""The schema: types, Arrow, partition values, column mapping and type widening."""

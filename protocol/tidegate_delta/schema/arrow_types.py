@@ -1,4 +1,4 @@
-"""Delta's types as Arrow's, and back: the shape of rows in memory."""
+"""Delta types <-> Arrow types: the shape of rows in memory."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ _PLAIN: Final = {
 }
 
 _ONE_WAY: Final = (types.VARIANT, *types.NANOS)
-"""Types that rows from elsewhere are not given by themselves."""
+"""Types that `from_arrow` never returns."""
 
 _BACK: Final = {
     **{arrow: delta for delta, arrow in _PLAIN.items() if delta not in _ONE_WAY},
@@ -52,7 +52,7 @@ def to_arrow(schema: StructType) -> pa.Schema:
 
     Shape: timestamps in microseconds, or nanoseconds where their type says so, in UTC or without a
     zone; decimals of 128 bits; a variant as a struct of its `metadata` and its `value`, both
-    binary; shapes on earth as Well-Known Binary.
+    binary; geospatial values as Well-Known Binary.
     Spec: "Delta Data Type to Parquet Type Mappings"
     """
     return pa.schema([_field(one.name, one.kind, nullable=one.nullable) for one in schema.fields])
@@ -90,14 +90,14 @@ def is_nanos(arrow: pa.DataType) -> bool:
 def from_arrow(schema: pa.Schema) -> StructType:
     """Return the table schema that holds rows of an Arrow schema.
 
-    Raises: ValueError for an Arrow type that Delta has none for; it names the column.
+    Raises: ValueError for an Arrow type without a Delta type, naming the column.
     Spec: "Delta Data Type to Parquet Type Mappings"
     """
     return StructType(tuple(_delta_field(one, one.name) for one in schema))
 
 
 def _field(name: str, kind: DataType, *, nullable: bool) -> pa.Field:
-    """Arrow holds that a column of nulls can't be without them."""
+    """Arrow requires a column of the null type to be nullable."""
     return pa.field(name, arrow_type(kind), nullable or kind == types.VOID)
 
 

@@ -1,7 +1,7 @@
-"""CHAR and VARCHAR: strings with a limit, which a table keeps beside the type it calls string.
+"""CHAR and VARCHAR: strings with a length limit, kept in a column's metadata.
 
-Spark writes the type as the user said it, with everything around it, to the metadata of the
-column. Limits are read from there, and written back where the column changes.
+The schema has the type `string`; Spark writes the declared type, including the types around it,
+to the metadata. Limits are read from there, and written back when the column changes.
 """
 
 import re
@@ -30,7 +30,7 @@ _DEPTH_MAX: Final = 100
 
 @dataclass(frozen=True)
 class LengthLimit:
-    """How many characters a string may have. `is_char` says that readers pad it to that length.
+    """The greatest length of a string in characters. With `is_char`, readers pad to that length.
 
     Writers check both kinds alike and pad neither.
     Spec: "Column Metadata"
@@ -68,7 +68,7 @@ def limits(field: StructField) -> Mapping[FieldPath, LengthLimit]:
 
 
 def limited(field: StructField, wanted: Mapping[FieldPath, LengthLimit]) -> StructField:
-    """Return a column with other limits on its strings; those of what it does not hold are lost.
+    """Return a column with other limits on its strings; limits without a string are dropped.
 
     Law: limits(limited(f, limits(f))) == limits(f)
     Spec: "Column Metadata"
@@ -83,9 +83,9 @@ def limited(field: StructField, wanted: Mapping[FieldPath, LengthLimit]) -> Stru
 def keep_limits(
     before: StructType, after: StructType, renamed: tuple[FieldPath, FieldPath] | None = None
 ) -> StructType:
-    """Return a schema whose columns have the limits of before, on the strings that are still there.
+    """Return a schema with the old limits on the strings that still exist.
 
-    `renamed` are the paths, before and after, of a field inside a column that has another name.
+    `renamed` are the paths, before and after, of a renamed field inside a column.
     Spec: "Column Metadata"
     """
     known = {one.name: one for one in before}
@@ -107,9 +107,9 @@ def keep_limits(
 
 
 def parse_limit(text: str) -> LengthLimit | None:
-    """Return the limit that a type such as `varchar(10)` sets; None for a plain `string`.
+    """Return the limit of a type such as `varchar(10)`; None for a plain `string`.
 
-    Raises: InvalidRequest for another type, and a limit that is none.
+    Raises: InvalidRequest for another type, and for an invalid limit.
     Spec: "Column Metadata"
     """
     if text.strip().lower() == "string":
@@ -124,7 +124,7 @@ def parse_limit(text: str) -> LengthLimit | None:
 
 
 def loosens(before: LengthLimit | None, after: LengthLimit | None) -> bool:
-    """Return whether every string within one limit is within another, as it is stored.
+    """Return whether every stored string within one limit is within the other.
 
     Spec: "Column Metadata"
     """
@@ -134,7 +134,7 @@ def loosens(before: LengthLimit | None, after: LengthLimit | None) -> bool:
 
 
 class _Reader:
-    """Reads a type as Spark spells it, and notes the limits on its way."""
+    """Parses a type in Spark's syntax and collects its length limits."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -221,7 +221,7 @@ def _type_at(kind: DataType, path: FieldPath) -> DataType | None:
 
 
 def _spelled(kind: DataType, path: FieldPath, wanted: Mapping[FieldPath, LengthLimit]) -> str:
-    """Return a type as Spark spells it."""
+    """Return a type in Spark's syntax."""
     match kind:
         case StructType():
             fields = (

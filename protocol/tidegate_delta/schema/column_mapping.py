@@ -1,7 +1,7 @@
-"""Column mapping: what columns are called in data files, statistics and partition values.
+"""Column mapping: the names of columns in data files, statistics and partition values.
 
-*Logical* is what people call a column and may change; *physical* is what files call it and stays.
-Without column mapping both are the same.
+The *logical* name is what users see and may change; the *physical* name is what files contain and
+stays. Without column mapping both are the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 
 
 class ColumnMappingMode(Enum):
-    """What a file's column is found by: its name, its physical name, its field id.
+    """How a column is found in data files: by its name, its physical name or its field id.
 
     Spec: "Column Mapping"
     """
@@ -48,9 +48,9 @@ def mode_of(metadata: Metadata) -> ColumnMappingMode:
 
 
 def physical_name(field: StructField, mode: ColumnMappingMode) -> str:
-    """Return what files, statistics and partition values call a field.
+    """Return the name of a field in files, statistics and partition values.
 
-    A field that was given no name of its own, such as one that a reader adds, keeps its name.
+    A field without a physical name, such as one that a reader adds, keeps its name.
     Spec: "Column Mapping"
     """
     return (
@@ -61,7 +61,7 @@ def physical_name(field: StructField, mode: ColumnMappingMode) -> str:
 
 
 def field_id(field: StructField) -> int | None:
-    """Return the id by which files know a field, or None where it has none.
+    """Return a field's id in files, or None where it has none.
 
     Spec: "Column Mapping"
     """
@@ -70,7 +70,7 @@ def field_id(field: StructField) -> int | None:
 
 
 def to_physical(schema: StructType, mode: ColumnMappingMode) -> StructType:
-    """Return the schema with each field under its physical name, the nested ones too.
+    """Return the schema with each field, nested ones too, under its physical name.
 
     Law: to_logical(to_physical(s, m), s, m) == s
     Spec: "Column Mapping"
@@ -86,7 +86,7 @@ def to_physical(schema: StructType, mode: ColumnMappingMode) -> StructType:
 
 
 def to_logical(physical: StructType, schema: StructType, mode: ColumnMappingMode) -> StructType:
-    """Return a schema in physical names, or a part of one, with the names of the table's schema.
+    """Return a schema in physical names, or a part of one, with the logical names of `schema`.
 
     Raises: ValueError for a field that the table's schema lacks.
     Spec: "Column Mapping"
@@ -137,7 +137,7 @@ def logical_names(schema: StructType, mode: ColumnMappingMode) -> Mapping[FieldP
 
 @dataclass(frozen=True)
 class Rename:
-    """A field that has another name than before, with its logical paths before and after.
+    """A renamed field: its logical paths before and after.
 
     Spec: "Column Mapping"
     """
@@ -149,7 +149,7 @@ class Rename:
 def renamed(before: StructType, after: StructType, mode: ColumnMappingMode) -> tuple[Rename, ...]:
     """Return the fields that were renamed from one schema to another, nested ones too.
 
-    A field inside of a renamed one is not renamed itself.
+    A field inside a renamed one does not count as renamed itself.
     Law: renamed(s, s, m) == ()
     Spec: "Column Mapping"
     """
@@ -190,7 +190,7 @@ def physical_partition_columns(metadata: Metadata) -> Mapping[str, str]:
 
 
 def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
-    """Refuse a schema in which a field lacks the name or the id that every mapped field has.
+    """Refuse a schema in which a field lacks the physical name or id that column mapping requires.
 
     Raises: BrokenLog (`CorruptCommit`); UnsupportedFeature for a mode that the spec lacks.
     Spec: "Column Mapping"

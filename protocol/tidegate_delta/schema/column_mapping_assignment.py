@@ -1,7 +1,7 @@
-"""Column mapping as writers keep it: which fields get which ids and physical names, for ever.
+"""Assign and check the permanent ids and physical names of column mapping.
 
-Every change of a table's metadata passes `map_columns`, which gives new fields what they lack and
-takes nothing from the others. Physical names arrive from outside: nothing here is made by chance.
+Every change of a table's metadata passes `map_columns`, which assigns ids and names to new fields
+and keeps those of the others. The caller supplies physical names: nothing here is random.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,7 +73,7 @@ def check_assigned(metadata: Metadata) -> None:
 
 
 def check_kept(before: StructType, after: StructType, mode: ColumnMappingMode) -> None:
-    """Refuse a schema that gives a column of before another id, or its id to another column.
+    """Refuse a schema that gives an existing column another id, or its id to another column.
 
     Raises: InvalidRequest, naming the column.
     Spec: "Writer Requirements for Column Mapping"
@@ -95,7 +95,7 @@ def check_kept(before: StructType, after: StructType, mode: ColumnMappingMode) -
 
 
 def max_column_id(metadata: Metadata) -> int:
-    """Return the largest id that was ever given to a column of a table, as the table records it.
+    """Return the largest column id ever assigned in a table, as its metadata records it.
 
     Raises: InvalidRequest for a record that is no number.
     Spec: "Writer Requirements for Column Mapping"
@@ -111,7 +111,7 @@ def max_column_id(metadata: Metadata) -> int:
 
 
 def largest_id(schema: StructType) -> int:
-    """Return the largest id in a schema, those of elements, keys and values too; 0 without any.
+    """Return the largest id in a schema, including elements, keys and values; 0 without any.
 
     Spec: "Writer Requirements for IcebergCompatV2"
     """
@@ -119,7 +119,7 @@ def largest_id(schema: StructType) -> int:
 
 
 def nested_ids(field: StructField) -> Mapping[str, Any]:
-    """Return the ids that a field keeps for the elements, keys and values inside it.
+    """Return the ids that a field's metadata holds for the elements, keys and values inside it.
 
     Spec: "Writer Requirements for IcebergCompatV2"
     """
@@ -130,7 +130,7 @@ def nested_ids(field: StructField) -> Mapping[str, Any]:
 def _physical_paths(
     schema: StructType, mode: ColumnMappingMode
 ) -> Iterator[tuple[FieldPath, tuple[FieldPath, StructField]]]:
-    """Yield the physical path of each field, and its logical one with the field."""
+    """Yield the physical path of each field, and its logical path with the field."""
     physical = (path for path, _ in field_paths(to_physical(schema, mode)))
     return zip(physical, field_paths(schema), strict=True)
 
@@ -184,13 +184,13 @@ MODE: Final = "delta.columnMapping.mode"
 MAPPING_KEYS: Final = frozenset(
     {FIELD_ID, PHYSICAL_NAME, NESTED_IDS, "parquet.field.id", "parquet.field.nested.ids"}
 )
-"""What column mapping keeps in the metadata of a field."""
+"""The metadata keys of a field that belong to column mapping."""
 
 _NESTED_BY: Final = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")
 
 
 def physical_names(uuids: Iterable[object]) -> Iterator[str]:
-    """Yield physical names for new columns, each from a UUID.
+    """Yield physical names for new columns, one for each UUID.
 
     Spec: "Writer Requirements for Column Mapping"
     """
@@ -200,14 +200,14 @@ def physical_names(uuids: Iterable[object]) -> Iterator[str]:
 def map_columns(
     before: Metadata | None, after: Metadata, names: Iterator[str], *, overwrites: bool = False
 ) -> Metadata:
-    """Return new metadata with each field under column mapping given its id and physical name.
+    """Return new metadata in which each field under column mapping has an id and a physical name.
 
-    `before` is None for a table that is to be created. `names` yields unused physical names. A
-    table whose mapping begins keeps its columns' names as physical names. `overwrites` says that
-    all files are replaced: columns of the same path and type then go on under their old ids and
-    names, and the mapping may end.
+    `before` is None for a table that is to be created. `names` yields unused physical names. When
+    mapping is turned on, the columns' names become their physical names. `overwrites` says that all
+    files are replaced: then columns of the same path and type keep their ids and names, and the
+    mapping may be turned off.
     Law: map_columns(b, map_columns(b, a, n), n) == map_columns(b, a, n)
-    Raises: InvalidRequest for a change of mode that is not allowed, and what is illegal after it.
+    Raises: InvalidRequest for a change of mode that is not allowed, and for an invalid result.
     Spec: "Writer Requirements for Column Mapping"
     """
     mode = mode_of(after)
@@ -241,7 +241,7 @@ def map_columns(
 
 
 def unmapped(schema: StructType) -> StructType:
-    """Return the schema without what column mapping keeps in it.
+    """Return the schema without the metadata of column mapping.
 
     Spec: "Column Mapping"
     """
@@ -256,7 +256,7 @@ def unmapped(schema: StructType) -> StructType:
 def without_mapping(metadata: Metadata) -> Metadata:
     """Return the metadata of a table whose files have all been rewritten under their logical names.
 
-    Raises: InvalidRequest for column names that files can't spell.
+    Raises: InvalidRequest for column names that files can't contain.
     Spec: "Column Mapping"
     """
     schema = unmapped(parse_schema(metadata.schema_string))
@@ -289,7 +289,7 @@ def _check_mode_change(was: ColumnMappingMode, mode: ColumnMappingMode, old: Str
 
 
 def _named_as_they_are(schema: StructType, old: StructType) -> StructType:
-    """Return the schema with the names that files know its columns by as physical names."""
+    """Return the schema with the columns' existing names as physical names."""
     known = {tuple(part.lower() for part in path): one.name for path, one in field_paths(old)}
 
     def edit(path: FieldPath, one: StructField) -> StructField:
@@ -308,7 +308,7 @@ def _named_as_they_are(schema: StructType, old: StructType) -> StructType:
 
 
 def _as_before(schema: StructType, old: StructType) -> StructType:
-    """Return the schema with ids and physical names of the columns that stay what they were."""
+    """Return the schema with the old ids and physical names of columns of equal path and type."""
     known = {tuple(part.lower() for part in path): one for path, one in field_paths(old)}
 
     def edit(path: FieldPath, one: StructField) -> StructField:
@@ -326,7 +326,7 @@ def _holds_as(was: StructField, now: StructField) -> bool:
 
 
 def _is_same(was: DataType, now: DataType) -> bool:
-    """Return whether a type is one of before, nulls allowed at least where they were."""
+    """Return whether a type is unchanged, apart from allowing more nulls."""
     match was, now:
         case StructType(), StructType():
             return was.names == now.names and all(map(_holds_as, was.fields, now.fields))
@@ -373,7 +373,7 @@ def _with_nested_ids(schema: StructType, ids: Iterator[int]) -> StructType:
 
 
 def _nested_keys(kind: DataType, above: str) -> Iterator[str]:
-    """Yield what the elements, keys and values of a type are called, up to the next struct."""
+    """Yield the nested-id keys of a type's elements, keys and values, down to the next struct."""
     for step, inner in steps_inside(kind):
         key = f"{above}.{step}"
         yield key

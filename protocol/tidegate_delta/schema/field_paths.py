@@ -1,6 +1,6 @@
-"""The columns of a schema by their field paths: found, changed, and the names they may have.
+"""Find and change the columns of a schema by field path, and check column names.
 
-Names are matched without regard to case, and told as the schema spells them.
+Names are matched without regard to case, and returned as the schema writes them.
 """
 
 import re
@@ -27,7 +27,7 @@ _ILLEGAL: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def dotted(path: Sequence[str]) -> str:
-    """Return a path as SQL spells it.
+    """Return a path as written in SQL.
 
     Spec: "Field Path"
     """
@@ -37,7 +37,7 @@ def dotted(path: Sequence[str]) -> str:
 
 
 def same_name(one: str, other: str) -> bool:
-    """Return whether two names are one to a table: they may differ in case.
+    """Return whether two names are the same column: names ignore case.
 
     Spec: "Struct Field"
     """
@@ -45,7 +45,7 @@ def same_name(one: str, other: str) -> bool:
 
 
 def named(struct: StructType, name: str) -> StructField | None:
-    """Return the field of a name; where none is spelled so, one that differs in case.
+    """Return the field of a name: an exact match, or else one that differs in case only.
 
     Spec: "Struct Field"
     """
@@ -55,8 +55,9 @@ def named(struct: StructType, name: str) -> StructField | None:
 def field_paths(
     schema: StructType, above: FieldPath = ()
 ) -> Iterator[tuple[FieldPath, StructField]]:
-    """Yield every field with its path, those inside structs, arrays and maps after their parent.
+    """Yield every field with its path.
 
+    Fields nested in structs, arrays and maps follow their parent.
     Spec: "Field Path"
     """
     for one in schema.fields:
@@ -67,7 +68,7 @@ def field_paths(
 
 
 def structs_inside(kind: DataType) -> Iterator[tuple[FieldPath, StructType]]:
-    """Yield the structs next inside a type, with the steps of arrays and maps on the way.
+    """Yield the outermost structs in a type, with the array and map steps that lead to each.
 
     Spec: "Field Path"
     """
@@ -82,7 +83,7 @@ def structs_inside(kind: DataType) -> Iterator[tuple[FieldPath, StructType]]:
 
 
 def steps_inside(kind: DataType) -> tuple[tuple[str, DataType], ...]:
-    """Return the steps into an array or a map, each with the type that it leads to.
+    """Return the steps into an array or a map, each with its type.
 
     Spec: "Field Path"
     """
@@ -96,9 +97,9 @@ def steps_inside(kind: DataType) -> tuple[tuple[str, DataType], ...]:
 
 
 def resolve(schema: StructType, path: Sequence[str]) -> FieldPath:
-    """Return a path as the schema spells it; it may end in an element, a key or a value.
+    """Return a path as the schema writes it; it may end in an element, a key or a value.
 
-    Raises: InvalidRequest for a path that leads nowhere.
+    Raises: InvalidRequest for a path that does not exist.
     Spec: "Field Path"
     """
     kind: DataType = schema
@@ -110,9 +111,9 @@ def resolve(schema: StructType, path: Sequence[str]) -> FieldPath:
 
 
 def kind_at(schema: StructType, path: Sequence[str]) -> DataType:
-    """Return the type that a path leads to; the empty path leads to the schema.
+    """Return the type at a path; the empty path is the schema itself.
 
-    Raises: InvalidRequest for a path that leads nowhere.
+    Raises: InvalidRequest for a path that does not exist.
     Spec: "Field Path"
     """
     kind: DataType = schema
@@ -124,7 +125,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> DataType:
 def field_at(schema: StructType, path: Sequence[str]) -> StructField:
     """Return the field at a path.
 
-    Raises: InvalidRequest for a path that leads nowhere, or to no field of a struct.
+    Raises: InvalidRequest for a path that does not exist, or is not a field of a struct.
     Spec: "Field Path"
     """
     parent = kind_at(schema, path[:-1]) if path else None
@@ -142,7 +143,7 @@ Edit = Callable[[FieldPath, StructField], StructField]
 
 
 def transform(schema: StructType, edit: Edit) -> StructType:
-    """Return the schema with each field changed: first the field, then those inside its new type.
+    """Return the schema with `edit` applied to each field, and then to the fields in its new type.
 
     Law: transform(s, lambda path, field: field) == s
     Spec: "Struct Field"
@@ -155,7 +156,7 @@ def edit_at(
 ) -> StructType:
     """Return the schema with the type at a path changed.
 
-    Raises: InvalidRequest for a path that leads nowhere; what `edit` raises.
+    Raises: InvalidRequest for a path that does not exist; what `edit` raises.
     Spec: "Field Path"
     """
     found = resolve(schema, path)
@@ -168,14 +169,14 @@ def set_at(schema: StructType, path: Sequence[str], kind: DataType) -> StructTyp
     """Return the schema with another type at a path.
 
     Law: kind_at(set_at(s, p, k), p) == k
-    Raises: InvalidRequest for a path that leads nowhere.
+    Raises: InvalidRequest for a path that does not exist.
     Spec: "Field Path"
     """
     return edit_at(schema, path, lambda _: kind)
 
 
 def check_names(schema: StructType, *, is_mapped: bool) -> None:
-    """Refuse names that a table can't hold: none, the same twice, signs that need column mapping.
+    """Refuse an empty name, a name used twice, and characters that need column mapping.
 
     Raises: InvalidRequest, naming the columns.
     Spec: "Column Mapping"
@@ -199,7 +200,7 @@ def check_names(schema: StructType, *, is_mapped: bool) -> None:
 
 
 def illegal_name(name: str) -> bool:
-    """Return whether files can't spell a column's name.
+    """Return whether a column name can't be written in Parquet files.
 
     Spec: "Column Mapping"
     """
@@ -207,7 +208,7 @@ def illegal_name(name: str) -> bool:
 
 
 def _step(kind: DataType, step: str, above: FieldPath) -> tuple[str, DataType]:
-    """Return the name and the type of what lies next on a path."""
+    """Return the name and the type of the next step of a path."""
     if isinstance(kind, StructType):
         found = named(kind, step)
         if found is None:
@@ -261,7 +262,7 @@ def _transformed_inside(kind: DataType, path: FieldPath, edit: Edit) -> DataType
 
 
 def _edited(kind: DataType, path: FieldPath, edit: Callable[[DataType], DataType]) -> DataType:
-    """Return a type with what lies at a path, spelled as the type spells it, changed."""
+    """Return a type with `edit` applied at a path, which is written as the type writes it."""
     if not path:
         return edit(kind)
     head, rest = path[0], path[1:]

@@ -1,8 +1,8 @@
-"""Texts of partition values that no writer should write, as engines read them all the same.
+"""Parse partition values that no writer should write but that engines read nevertheless.
 
-Spark casts the text to the column's type, and a cast takes more spellings than the protocol has:
-`yes`, a month without a day, a decimal with too many digits. Where another engine must be told
-what it would have read, these mean something.
+Spark casts the text to the column's type, and a cast accepts more than the protocol defines:
+`yes`, a month without a day, a decimal with too many digits. They are parsed here as that cast
+does, to return what the engine would have read.
 """
 
 import re
@@ -27,9 +27,9 @@ _WIDE: Final = Context(prec=DECIMAL_PRECISION_MAX * 2, rounding=ROUND_HALF_UP)
 
 
 def cast(text: str, kind: DataType) -> Any:
-    """Return the value to which an engine casts a text, as `parse` does where that knows it.
+    """Return the value to which an engine casts a text; equal to `parse` where that accepts it.
 
-    Times of day without a date, names of zones and years that Python has not are not known.
+    Times of day without a date, zone names and years that Python lacks are not supported.
     Law: cast(t, kind) == parse(t, kind) wherever parse does not raise
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
@@ -52,7 +52,7 @@ def _cast(text: str, kind: DataType) -> Any:
 
 
 def _spelled(text: str, kind: DataType) -> str | None:
-    """Return a text as the protocol spells it, or None."""
+    """Return a text in the form that the protocol defines, or None."""
     if isinstance(kind, DecimalType):
         return _rounded(text, kind)
     match kind:

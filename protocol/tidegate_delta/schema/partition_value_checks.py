@@ -1,7 +1,7 @@
-"""Whether the text of a partition value is one that every reader understands, not ours alone.
+"""Check that the text of a new partition value is one that every reader can parse, not only ours.
 
-Readers differ in what else they take: one text that a reader does not know, and it can't read the
-table. What stands in a log already is for `partitions`, which knows more.
+Readers differ in which other texts they accept, and a reader that can't parse one text can't read
+the table. Texts that are already in a log are for `partition_values`, which accepts more.
 """
 
 import re
@@ -22,13 +22,13 @@ _FORMS: Final = {
     ),
     "timestamp_ntz": (rf"{_DAY} {_TIME}", "2024-06-15 19:30:45.000000"),
 }
-"""What the texts of a type look like, and an example."""
+"""The form that a type's texts must have, and an example."""
 
 
 def check(text: str | None, kind: DataType) -> None:
-    """Refuse what is no value of a type, or is spelt as not all readers understand it.
+    """Refuse a text that is no value of a type, or that not all readers parse.
 
-    Law: where it passes, partitions.column([text], kind) has the value
+    Law: where it passes, partition_values.column([text], kind) has the value
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
     """
@@ -42,7 +42,7 @@ def check(text: str | None, kind: DataType) -> None:
 
 
 def check_readable(text: str | None, kind: DataType) -> None:
-    """Refuse what is no value of a type, however it is spelt; in years of any number, too.
+    """Refuse a text that is no value of a type; accepts every form that we read, and any year.
 
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
@@ -54,7 +54,7 @@ def check_readable(text: str | None, kind: DataType) -> None:
 
 
 def check_there(text: str | None, kind: DataType) -> None:
-    """Refuse what no reader takes for a value of a type: what stands in a log by a cast is one.
+    """Refuse a text that no reader accepts; accepts values in a log that only a cast can read.
 
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
@@ -66,9 +66,9 @@ def check_there(text: str | None, kind: DataType) -> None:
 
 
 def check_of_file(text: str | None, kind: DataType, *, is_new: bool, is_widened: bool) -> None:
-    """Refuse what may not stand as a value of a file: of new rows, or of such as were there before.
+    """Refuse an invalid partition value of a file, with stricter rules for new rows (`is_new`).
 
-    Of a column whose type was widened new rows may have a text from before.
+    New rows in a column whose type was widened may have a text of the narrower type.
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
     """

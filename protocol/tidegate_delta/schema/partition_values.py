@@ -1,4 +1,4 @@
-"""Partition values: text in the log <-> typed values, and the folder that decorates a path."""
+"""Partition values: text in the log <-> typed values, and the partition folders in file paths."""
 
 import re
 import struct
@@ -23,12 +23,12 @@ from tidegate_delta.schema.types import (
 )
 
 REACHED: Final = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
-"""The types whose values are told as numbers here."""
+"""The types whose values are computed as numbers here, beyond the years of Python's dates."""
 
 _TEXT: Final = re.compile(r"([+-]?\d{4,7})-(\d{1,2}-\d{1,2})(.*)", re.DOTALL)
 _CYCLE_YEARS: Final = 400
 _CYCLE_DAYS: Final = 146_097
-"""The calendar repeats itself after so many days."""
+"""The calendar repeats after so many days."""
 _SAME_CALENDAR: Final = 2_000
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
@@ -36,9 +36,9 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def near(text: str) -> tuple[str, int]:
-    """Return the text in a year that Python knows, and by how many days it lies before it.
+    """Return the same day in a year that Python supports, and the days between the two.
 
-    Raises: ValueError for what begins with no date.
+    Raises: ValueError for a text that begins with no date.
     Spec: "Partition Value Serialization"
     """
     match = _TEXT.fullmatch(text.strip())
@@ -49,9 +49,9 @@ def near(text: str) -> tuple[str, int]:
 
 
 def number(value: date, days: int, kind: DataType) -> int:
-    """Return a date or a moment some days later as its type counts it: in days or microseconds.
+    """Return a date or timestamp plus some days as the integer of its type: days or microseconds.
 
-    A moment is in UTC or has no zone.
+    A timestamp is in UTC or has no zone.
     Raises: ValueError for one past the range of its type.
     Spec: "Partition Value Serialization"
     """
@@ -102,7 +102,7 @@ def serialize(value: object, kind: DataType) -> str | None:
 
 
 def parse(text: str | None, kind: DataType) -> Any:
-    """Return the value that a text spells, as Python knows it; None for null and empty text.
+    """Return the Python value of a text; None for null and empty text.
 
     A timestamp without a zone is taken as UTC; one in nanoseconds is their number since 1970.
     Raises: ValueError, which names the text.
@@ -114,7 +114,7 @@ def parse(text: str | None, kind: DataType) -> Any:
 
 
 def names_zone(text: str) -> bool:
-    """Return whether the text of a moment says by which time zone it is told.
+    """Return whether the text of a timestamp states its time zone.
 
     Spec: "Partition Value Serialization"
     """
@@ -123,9 +123,9 @@ def names_zone(text: str) -> bool:
 
 
 def lacks_zone(text: str | None, kind: DataType) -> bool:
-    """Return whether a text spells a moment by the clock of a time zone that it does not name.
+    """Return whether a text is a timestamp of a zoned type that does not state its time zone.
 
-    Engines take it by the zone of the session in which they read it, each by its own.
+    Each engine reads it in the time zone of its own session.
     Spec: "Partition Value Serialization"
     """
     if not text or kind != TIMESTAMP:
@@ -136,7 +136,7 @@ def lacks_zone(text: str | None, kind: DataType) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str, kind: DataType) -> Any:
-    """Return what a text spells: the same few come again with every file of a partition."""
+    """Return the value of a text; cached, because the texts repeat in every file of a partition."""
     try:
         return _value(text, kind)
     except (ValueError, InvalidOperation, OverflowError) as error:
@@ -146,7 +146,7 @@ def _parsed(text: str, kind: DataType) -> Any:
 def column(texts: pa.Array | Sequence[str | None], kind: DataType) -> pa.Array:
     """Return many partition values at once; each distinct text is parsed once.
 
-    Law: years that Python's dates do not reach are no matter
+    Law: years beyond the range of Python's dates work too
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
     """
@@ -164,7 +164,7 @@ def column(texts: pa.Array | Sequence[str | None], kind: DataType) -> pa.Array:
 
 
 def folder(values: Mapping[str, str | None], columns: Sequence[str]) -> str:
-    """Return the folder of some partition values, as an object key: `a=1/b=x%2Fy`.
+    """Return the folder of partition values as an object key: `a=1/b=x%2Fy`.
 
     Spec: "Data Files"
     """
@@ -230,8 +230,8 @@ def _decimal_text(value: Decimal, kind: DecimalType) -> str:
 def fitted(value: Decimal, kind: DecimalType) -> Decimal:
     """Return a number in the scale of a type.
 
-    Raises: ValueError for one that is not exactly of the type; InvalidOperation for one so large
-    that it is of none.
+    Raises: ValueError for a number that the type does not hold exactly; InvalidOperation for one
+    beyond every decimal type.
     Spec: "Primitive Types"
     """
     exact = value.quantize(Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
@@ -257,7 +257,7 @@ def _shortest_single(value: float) -> str:
     exact = _SINGLE.pack(value)
     for digits in range(1, _SINGLE_DIGITS_MAX + 1):
         short = float(f"{value:.{digits}g}")
-        # Fewer digits may round the largest singles to what no single holds.
+        # Fewer digits may round the largest singles up, past the range of a single.
         if abs(short) <= _SINGLE_MAX and _SINGLE.pack(short) == exact:
             return repr(short)
     return repr(value)
@@ -291,7 +291,7 @@ def _value(text: str, kind: DataType) -> Any:
 
 
 def _far(text: str, kind: DataType) -> int | None:
-    """Return a date or a moment in any year, in days or microseconds since the Unix epoch."""
+    """Return a date or timestamp in any year, in days or microseconds since the Unix epoch."""
     if text == "":
         return None
     try:

@@ -1,7 +1,7 @@
-"""Whether a schemaString is spelt so that every reader understands it, not only ours.
+"""Check that a schemaString is one that every reader can parse, not only ours.
 
-`parse_schema` is lenient with what stands in a log already. Other readers are not, and a schema
-that one of them can't read keeps it from the whole table.
+`parse_schema` is lenient with what is already in a log. Other readers are not, and one that can't
+parse the schema can't read the table at all.
 """
 
 import re
@@ -11,16 +11,16 @@ from typing import Any, Final
 import orjson
 
 LEVELS_MAX: Final = 120
-"""Levels of JSON: kernels give up a few later."""
+"""The greatest nesting depth of the JSON; delta-kernel fails at slightly more."""
 
 _DECIMAL: Final = re.compile(r"decimal\( *[0-9]+ *, *[0-9]+ *\)")
 _LEGACY: Final = {"null": "void", "decimal": "decimal(10,0)"}
 
 
 def misspelt(schema_string: str) -> str | None:
-    """Return what in a schemaString not all readers understand, or None.
+    """Return what in a schemaString some readers do not parse, or None.
 
-    Law: parse_schema reads it
+    Law: defined for texts that parse_schema accepts
     Spec: "Schema Serialization Format"
     """
     return next(_struct(orjson.loads(schema_string), "the schema", 1), None)

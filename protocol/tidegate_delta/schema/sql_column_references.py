@@ -1,7 +1,7 @@
-"""SQL expressions as far as a table's log must understand them: which columns a text names.
+"""Find the columns that a SQL expression refers to.
 
-Whether an expression means anything, and what, is for the engine that evaluates it. Here it is
-read for one question: would a change of a column break it? In doubt the answer is yes.
+The engine that evaluates an expression checks and interprets it. Here it is parsed to answer one
+question: would a change of a column break it? In doubt the answer is yes.
 """
 
 import re
@@ -21,16 +21,16 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ANY: Final = ""
-"""The step that an index takes: whatever element or value it leads to."""
+"""The path step of an index: any element or value."""
 
 Token = tuple[str, str]
-"""What a token is, and its text; a word or quoted name without its quotes."""
+"""A token's kind and its text; a word or quoted name without its quotes."""
 
 
 def columns_in(text: str, schema: StructType) -> frozenset[FieldPath] | None:
-    """Return the paths of the columns that an expression may name; None for one beyond reading.
+    """Return the paths of columns that an expression may name; None where it can't be parsed.
 
-    An index into an array or a map leads to an empty step, which stands for each there is.
+    An index into an array or a map becomes an empty step, which matches any element or value.
     Spec: "CHECK Constraints"
     """
     tokens = _tokens(text)
@@ -42,7 +42,7 @@ def columns_in(text: str, schema: StructType) -> frozenset[FieldPath] | None:
 
 
 def names_column(text: str, path: Sequence[str], schema: StructType) -> bool:
-    """Return whether an expression may name a column, something inside it, or what holds it.
+    """Return whether an expression may name a column, a field inside it, or a parent of it.
 
     Spec: "Generated Columns"
     """
@@ -51,7 +51,7 @@ def names_column(text: str, path: Sequence[str], schema: StructType) -> bool:
 
 
 def listed(expressions: Mapping[str, str]) -> str:
-    """Return expressions with their names as a message tells them.
+    """Return expressions with their names as text for a message.
 
     Spec: "CHECK Constraints"
     """
@@ -59,7 +59,7 @@ def listed(expressions: Mapping[str, str]) -> str:
 
 
 def _lies_on(named_path: FieldPath, path: Sequence[str]) -> bool:
-    """Return whether one path leads to the other's end, or through it."""
+    """Return whether one of two paths is a prefix of the other."""
     together = zip(named_path, path, strict=False)
     return all(one == _ANY or same_name(one, other) for one, other in together)
 
@@ -94,7 +94,7 @@ def _chains(tokens: list[Token]) -> Iterator[FieldPath]:
 
 
 def _may_be_column(before: Token, after: Token) -> bool:
-    """Return whether a bare word is no function, no prefix of a literal and no type of a cast."""
+    """Return whether a bare word may be a column: no function, literal prefix or type of a cast."""
     is_type = before[0] == "cast" or (before[0] == "word" and before[1].lower() == "as")
     return not (is_type or after == ("sign", "(") or after[0] == "text")
 
@@ -121,7 +121,7 @@ def _closing(tokens: list[Token], at: int) -> int:
 
 
 def _resolved(chain: FieldPath, schema: StructType) -> FieldPath:
-    """Return as much of a chain of names as leads to a column; nothing for what names none."""
+    """Return the longest prefix of a chain of names that is a column path; () without any."""
     found: FieldPath = ()
     kind: DataType = schema
     for name in chain:

@@ -1,6 +1,6 @@
-"""Type widening: which type a column may have been given for which, and the record of it.
+"""Type widening: which type changes of a column are allowed, and their record in its metadata.
 
-Files keep the type they were written with, so a reader must know every change on the way.
+Files keep the type they were written with, so a reader must support every recorded change.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ _LONG_DIGITS: Final = 20
 
 @dataclass(frozen=True)
 class TypeChange:
-    """A change in the history of a field; `path` leads to what changed inside arrays and maps.
+    """A change in the history of a field; `path` leads to the changed type in arrays and maps.
 
     Spec: "Type Change Metadata"
     """
@@ -50,7 +50,7 @@ class TypeChange:
 
 
 def widens(before: DataType, after: DataType) -> bool:
-    """Return whether a column of one type may become one of the other without a file rewritten.
+    """Return whether a column may change from one type to the other without rewriting files.
 
     Law: it is reflexive and transitive; every value of one type is a value of the other
     Spec: "Type Widening"
@@ -67,10 +67,10 @@ def widens(before: DataType, after: DataType) -> bool:
 
 
 def holds(before: DataType, after: DataType) -> bool:
-    """Return whether every value of one type is a value of another, so that its files can be read.
+    """Return whether every value of one type is a value of the other, so its files can be read.
 
-    Writers make fewer changes than these, so that all readers know them.
-    Law: what widens holds
+    Writers may make fewer changes than these, so that all readers support them.
+    Law: whatever `widens` allows, `holds` allows
     Spec: "Reader Requirements for Type Widening"
     """
     if widens(before, after):
@@ -81,9 +81,9 @@ def holds(before: DataType, after: DataType) -> bool:
 
 
 def widens_for_iceberg(before: DataType, after: DataType) -> bool:
-    """Return whether Iceberg, too, reads files of one type as another.
+    """Return whether Iceberg can also read files of one type as the other.
 
-    Law: what widens for Iceberg widens
+    Law: whatever `widens_for_iceberg` allows, `widens` allows
     Spec: "Writer Requirements for Type Widening"
     """
     if not widens(before, after):
@@ -94,9 +94,9 @@ def widens_for_iceberg(before: DataType, after: DataType) -> bool:
 
 
 class Automatic(Enum):
-    """Which types the schema of what is written may widen of itself, where widening is enabled.
+    """The type changes that schema evolution may make, where type widening is enabled.
 
-    `SAME_FAMILY` leaves out those from whole numbers to decimals and floating point.
+    `SAME_FAMILY` excludes changes from integers to decimals and floating point.
     Spec: "Writer Requirements for Type Widening"
     """
 
@@ -105,7 +105,7 @@ class Automatic(Enum):
     ALWAYS = "always"
 
     def allows(self, before: DataType, after: DataType) -> bool:
-        """Return whether a column of one type becomes one of the other of itself."""
+        """Return whether schema evolution may change a column from one type to the other."""
         if self is Automatic.NEVER or not widens(before, after):
             return False
         crosses = before in _INTEGERS and after not in _INTEGERS
@@ -113,7 +113,7 @@ class Automatic(Enum):
 
 
 def changes(field: StructField) -> tuple[TypeChange, ...]:
-    """Return the changes that a field records, oldest first, of what is inside it too.
+    """Return the type changes that a field records, oldest first, including nested types.
 
     Raises: ValueError for a record that can't be read.
     Spec: "Type Change Metadata"
@@ -127,7 +127,7 @@ def changes(field: StructField) -> tuple[TypeChange, ...]:
 
 
 def check_widened(schema: StructType, table: str) -> None:
-    """Refuse a table with a change of type on record that this release does not know.
+    """Refuse a table that records a type change which this release does not support.
 
     Raises: UnsupportedFeature.
     Spec: "Reader Requirements for Type Widening"
@@ -172,7 +172,7 @@ def _change(plain: Any) -> TypeChange:
 
 
 def _kind(name: str) -> DataType:
-    """CHAR and VARCHAR are strings with a limit, which some writers record here all the same."""
+    """Some writers record CHAR and VARCHAR here, which are strings with a length limit."""
     if name.split("(")[0].strip() in ("char", "varchar"):
         return STRING
     return parse_type(name)

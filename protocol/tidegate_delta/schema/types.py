@@ -32,17 +32,17 @@ PRIMITIVES: Final = frozenset(
 """The types without parameters that we read."""
 
 GEOSPATIAL: Final = ("geometry", "geography")
-"""Types by the first word of their name; the rest of it is a reference system, of any spelling."""
+"""Geospatial types by the first word of their name; a reference system of any form follows it."""
 
 DECIMAL_PRECISION_MAX: Final = 38
 
 DEPTH_MAX: Final = 100
-"""Types within types past which a schema is not read: what goes through it goes down as far."""
+"""The greatest nesting depth of a schema that is read: functions recurse as deep as the schema."""
 
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parameters that we look at, by Delta's name.
+    """A type without parameters, by Delta's name.
 
     Spec: "Primitive Types"
     """
@@ -98,7 +98,7 @@ class MapType:
 
 @dataclass(frozen=True)
 class StructField:
-    """A named column or a field of a struct. `metadata` keeps what we do not know, too.
+    """A named column or a field of a struct. `metadata` keeps unknown keys too.
 
     Spec: "Struct Field"
     """
@@ -159,9 +159,9 @@ VARIANT: Final = PrimitiveType("variant")
 
 @lru_cache(maxsize=256)
 def parse_schema(text: str) -> StructType:
-    """Return the schema that a `schemaString` spells.
+    """Return the schema in a `schemaString`.
 
-    Raises: UnsupportedFeature for a type we do not know; BrokenLog for what is no schema.
+    Raises: UnsupportedFeature for an unknown type; BrokenLog for a text that is no schema.
     Spec: "Schema Serialization Format"
     """
     try:
@@ -186,9 +186,9 @@ def format_schema(schema: StructType) -> str:
 
 
 def parse_type(name: str) -> DataType:
-    """Return the type without fields that a name spells.
+    """Return the type of a name; it has no nested fields.
 
-    Raises: UnsupportedFeature for a type we do not know; ValueError for what is out of range.
+    Raises: UnsupportedFeature for an unknown type; ValueError for a parameter out of range.
     Spec: "Primitive Types"
     """
     return _primitive(name)
@@ -203,7 +203,7 @@ def is_geospatial(kind: "DataType") -> bool:
 
 
 def holds(kind: "DataType", is_wanted: Callable[["DataType"], bool]) -> bool:
-    """Return whether a type, or one inside it, is what is looked for.
+    """Return whether `is_wanted` is true of a type or of one nested in it.
 
     Spec: "Schema Serialization Format"
     """
@@ -220,7 +220,7 @@ def holds(kind: "DataType", is_wanted: Callable[["DataType"], bool]) -> bool:
 
 
 def leaves(schema: StructType) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of the columns that are no structs, in order.
+    """Yield the paths of the columns and fields that are no structs, in order.
 
     Spec: "Per-file Statistics"
     """
@@ -232,7 +232,7 @@ def leaves(schema: StructType) -> Iterator[tuple[str, ...]]:
 
 
 def walk(schema: StructType) -> Iterator[StructField]:
-    """Yield every field, those inside structs, arrays and maps too.
+    """Yield every field, including those nested in structs, arrays and maps.
 
     Spec: "Struct Field"
     """

@@ -1,7 +1,7 @@
-"""Variants as bytes: put together from parts that were stored in columns of their own.
+"""Encode variants from parts that were stored in shredded columns.
 
-The encoding is that of Parquet: a value names its fields by numbers, which a dictionary (the
-variant's metadata) turns into names.
+The encoding is Parquet's: a value refers to its fields by numbers, which a dictionary (the
+variant's metadata) maps to names.
 """
 
 import struct
@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 NULL: Final = b"\x00"
-"""The variant null; a row without a variant is null in SQL's sense, and has no bytes at all."""
+"""The variant null. A row without a variant is SQL NULL and has no bytes at all."""
 
 _VERSION: Final = 1
 _BASIC_OBJECT: Final = 2
@@ -32,13 +32,13 @@ _UUID: Final = 20
 
 
 class Dictionary:
-    """The names of a variant's fields; it grows where a name is asked for that it lacks.
+    """The field names of a variant; a look-up of a missing name adds it.
 
     Spec: "Variant data in Parquet"
     """
 
     def __init__(self, metadata: bytes) -> None:
-        """Read a variant's metadata. Raises: ValueError for what is none."""
+        """Read a variant's metadata. Raises: ValueError if it is malformed."""
         self._metadata = metadata
         self._names = _names(metadata)
         self._numbers = {name: number for number, name in reversed(list(enumerate(self._names)))}
@@ -59,7 +59,7 @@ class Dictionary:
         return self._numbers[name]
 
     def encode(self) -> bytes:
-        """Return the dictionary as bytes: those it was read from, unless it has grown."""
+        """Return the dictionary as bytes: the original ones, unless names were added."""
         if not self._is_grown:
             return self._metadata
         texts = [name.encode() for name in self._names]
@@ -69,7 +69,7 @@ class Dictionary:
 
 
 def boolean(value: object) -> bytes:
-    """Return a truth value as a variant.
+    """Return a Boolean as a variant.
 
     Spec: "Variant data in Parquet"
     """
@@ -77,7 +77,7 @@ def boolean(value: object) -> bytes:
 
 
 def integer(value: int, bits: int) -> bytes:
-    """Return a whole number of 8, 16, 32 or 64 bits as a variant.
+    """Return an integer of 8, 16, 32 or 64 bits as a variant.
 
     Spec: "Variant data in Parquet"
     """
@@ -123,7 +123,7 @@ def date(days: int) -> bytes:
 
 
 def moment(count: int, kind: str) -> bytes:
-    """Return a point in time as a variant: `timestamp_us`, `ntz_us`, `time` or the like in ns.
+    """Return a timestamp or time as a variant; `kind` is `timestamp_us`, `ntz_us`, `time` etc.
 
     Units: `count` in the units of the kind, since the Unix epoch or midnight.
     Spec: "Variant data in Parquet"
@@ -159,7 +159,7 @@ def string(value: str) -> bytes:
 
 
 def array(items: Sequence[bytes]) -> bytes:
-    """Return variants as a variant that is an array.
+    """Return an array variant of the given variants.
 
     Spec: "Variant data in Parquet"
     """
@@ -170,7 +170,7 @@ def array(items: Sequence[bytes]) -> bytes:
 
 
 def object_(fields: Mapping[str, bytes], dictionary: Dictionary) -> bytes:
-    """Return named variants as a variant that is an object.
+    """Return an object variant of the given named variants.
 
     Spec: "Variant data in Parquet"
     """
@@ -186,9 +186,9 @@ def object_(fields: Mapping[str, bytes], dictionary: Dictionary) -> bytes:
 
 
 def fields_of(value: bytes, dictionary: Dictionary) -> Mapping[str, bytes]:
-    """Return the fields of a variant that is an object.
+    """Return the fields of an object variant.
 
-    Raises: ValueError for a variant that is none, or whose bytes contradict themselves.
+    Raises: ValueError for a variant that is no object, or for inconsistent bytes.
     Spec: "Shredded Variant data in Parquet"
     """
     if not value or value[0] & 3 != _BASIC_OBJECT:
@@ -231,7 +231,7 @@ def _names(metadata: bytes) -> list[str]:
 
 
 def _joined(items: Iterable[bytes], width: int) -> bytes:
-    """Return the offsets of some items, and the items."""
+    """Return the offsets of the items, followed by the items."""
     items = list(items)
     ends, total = [_uint(0, width)], 0
     for item in items:
@@ -241,7 +241,7 @@ def _joined(items: Iterable[bytes], width: int) -> bytes:
 
 
 def _width(number: int) -> int:
-    """Return how many bytes hold a number: at least one."""
+    """Return how many bytes a number needs: at least one."""
     return max(1, (number.bit_length() + 7) // 8)
 
 

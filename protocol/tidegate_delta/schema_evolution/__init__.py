@@ -1,1 +1,1 @@
-"""Changes of a schema: ALTER TABLE, merged schemas, type changes."""
+"""Changes of a schema: ALTER TABLE, schema merging and type changes."""

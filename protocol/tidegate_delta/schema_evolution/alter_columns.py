@@ -1,7 +1,7 @@
-"""Columns of a table added, dropped, renamed, moved and changed, one at a time.
+"""ALTER TABLE: add, drop, rename, move and change single columns.
 
-Each function takes a table's metadata and returns what it becomes. New columns get their ids and
-physical names afterwards, by `assignment.map_columns`.
+Each function takes a table's metadata and returns the changed one. New columns get their ids and
+physical names afterwards, by `column_mapping_assignment.map_columns`.
 """
 
 from collections.abc import Collection, Sequence
@@ -48,7 +48,7 @@ STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 
 @dataclass(frozen=True)
 class FieldPosition:
-    """Where a field stands among others: first, after the one of a name, or, by neither, last.
+    """The position of a field in its struct: first, after a named field, or (neither given) last.
 
     Spec: "Struct Type"
     """
@@ -66,7 +66,7 @@ def add_column(
 ) -> Metadata:
     """Return a table's metadata with a new column, or a new field of the struct at a path.
 
-    Raises: InvalidRequest for a column that rows without it could not have, and illegal names.
+    Raises: InvalidRequest for a column that existing rows can't lack, and for illegal names.
     Spec: "Change Metadata"
     """
     schema = parse_schema(metadata.schema_string)
@@ -99,7 +99,8 @@ def drop_column(
 ) -> Metadata:
     """Return a table's metadata without a column. `clustered_by` are physical paths.
 
-    Raises: InvalidRequest for what is not mapped, the last of its struct, or what others rest on.
+    Raises: InvalidRequest without column mapping, for the last field of its struct, and for a
+    column that others depend on.
     Spec: "Column Mapping"
     """
     mode = mode_of(metadata)
@@ -137,11 +138,12 @@ def drop_column(
 
 
 def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadata:
-    """Return a table's metadata with a column under another name; files know it by its old one.
+    """Return a table's metadata with a column renamed; its physical name stays.
 
     Partition columns and properties follow.
     Law: rename_column(rename_column(m, p, n), p', old name) == m
-    Raises: InvalidRequest for what is not mapped, a name that is taken, or what others rest on.
+    Raises: InvalidRequest without column mapping, for a name that is taken, and for a column that
+    others depend on.
     Spec: "Column Mapping"
     """
     if mode_of(metadata) is ColumnMappingMode.NONE:
@@ -168,9 +170,9 @@ def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadat
 
 
 def move_column(metadata: Metadata, path: Sequence[str], place: FieldPosition) -> Metadata:
-    """Return a table's metadata with a column at another place of its struct.
+    """Return a table's metadata with a column at another position in its struct.
 
-    Raises: InvalidRequest for a path or a neighbour that is not there.
+    Raises: InvalidRequest for a path or a neighbour that does not exist.
     Spec: "Struct Type"
     """
     schema = parse_schema(metadata.schema_string)
@@ -188,7 +190,8 @@ def change_type(
 ) -> Metadata:
     """Return a table's metadata with another type at a path: a column, an element, key or value.
 
-    Raises: InvalidRequest for a change that the table does not allow, or that others rest on.
+    Raises: InvalidRequest for a change that the table does not allow, or of a type that others
+    depend on.
     Spec: "Writer Requirements for Type Widening"
     """
     schema = parse_schema(metadata.schema_string)
@@ -210,9 +213,10 @@ def change_type(
 
 
 def change_limit(metadata: Metadata, path: Sequence[str], text: str) -> Metadata:
-    """Return a table's metadata with another limit on a string, such as `varchar(10)`.
+    """Return a table's metadata with another length limit on a string, such as `varchar(10)`.
 
-    Raises: InvalidRequest for what is no string, and a limit within which not all strings are.
+    Raises: InvalidRequest for a type that is no string, and a limit that existing strings may
+    exceed.
     Spec: "Column Metadata"
     """
     schema = parse_schema(metadata.schema_string)
@@ -229,9 +233,9 @@ def change_limit(metadata: Metadata, path: Sequence[str], text: str) -> Metadata
 
 
 def allow_nulls(metadata: Metadata, path: Sequence[str]) -> Metadata:
-    """Return a table's metadata with a column that may be null. The way back is not open.
+    """Return a table's metadata with a column made nullable. The reverse is not supported.
 
-    Raises: InvalidRequest for a path that leads to no column.
+    Raises: InvalidRequest for a path that is no column.
     Spec: "Struct Field"
     """
     schema = parse_schema(metadata.schema_string)
@@ -240,9 +244,9 @@ def allow_nulls(metadata: Metadata, path: Sequence[str]) -> Metadata:
 
 
 def comment_on(metadata: Metadata, path: Sequence[str], comment: str | None) -> Metadata:
-    """Return a table's metadata with a comment on a column, or, by None, without.
+    """Return a table's metadata with a comment on a column, or with None, without one.
 
-    Raises: InvalidRequest for a path that leads to no column.
+    Raises: InvalidRequest for a path that is no column.
     Spec: "Column Metadata"
     """
     schema = parse_schema(metadata.schema_string)
@@ -280,7 +284,7 @@ def _is_computed(one: StructField) -> bool:
 
 
 def _in_struct(schema: StructType, path: Sequence[str]) -> tuple[FieldPath, StructType]:
-    """Return the path of a field as the schema spells it, and the struct that holds it."""
+    """Return the path of a field as the schema writes it, and the struct that holds it."""
     found = resolve(schema, path)
     parent = kind_at(schema, found[:-1]) if found else None
     if not isinstance(parent, StructType):
@@ -320,7 +324,7 @@ def _with_field(
 def _with_statistics_columns(
     metadata: Metadata, path: FieldPath, new_path: FieldPath | None
 ) -> Metadata:
-    """Return metadata whose list of columns with statistics has followed a column."""
+    """Return metadata whose list of statistics columns follows a renamed or dropped column."""
     known = table_properties.stats_columns(metadata)
     if known is None:
         return metadata

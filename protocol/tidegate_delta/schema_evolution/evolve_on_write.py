@@ -1,7 +1,8 @@
-"""Schema evolution: what a table's metadata becomes when rows of another schema are written.
+"""Schema evolution: a table's metadata after rows of another schema are written.
 
-`mergeSchema` is `evolved`, `overwriteSchema` is `overwritten`, neither of them `check_unchanged`.
-Nothing is cast. New fields get ids and physical names afterwards, by `assignment.map_columns`.
+`mergeSchema` is `evolved`, `overwriteSchema` is `overwritten`, and without either it is
+`check_unchanged`. Nothing is cast. New fields get ids and physical names afterwards, by
+`column_mapping_assignment.map_columns`.
 """
 
 from collections.abc import Sequence
@@ -52,12 +53,12 @@ def evolved(
     *,
     keeps_types: bool = False,
 ) -> Metadata:
-    """Return a table's metadata when rows of a schema are written that may change its own.
+    """Return a table's metadata after a write whose schema may change the table's own.
 
-    `keeps_types` is for rows that are cast to the table's types on their way.
+    `keeps_types` is for rows that are cast to the table's types during the write.
     Law: evolved(m, p, schema of m) == m
-    Raises: InvalidRequest, naming the column, for what does not fit, and for a change of type on
-    which constraints or generated columns depend.
+    Raises: InvalidRequest, naming the column, for types that do not fit, and for a change of a type
+    on which constraints or generated columns depend.
     Spec: "Change Metadata"
     """
     table = parse_schema(metadata.schema_string)
@@ -80,10 +81,10 @@ def evolved(
 
 
 def overwritten(metadata: Metadata, data: StructType, partition_columns: Sequence[str]) -> Metadata:
-    """Return a table's metadata when rows of a schema replace all that it holds, and its schema.
+    """Return a table's metadata after a write that replaces all its rows and its schema.
 
-    CHECK constraints stay, so what they name must. `map_columns(..., overwrites=True)` finds the
-    columns that go on as they were.
+    CHECK constraints stay, so the columns they name must. `map_columns(..., overwrites=True)` finds
+    the columns that keep their ids and names.
     Raises: InvalidRequest, naming the column.
     Spec: "Change Metadata"
     """
@@ -105,7 +106,7 @@ def overwritten(metadata: Metadata, data: StructType, partition_columns: Sequenc
 
 
 def check_unchanged(metadata: Metadata, protocol: Protocol, data: StructType) -> None:
-    """Refuse rows of a schema that would change the table's own.
+    """Refuse rows whose schema would change the table's own.
 
     Raises: InvalidRequest, naming what would change; as `evolved`.
     Spec: "Change Metadata"
@@ -127,7 +128,7 @@ def check_unchanged(metadata: Metadata, protocol: Protocol, data: StructType) ->
 
 
 def partitioned_by(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the partition columns as the schema spells them.
+    """Return the partition columns as the schema writes them.
 
     Raises: InvalidRequest for columns by which a table can't be partitioned.
     Spec: "Partition Value Serialization"
@@ -158,7 +159,7 @@ def partitioned_by(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_added(metadata: Metadata, schema: StructType, before: StructType) -> None:
-    """Refuse a table's new schema for names that it can't hold, or that its change feed needs.
+    """Refuse a new schema with illegal names, or names that the change feed reserves.
 
     Raises: InvalidRequest, naming the columns.
     Spec: "Writer Requirements for AddCDCFile"
@@ -177,7 +178,7 @@ def check_added(metadata: Metadata, schema: StructType, before: StructType) -> N
 
 
 def _check_independent(metadata: Metadata, table: StructType, path: FieldPath, change: str) -> None:
-    """Refuse to change a type of which a constraint or a generated column was written."""
+    """Refuse to change a type on which a constraint or a generated column depends."""
     where = f"column {dotted(path)!r} can't be changed {change}"
     column = field_at(table, path[:1])
     check_alterable(column)

@@ -1,6 +1,6 @@
-"""All columns of a table named anew: in another order, with other comments, some added or gone.
+"""`ALTER TABLE ... REPLACE COLUMNS`: list all columns of a table again.
 
-What `ALTER TABLE ... REPLACE COLUMNS` does. The files stay as they are.
+Order and comments may change, and columns may be added or dropped. The files stay as they are.
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ from tidegate_delta.schema_evolution.type_changes import check_change, with_sche
 
 
 def replace_columns(metadata: Metadata, protocol: Protocol, columns: StructType) -> Metadata:
-    """Return a table's metadata with the columns of another schema, its own where names are one.
+    """Return a table's metadata with the columns of another schema; matching names keep the column.
 
-    A column keeps its name, its id and what belongs to it; order, comment and nulls are those of
-    the other schema. New columns come without a default.
-    Law: replace_columns(m, p, schema of m) == m, where no two names are one
+    A kept column keeps its name, its id and its metadata; order, comment and nullability come from
+    the other schema. New columns have no default.
+    Law: replace_columns(m, p, schema of m) == m, where no two names are equal
     Raises: InvalidRequest, naming the column, for what the table's files do not allow.
     Spec: "Change Metadata"
     """
@@ -57,7 +57,7 @@ class _Replacing:
     protocol: Protocol
 
     def struct(self, before: StructType, after: StructType, above: FieldPath) -> StructType:
-        """Return the fields of `after`, in its order, those of `before` as they were."""
+        """Return the fields of `after`, in its order, with what `before` has of them kept."""
         kept = [one for one in before if named(after, one.name) is not None]
         gone = [one for one in before if named(after, one.name) is None]
         if gone:

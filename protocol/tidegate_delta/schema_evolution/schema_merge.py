@@ -1,4 +1,4 @@
-"""Two schemas made one: the table's own, and that of the rows that are written to it."""
+"""Merge a table's schema with the schema of rows that are written to it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,17 +35,17 @@ _OF_A_TABLE: Final = ("delta.", "parquet.field.", "CURRENT_DEFAULT", "EXISTS_DEF
 
 
 def _any_change(path: FieldPath, before: DataType, after: DataType) -> None:
-    """Refuse nothing."""
+    """Allow every change."""
 
 
 @dataclass(frozen=True)
 class Merging:
-    """How a table's types meet others.
+    """How a table's types combine with those of the rows.
 
-    `automatic` says which become wider of themselves, `for_iceberg` leaves those out that Iceberg
-    lacks. `stored_alike` lets whole numbers of up to 32 bits become wider ones, which files hold
-    alike: for tables that do not support type widening. `keeps_types` is for rows that are cast
-    on their way. `check` may refuse the change of a type.
+    `automatic` selects the changes that schema evolution may make; `for_iceberg` excludes those
+    that Iceberg lacks. `stored_alike` allows integers of up to 32 bits to widen, because files
+    store them alike: for tables that do not support type widening. `keeps_types` is for rows that
+    are cast during the write. `check` may refuse a change of type.
     Spec: "Writer Requirements for Type Widening"
     """
 
@@ -56,11 +56,11 @@ class Merging:
     check: Callable[[FieldPath, DataType, DataType], None] = _any_change
 
     def becomes(self, before: DataType, after: DataType) -> bool:
-        """Return whether a type becomes another because rows of the other are written."""
+        """Return whether a column's type changes when rows of another type are written."""
         return before == VOID or self._widens(before, after) or self._is_alike(before, after)
 
     def stays(self, before: DataType, after: DataType) -> bool:
-        """Return whether a type takes rows of another as it is."""
+        """Return whether a column accepts rows of another type and keeps its own."""
         if after in (before, VOID):
             return True
         if before == VOID or self._widens(before, after):
@@ -79,11 +79,11 @@ class Merging:
 
 
 def merged(table: StructType, data: StructType, merging: Merging) -> StructType:
-    """Return a table's schema when rows of another are to fit: its own columns, then new ones.
+    """Return a table's schema extended so that rows of another fit: its own columns, then new ones.
 
-    Columns meet by name, without regard to case. Names, nulls and comments are the table's.
+    Columns match by name, without regard to case. Names, nullability and comments are the table's.
     Law: merged(s, s, m) == s; merged(merged(t, d, m), d, m) == merged(t, d, m)
-    Raises: InvalidRequest, naming the column, for types that do not meet.
+    Raises: InvalidRequest, naming the column, for incompatible types.
     Spec: "Schema Serialization Format"
     """
     check_names(data, is_mapped=True)
@@ -91,7 +91,7 @@ def merged(table: StructType, data: StructType, merging: Merging) -> StructType:
 
 
 def as_data(schema: StructType) -> StructType:
-    """Return a schema as rows bring it: all may be null, and what belongs to a table is left out.
+    """Return a schema as that of incoming rows: all nullable, without what belongs to a table.
 
     Law: as_data(as_data(s)) == as_data(s)
     Spec: "Column Metadata"
@@ -152,7 +152,7 @@ def _merged(current: DataType, update: DataType, path: FieldPath, merging: Mergi
 
 
 def _check_added(one: StructField, path: FieldPath) -> None:
-    """Refuse a column of arrays or maps of nothing, whose files could not be read."""
+    """Refuse a new column of arrays or maps of the null type, whose files could not be read."""
     if holds(one.kind, lambda kind: not isinstance(kind, StructType) and _holds_void(kind)):
         raise InvalidRequest(
             f"column {dotted(path)!r} of type {one.kind} holds an array or a map of void; cast it "
@@ -182,7 +182,7 @@ def _failure(path: FieldPath, current: DataType, update: DataType) -> InvalidReq
 
 
 def _is_narrower(before: DataType, after: DataType) -> bool:
-    """Return whether both are whole numbers that files hold alike, and the first is shorter."""
+    """Return whether both are integers that files store alike, and the first is narrower."""
     if before not in _STORED_ALIKE or after not in _STORED_ALIKE:
         return False
     return _STORED_ALIKE.index(before) < _STORED_ALIKE.index(after)

@@ -1,7 +1,7 @@
-"""Changes of type as writers make them: allowed, recorded in the schema, taken out again.
+"""Type changes as writers make them: check them, record them in the schema, remove the record.
 
 A change is recorded at the nearest field of a struct. Statistics and partition values of older
-files stay as they were written; readers take them for values of the wider type.
+files stay as they were written; readers parse them as values of the wider type.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ _ICEBERG: Final = ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3")
 
 
 def is_supported(protocol: Protocol) -> bool:
-    """Return whether a table may hold files of narrower types than its schema's.
+    """Return whether a table may have files with narrower types than its schema.
 
     Spec: "Type Widening"
     """
@@ -62,7 +62,7 @@ def is_enabled(protocol: Protocol, metadata: Metadata) -> bool:
 
 
 def keeps_to_iceberg(protocol: Protocol) -> bool:
-    """Return whether a table's types may be widened only as Iceberg reads them.
+    """Return whether a table's types may be widened only in ways that Iceberg can read.
 
     Spec: "Writer Requirements for Type Widening"
     """
@@ -72,7 +72,7 @@ def keeps_to_iceberg(protocol: Protocol) -> bool:
 def check_change(
     path: FieldPath, before: DataType, after: DataType, protocol: Protocol, metadata: Metadata
 ) -> None:
-    """Refuse a change of one type, of no struct, that a table does not allow.
+    """Refuse a change of a single type (no struct) that a table does not allow.
 
     Raises: InvalidRequest, naming the column and both types.
     Spec: "Writer Requirements for Type Widening"
@@ -98,9 +98,9 @@ def check_change(
 
 
 def check_type_changes(before: Metadata, after: Metadata, protocol: Protocol) -> None:
-    """Refuse metadata that changes a column's type as no reader expects, or hides that it did.
+    """Refuse metadata that changes a column's type in an unsupported way, or without a record.
 
-    For metadata that keeps the table's files; a schema that replaces them all is free to differ.
+    This is for metadata that keeps the table's files; a schema that replaces all files may differ.
     Raises: InvalidRequest, naming the column.
     Spec: "Writer Requirements for Type Widening"
     """
@@ -117,7 +117,7 @@ def check_type_changes(before: Metadata, after: Metadata, protocol: Protocol) ->
 
 
 def changed(before: DataType, after: DataType) -> Iterator[TypeChange]:
-    """Yield what differs between two types, through arrays and maps and up to the next structs.
+    """Yield the differences of two types, through arrays and maps down to the next structs.
 
     Spec: "Type Change Metadata"
     """
@@ -135,10 +135,10 @@ def changed(before: DataType, after: DataType) -> Iterator[TypeChange]:
 
 
 def record(schema: StructType, before: StructType, version: int | None = None) -> StructType:
-    """Return a schema with what was widened in it since another one on record.
+    """Return a schema that records its type changes since `before`.
 
-    Columns are paired by their physical names. What is on record already stays. `version` is for
-    the preview of the feature, whose readers look for the table's version.
+    Columns are paired by their physical names. Existing records are kept. `version` is for the
+    preview of the feature, whose readers look for the table's version.
     Law: record(record(s, b), b) == record(s, b); record(s, s) == s
     Spec: "Type Change Metadata"
     """
@@ -151,7 +151,7 @@ def record(schema: StructType, before: StructType, version: int | None = None) -
 
 
 def without_record(schema: StructType) -> StructType:
-    """Return a schema without its history, for a table whose files all have the types it names.
+    """Return a schema without recorded type changes; no file may have a narrower type.
 
     Spec: "Writer Requirements for Type Widening"
     """
@@ -159,10 +159,10 @@ def without_record(schema: StructType) -> StructType:
 
 
 def is_written_as(written: StructType, schema: StructType) -> bool:
-    """Return whether no column of a file is of a narrower type than the table's.
+    """Return whether no column of a file has a narrower type than in the table.
 
-    Both schemas are in physical names. A file of which this is not so must be rewritten before the
-    table's history of types can go.
+    Both schemas are in physical names. A file with a narrower column must be rewritten before the
+    table's type changes can be removed.
     Spec: "Writer Requirements for Type Widening"
     """
     return not any(
@@ -173,9 +173,9 @@ def is_written_as(written: StructType, schema: StructType) -> bool:
 
 
 def check_droppable(metadata: Metadata) -> None:
-    """Refuse to take type widening from a table that still shows traces of it.
+    """Refuse to drop type widening from a table that still has traces of it.
 
-    Raises: InvalidRequest, with what is to be done first.
+    Raises: InvalidRequest, with what must be done first.
     Spec: "Writer Requirements for Type Widening"
     """
     schema = parse_schema(metadata.schema_string)
@@ -207,7 +207,7 @@ def check_iceberg(metadata: Metadata) -> None:
 
 
 def with_schema(metadata: Metadata, schema: StructType, protocol: Protocol) -> Metadata:
-    """Return metadata with another schema, what was widened in it recorded where the table asks.
+    """Return metadata with another schema, with type changes recorded if the table asks for it.
 
     Spec: "Writer Requirements for Type Widening"
     """
@@ -217,7 +217,7 @@ def with_schema(metadata: Metadata, schema: StructType, protocol: Protocol) -> M
 
 
 def _recorded(was: StructField, now: StructField, version: int | None) -> StructField:
-    """Return a field with its history: what was on record, and what came to it."""
+    """Return a field with its recorded type changes and the new ones."""
     kept, own = _history(was), _history(now)
     if len(own) > len(kept) and own[: len(kept)] == kept:
         return now
@@ -250,7 +250,7 @@ def _row(change: TypeChange, version: int | None) -> dict[str, Any]:
 def _pairs(
     before: StructType, after: StructType, above: FieldPath, *, spelled_after: bool = False
 ) -> Iterator[tuple[FieldPath, StructField, StructField]]:
-    """Yield each field that both schemas have, with its path in the first, or in the second."""
+    """Yield each field that both schemas have, with its path in `before` (or in `after`)."""
     known = {_key(one): one for one in before.fields}
     for now in after.fields:
         was = known.get(_key(now))

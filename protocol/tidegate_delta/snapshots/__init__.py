@@ -1,1 +1,1 @@
-"""A version of a table: replay of its log, and its files as Arrow columns."""
+"""A version of a table: replay of its log, and its live files as Arrow columns."""

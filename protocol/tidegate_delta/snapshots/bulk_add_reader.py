@@ -1,8 +1,8 @@
-"""Lines that add files, many at once: JSON straight into columns, no object a line.
+"""Read many `add` lines of JSON straight into Arrow columns, without an object for each line.
 
-Commits with many adds are written by machines, one line like the other. Such lines are read by
-Arrow, on all cores; whatever is not just so is left to be read line by line, where the protocol's
-leeway is kept.
+Commits with many adds are written by programs whose lines look alike. Arrow reads such lines on
+all cores. All others are left to the line-by-line reader, which allows everything the protocol
+allows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +19,24 @@ from tidegate_delta.snapshots.chunked_arrays import missing
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA
 
 START: Final = b'{"add":{'
-"""How writers begin a line that adds a file; with spaces, it is read as any other line.
+"""How writers begin an `add` line; a line with spaces in it is read as any other line.
 
 Spec: "Add File and Remove File"
 """
 
 BYTES_MIN: Final = 1 << 16
-"""From so many bytes on it pays to hand lines to Arrow.
+"""The number of bytes from which Arrow's reader is faster.
 
 Spec: "Add File and Remove File"
 """
 
 _SHARED_ROWS: Final = 4_096
 _BLOCK_BYTES: Final = 1 << 21
-"""Bytes of lines that one core reads at a time; what is no longer than that costs no other."""
+"""Bytes of lines that one core reads at a time; shorter input uses one core."""
 
 
 def split(content: bytes) -> tuple[bytes, bytes]:
-    """Return what stands around the lines that add files, and from the first of these to the last.
+    """Return the lines around the `add` lines, and those from the first to the last `add` line.
 
     Spec: "Delta Log Entries"
     """
@@ -49,15 +49,15 @@ def split(content: bytes) -> tuple[bytes, bytes]:
 
 
 def read_runs(runs: Sequence[bytes], files: pa.Schema = ADD_SCHEMA) -> list[pa.Table] | None:
-    """Return what some runs of lines add, the columns of `files`; None where they are not alike.
+    """Return the adds of each run of lines, in the columns of `files`; None where lines differ.
 
-    Alike are lines that each add a file, state no field that is unknown to us, and have the same
-    partition columns and tags, none of them null.
+    The lines must each add a file, have no unknown field, and have the same partition columns and
+    tags, none of them null.
     Spec: "Add File and Remove File"
     """
     if sum(map(len, runs)) < BYTES_MIN:
         return None
-    # To go through the lines looks for their ends faster than `bytes.count` does.
+    # Iterating over the lines is faster than `bytes.count`.
     counts = [sum(1 for _ in BytesIO(run)) for run in runs]
     lines = b"\n".join(run for run in runs if run)
     try:
@@ -78,14 +78,14 @@ def _stated(sample: Mapping[str, Any]) -> list[pa.Field]:
 
 
 def _announced(field: pa.Field, value: Any) -> pa.Field:
-    """Return how a field of the lines is read: a mapping as an object with the sample's keys."""
+    """Return a field as the JSON reader expects it: a map is a struct with the sample's keys."""
     if not pa.types.is_map(field.type):
         return field
     return pa.field(field.name, pa.struct([pa.field(key, pa.string()) for key in value]))
 
 
 def _parse(lines: bytes, fields: Sequence[pa.Field]) -> pa.Table:
-    """Return the lines as a column `add`; a field that was not announced is an error."""
+    """Return the lines as a column `add`; an unexpected field is an error."""
     read = pa_json.read_json(
         pa.BufferReader(lines),
         pa_json.ReadOptions(use_threads=True, block_size=_BLOCK_BYTES),
@@ -94,7 +94,7 @@ def _parse(lines: bytes, fields: Sequence[pa.Field]) -> pa.Table:
             unexpected_field_behavior="error",
         ),
     )
-    # JSON is text, and text is UTF-8: the parser takes whatever stands between quotes.
+    # JSON must be UTF-8, but the parser accepts any bytes between quotes.
     read.validate(full=True)
     return read
 
@@ -119,7 +119,7 @@ def _columns(batch: pa.RecordBatch) -> pa.Table | None:
 
 
 def _mapping(read: Any) -> pa.Array | None:
-    """Return objects with the same keys as mappings; None where one is null, or a value."""
+    """Return structs with the same keys as maps; None where a struct or a value is null."""
     keys = [one.name for one in read.type]
     values = read.flatten()
     if read.null_count or any(one.null_count for one in values):

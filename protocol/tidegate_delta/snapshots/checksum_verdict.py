@@ -1,7 +1,7 @@
-"""What came of holding a version against its version checksum file: a value, never a refusal.
+"""The result of checking a snapshot against its version checksum file: a value, never an error.
 
-A wrong checksum file may be its writer's slip: rows are told all the same, and who reads is told
-what to doubt.
+A wrong checksum file may be its writer's mistake. So reads go on, and the caller is told which
+fields are in doubt.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Checked(Enum):
-    """How a version and its version checksum file stand to each other.
+    """The outcome of comparing a version with its version checksum file.
 
     Spec: "State Validation"
     """
@@ -24,7 +24,7 @@ class Checked(Enum):
 
 @dataclass(frozen=True)
 class ChecksumVerdict:
-    """How they stand, and which fields contradict the log, as the file names them.
+    """The outcome of the check, and the fields that contradict the log, as the file names them.
 
     Spec: "State Validation"
     """
@@ -34,7 +34,7 @@ class ChecksumVerdict:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the version, or the file that tells of it, is damaged."""
+        """Whether the version or its checksum file is damaged."""
         return self.checked in (Checked.UNREADABLE, Checked.CONTRADICTS)
 
     def __str__(self) -> str:

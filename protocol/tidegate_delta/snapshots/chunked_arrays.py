@@ -1,4 +1,4 @@
-"""Columns in chunks: joined, cut and compared without a copy where none is needed."""
+"""Chunked Arrow columns: join, slice and compare them without copying where possible."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,14 +13,14 @@ from tidegate_delta.value_limits import LONG_MAX
 _STRING: Final = pa.string()
 
 SHARED_NULLS: Final = 65_536
-"""Nulls of a type that are made at most; longer columns of them are these again and again.
+"""The most nulls of a type that are allocated; longer columns of nulls repeat this chunk.
 
 Spec: "Action Reconciliation"
 """
 
 
 def missing(count: int, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column of nulls; all that are ever asked for share their memory.
+    """Return a column of nulls; all such columns of a type share their memory.
 
     Spec: "Action Reconciliation"
     """
@@ -37,20 +37,20 @@ def _nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def total(counts: pa.ChunkedArray) -> int | None:
-    """Return what counts add up to, or None for more than a long holds.
+    """Return the sum of the counts, or None if it exceeds a long.
 
-    What is null or below zero counts nothing.
+    Null and negative counts are ignored.
     Spec: "Version Checksum File Schema"
     """
     known = pc.max_element_wise(counts, pa.scalar(0, pa.int64()))
-    # In 64 bits a sum wraps around, unseen; as a double it is told well enough to know.
+    # A 64-bit sum wraps around without an error; the sum as a double is exact enough to detect it.
     if (pc.sum(known.cast(pa.float64(), safe=False)).as_py() or 0) >= LONG_MAX:
         return None
     return int(pc.sum(known).as_py() or 0)
 
 
 def stacked(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of some tables, one after the other; a column that one lacks is null there.
+    """Return the tables' rows one after the other; a column that a table lacks is null in its rows.
 
     Spec: "Action Reconciliation"
     """
@@ -61,7 +61,7 @@ def stacked(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def joined(arrays: Sequence[pa.ChunkedArray], kind: pa.DataType = _STRING) -> pa.ChunkedArray:
-    """Return the values of some arrays of one type, one after the other.
+    """Return the values of arrays of one type, one after the other.
 
     Spec: "Action Reconciliation"
     """
@@ -69,7 +69,7 @@ def joined(arrays: Sequence[pa.ChunkedArray], kind: pa.DataType = _STRING) -> pa
 
 
 def flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return the values of an array in one piece.
+    """Return the values of an array as one chunk.
 
     Spec: "Action Reconciliation"
     """
@@ -77,7 +77,7 @@ def flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def cut(array: pa.ChunkedArray, counts: Sequence[int]) -> list[pa.ChunkedArray]:
-    """Return consecutive slices of an array, so many values each.
+    """Return consecutive slices of an array, with the given number of values each.
 
     Spec: "Action Reconciliation"
     """
@@ -86,16 +86,16 @@ def cut(array: pa.ChunkedArray, counts: Sequence[int]) -> list[pa.ChunkedArray]:
 
 
 def first_seen(found: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return which values are there for the first time, or None where all of them are.
+    """Return a mask of the values that occur for the first time, or None where all of them do.
 
     Spec: "Action Reconciliation"
     """
-    # All chunks are encoded with one dictionary, that of the last.
+    # All chunks share one dictionary, that of the last chunk.
     encoded = found.dictionary_encode()
     if not len(found) or len(encoded.chunks[-1].dictionary) == len(found):
         return None
     indices = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
-    # Codes are given in the order of first sight, so a first sight is a code above all before it.
+    # Codes are numbered by first occurrence, so a first occurrence has a code above all before it.
     highest = pc.cumulative_max(indices)
     before = joined(
         [pa.chunked_array([[-1]], highest.type), highest.slice(0, len(highest) - 1)], highest.type

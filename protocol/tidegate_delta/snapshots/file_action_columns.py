@@ -1,6 +1,6 @@
-"""File actions as Arrow columns: what a snapshot holds of its files, as checkpoints spell it.
+"""File actions as Arrow columns, with the column names and types of checkpoints.
 
-A table's whole file set is never a Python object per file (a million of them would not fit).
+A table's whole file set is never one Python object per file (a million of them would not fit).
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ Spec: "Add File and Remove File"
 """
 
 KEY_SCHEMA: Final = pa.schema([ADD_SCHEMA.field("path"), ADD_SCHEMA.field("deletionVector")])
-"""The columns that tell live files apart.
+"""The columns that identify a live file.
 
 Spec: "Action Reconciliation"
 """
@@ -74,7 +74,7 @@ Spec: "Add File and Remove File"
 
 
 def adds_to_columns(adds: list[Add]) -> pa.Table:
-    """Return some add actions as columns of ADD_SCHEMA.
+    """Return add actions as columns of ADD_SCHEMA.
 
     Spec: "Add File and Remove File"
     """
@@ -82,7 +82,7 @@ def adds_to_columns(adds: list[Add]) -> pa.Table:
 
 
 def removes_to_columns(removes: list[Remove]) -> pa.Table:
-    """Return some remove actions as columns of REMOVE_SCHEMA.
+    """Return remove actions as columns of REMOVE_SCHEMA.
 
     Spec: "Add File and Remove File"
     """
@@ -149,7 +149,7 @@ def _empty(schema: pa.Schema) -> pa.Table:
 
 
 def _values(rows: Sequence[Row], name: str) -> Sequence[Any]:
-    """Return what each row holds under a name; where all hold something, no row is asked twice."""
+    """Return the rows' values of one field; the fast path serves where every row has the field."""
     try:
         return list(map(itemgetter(name), rows))
     except KeyError:
@@ -157,7 +157,7 @@ def _values(rows: Sequence[Row], name: str) -> Sequence[Any]:
 
 
 def _mappings(values: Sequence[Row | None]) -> pa.Array:
-    """Return mappings of strings, written as their keys and values one after the other."""
+    """Return maps of strings, built from flat lists of keys and values."""
     present = [value for value in values if value is not None]
     if not present:
         return pa.nulls(len(values), STRINGS)

@@ -1,7 +1,7 @@
-"""What the log states of each file, as JSON, however it is kept: as text, or in its own types.
+"""The JSON statistics of each file, whether a checkpoint holds them as text or as typed columns.
 
-A checkpoint may hold statistics in their own types alone. They stay so, in one more column of the
-files, until somebody asks for the text: to open a table costs nothing of it.
+A checkpoint may hold typed statistics only. They stay typed, in one more column of the files, and
+are converted only when the text is needed, so that loading a table does not pay for it.
 """
 
 from typing import Any, Final
@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 PARSED: Final = "stats_parsed"
-"""The column that files may have beside those of ADD_SCHEMA."""
+"""The optional column of files beside those of ADD_SCHEMA."""
 
 _ODD: Final = r'["\\\x00-\x1f\x7f]'
-"""What a JSON string may have to escape (RE2)."""
+"""Matches the characters that a JSON string may have to escape (RE2)."""
 
 _MICROSECONDS: Final = pa.timestamp("us")
 
 
 def texts(files: pa.Table) -> pa.ChunkedArray:
-    """Return the JSON statistics of each file; null where nothing is stated.
+    """Return the JSON statistics of each file; null where it has none.
 
     Spec: "Per-file Statistics"
     """
@@ -38,7 +38,7 @@ def texts(files: pa.Table) -> pa.ChunkedArray:
 
 
 def with_texts(files: pa.Table) -> pa.Table:
-    """Return files whose statistics are all text, in the columns of ADD_SCHEMA alone.
+    """Return files with all statistics as text, in the columns of ADD_SCHEMA alone.
 
     Spec: "Checkpoints"
     """
@@ -49,10 +49,10 @@ def with_texts(files: pa.Table) -> pa.Table:
 
 
 def to_json(parsed: pa.Array) -> pa.Array:
-    """Return statistics in their own types as JSON; a null field is left out.
+    """Return typed statistics as JSON; a null field is left out.
 
-    Timestamps are cut to milliseconds, as in the statistics of a commit; NaN and infinities, which
-    JSON can't say, are left out.
+    Timestamps are truncated to milliseconds, as in the statistics of a commit. NaN and infinities,
+    which JSON can't represent, are left out.
     Spec: "Per-file Statistics"
     """
     if not pa.types.is_struct(parsed.type):
@@ -66,7 +66,7 @@ def _object(values: pa.StructArray) -> pa.Array:
         value = _value(pc.struct_field(values, one.name))
         if value is not None:
             key = orjson.dumps(one.name).decode() + ":"
-            # Each piece brings its comma: joining with `null_handling="skip"` loses rows of nulls.
+            # Each piece ends with its comma: joining with `null_handling="skip"` loses null rows.
             pieces.append(pc.fill_null(pc.binary_join_element_wise(key, value, ",", ""), ""))
     if not pieces:
         return pc.if_else(pc.is_valid(values), "{}", None)
@@ -75,7 +75,7 @@ def _object(values: pa.StructArray) -> pa.Array:
 
 
 def _value(values: pa.Array) -> pa.Array | None:
-    """Return values as JSON, null where there is none; None for a type that has no statistics."""
+    """Return values as JSON, null where there is none; None for a type without statistics."""
     kind = values.type
     if pa.types.is_struct(kind):
         return _object(values)

@@ -1,7 +1,7 @@
-"""Replay: what each file of the log contributes, reconciled newest first, as columns.
+"""Replay: reconcile the actions of the log's files, newest first, as Arrow columns.
 
-A key is a canonical path, with the deletion vector's id where there is one. Keys are compared in
-Arrow's hash tables, so a live file costs a string, never a Python object.
+The key of a file is its canonical path, with its deletion vector's id where it has one. Keys are
+compared in Arrow's hash tables, so a live file costs a string in a column, never an object.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,16 +29,17 @@ from tidegate_delta.snapshots.chunked_arrays import cut, first_seen, flat, joine
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA, to_columns
 
 SLICES_MAX: Final = 32
-"""Up to so many removed rows are cut out of the columns; more are filtered, which copies them."""
+"""Up to so many removed rows are cut out by slicing; more are filtered, which copies all columns.
+"""
 
 _SINGLE: Final = ("protocol", "metaData")
 
 
 @dataclass(frozen=True)
 class LogPart:
-    """What one file of the log says: a commit, a log compaction or a checkpoint.
+    """The content of one log file: a commit, a log compaction or a checkpoint.
 
-    `name` is the file's, or that of the checkpoint's file which holds its metadata.
+    `name` is the file's name; for a checkpoint, that of its file which holds the table's metadata.
     Shape: `files` has ADD_SCHEMA, perhaps with `stats_parsed`, or else KEY_SCHEMA; `tombstones`
     has REMOVE_SCHEMA.
     Spec: "Actions"
@@ -56,7 +57,7 @@ class LogPart:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The state that parts of the log add up to, and by which files protocol and metadata came.
+    """The state after replaying parts, and the files that its protocol and metadata come from.
 
     Spec: "Action Reconciliation"
     """
@@ -72,7 +73,7 @@ class Replayed:
 
 
 def read_part(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> LogPart:
-    """Return what a commit or a log compaction says; of live files, the columns of `files`.
+    """Return the content of a commit or a log compaction; live files have the columns of `files`.
 
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action.
     Spec: "Delta Log Entries"
@@ -81,7 +82,7 @@ def read_part(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> LogPa
 
 
 def read_parts(named: Sequence[tuple[str, bytes]], files: pa.Schema = ADD_SCHEMA) -> list[LogPart]:
-    """Return what some commits or log compactions say, each for itself; together it costs less.
+    """Return one part for each commit or log compaction; a joint call is faster than single ones.
 
     Raises: BrokenLog (`CorruptCommit`), as `read_part`.
     Spec: "Delta Log Entries"
@@ -107,7 +108,7 @@ def _read_together(named: Sequence[tuple[str, bytes]], files: pa.Schema) -> list
             [body for _, found in read for body in found["remove"]], REMOVE_SCHEMA, ""
         )
     except BrokenLog:
-        # One of them is malformed: one by one it is seen which.
+        # One of them is malformed: reading them one by one names the file.
         return [part_of(name, found, files) for name, found in read]
     parts, added, removed = [], 0, 0
     for name, found in read:
@@ -121,7 +122,7 @@ def _read_together(named: Sequence[tuple[str, bytes]], files: pa.Schema) -> list
 
 
 def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
-    """Return what rows say together; of live files, the columns of `files`.
+    """Return the part that decoded rows make up; live files have the columns of `files`.
 
     Raises: BrokenLog (`CorruptCommit`) for a malformed action.
     Spec: "Actions"
@@ -144,7 +145,7 @@ def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
 
 
 def is_reconciled(part: LogPart) -> bool:
-    """Return whether a part names no live path and no key twice, as a log compaction must not.
+    """Return whether a part has no live path and no key twice, as a log compaction must not.
 
     Spec: "Log Compaction Files"
     """
@@ -154,7 +155,7 @@ def is_reconciled(part: LogPart) -> bool:
 
 
 def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
-    """Return the state after a checkpoint (None: nothing) and the parts that follow, oldest first.
+    """Return the state after a checkpoint (None: no state) and the parts that follow, oldest first.
 
     Raises: BrokenLog (`MissingProtocol`, `MissingMetadata`).
     Spec: "Action Reconciliation"
@@ -185,7 +186,7 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
 
 
 def defining(parts: Sequence[LogPart]) -> tuple[str, ...]:
-    """Return the files by which the protocol and the metadata came that stand after some parts.
+    """Return the files with the newest protocol and the newest metadata among the parts.
 
     Spec: "Action Reconciliation"
     """
@@ -197,7 +198,7 @@ def defining(parts: Sequence[LogPart]) -> tuple[str, ...]:
 def advance(
     files: pa.Table, file_keys: pa.ChunkedArray, tombstones: pa.Table, parts: Sequence[LogPart]
 ) -> tuple[pa.Table, pa.ChunkedArray, pa.Table]:
-    """Return live files, their keys and the tombstones after some more parts, oldest first.
+    """Return live files, their keys and the tombstones after more parts, oldest first.
 
     Spec: "Action Reconciliation"
     """
@@ -212,8 +213,9 @@ def advance(
 
 
 def advance_txns(known: Mapping[str, Txn], newer: Iterable[Txn]) -> Mapping[str, Txn]:
-    """Return the app transactions after some more, oldest first: the newest wins, not the greatest.
+    """Return the app transactions after newer ones, oldest first.
 
+    The newest action wins, even if its version is not the greatest.
     Spec: "Transaction Identifiers"
     """
     return {**known, **{txn.app_id: txn for txn in newer}}
@@ -222,7 +224,7 @@ def advance_txns(known: Mapping[str, Txn], newer: Iterable[Txn]) -> Mapping[str,
 def advance_domains(
     known: Mapping[str, DomainMetadata], newer: Iterable[DomainMetadata]
 ) -> Mapping[str, DomainMetadata]:
-    """Return the domains after some more, oldest first, without those that were removed.
+    """Return the domains after newer ones, oldest first, without removed domains.
 
     Spec: "Domain Metadata"
     """
@@ -261,7 +263,7 @@ class _Tail:
 
 
 def _newest(parts: Sequence[LogPart]) -> _Tail:
-    """Keep, of all actions in the parts, the newest of each key; within a part an add wins."""
+    """Return the newest action of each key in the parts; within one part an add wins."""
     newest_first = list(reversed(parts))
     files = stacked([part.files for part in newest_first] or [LogPart().files])
     tombstones = stacked([part.tombstones for part in newest_first] or [LogPart().tombstones])
@@ -289,7 +291,7 @@ def _newest(parts: Sequence[LogPart]) -> _Tail:
 def _without(
     table: pa.Table, table_keys: pa.ChunkedArray, gone: pa.ChunkedArray
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return a table without the rows of some keys; where few go, nothing else is copied."""
+    """Return a table without the rows of the keys `gone`; removing few rows copies nothing."""
     if not (table.num_rows and len(gone)):
         return table, table_keys
     doomed = pc.is_in(table_keys, value_set=flat(gone))

@@ -1,4 +1,4 @@
-"""A snapshot: the state of a table at a version, and how a commit moves it on.
+"""A snapshot: the state of a table at a version, and how a commit advances it.
 
 The file set stays in Arrow columns; everything else is a handful of objects.
 """
@@ -30,7 +30,7 @@ from tidegate_delta.snapshots.replay import (
 
 
 class KeySet(Set[str]):
-    """The texts of a column, each of which is there once.
+    """A set of the texts of a column, which must be distinct.
 
     Law: set(KeySet(column)) == set(column.to_pylist())
     Spec: "Action Reconciliation"
@@ -49,7 +49,7 @@ class KeySet(Set[str]):
         self._hashes = _bytes(hashes.take(order).combine_chunks()).cast("q")
 
     def row(self, text: object) -> int | None:
-        """Return where in the column a text stands, or None where it does not."""
+        """Return the row of a text in the column, or None."""
         wanted = hash(text)
         at = bisect_left(self._hashes, wanted)
         while at < len(self._hashes) and self._hashes[at] == wanted:
@@ -69,7 +69,7 @@ class KeySet(Set[str]):
 
 
 def _bytes(values: pa.Array) -> memoryview:
-    """Return the bytes of numbers of a fixed width, from which Python reads one at a time."""
+    """Return the bytes of a fixed-width column, from which Python reads single values."""
     _, buffer = values.buffers()
     width = values.type.bit_width // 8
     whole = memoryview(b"" if buffer is None else buffer).cast("B")
@@ -77,17 +77,17 @@ def _bytes(values: pa.Array) -> memoryview:
 
 
 CHUNKS_MAX: Final = 128
-"""Past so many chunks the columns are copied into one, or each operation would pay for them."""
+"""Columns with more chunks are copied into one, because each chunk slows every operation."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """The state of a table at `version`.
 
-    Shape: `files` has ADD_SCHEMA, a row a live file, perhaps with `stats_parsed` (see
-    `files.stated`); `tombstones` has REMOVE_SCHEMA, a row a removed file that the log still names
-    (expiry is applied where there is a clock).
-    `checksum` says whether the version's checksum file agrees, where whoever opened it asked.
+    Shape: `files` has ADD_SCHEMA, a row for each live file, perhaps with `stats_parsed` (see
+    `snapshots.raw_stats`); `tombstones` has REMOVE_SCHEMA, a row for each removed file that the
+    log still names (expiry is applied where there is a clock).
+    `checksum` is the result of checking the version checksum file, if the caller asked for it.
     Units: `in_commit_timestamp` in ms since the Unix epoch: that of the version's own commit.
     Spec: "Action Reconciliation"
     """
@@ -108,7 +108,7 @@ class Snapshot:
         return keys(self.files)
 
     def checked(self, verdict: ChecksumVerdict) -> "Snapshot":
-        """Return the same state with what came of asking its version checksum file."""
+        """Return the same state with the result of its checksum check."""
         after = replace(self, checksum=verdict)
         vars(after)["file_keys"] = self.file_keys
         return after
@@ -116,10 +116,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class LiveKeys:
-    """The state of a table at `version`, as far as a commit can contradict it: no statistics.
+    """The part of a table's state at `version` that a commit can contradict: no statistics.
 
     Law: canonical == canonical_paths(files["path"])
-    Shape: `files` has KEY_SCHEMA, a row a live file.
+    Shape: `files` has KEY_SCHEMA, a row for each live file.
     Spec: "Action Reconciliation"
     """
 
@@ -138,11 +138,14 @@ class LiveKeys:
 
     @cached_property
     def paths(self) -> KeySet:
-        """The canonical paths of the live files, to be asked for one at a time."""
+        """The canonical paths of the live files, for single look-ups."""
         return KeySet(self.canonical)
 
     def with_keys(self, file_keys: pa.ChunkedArray) -> "LiveKeys":
-        """Return the same, told the key of each file: where no vector is, that is its path."""
+        """Return the same state, reusing the given keys as canonical paths if they are equal.
+
+        They are equal where no file has a deletion vector.
+        """
         after, vectors = replace(self), self.files["deletionVector"]
         if vectors.null_count == len(vectors):
             vars(after)["canonical"] = file_keys
@@ -152,7 +155,7 @@ class LiveKeys:
 def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:
     """Return the snapshot after one more commit.
 
-    Law: folding evolve over the commits of a log gives what replaying the log gives
+    Law: folding evolve over a log's commits equals replaying the log
     Spec: "Action Reconciliation"
     """
     part = LogPart(
@@ -171,9 +174,9 @@ def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:
 
 
 def evolve_parts(snapshot: Snapshot, parts: Sequence[LogPart]) -> Snapshot:
-    """Return the snapshot after some more commits, oldest first, given as columns.
+    """Return the snapshot after more commits, oldest first, given as columns.
 
-    Law: the file set is gone through once, however many commits there are
+    Law: the file set is scanned once, however many commits there are
     Spec: "Action Reconciliation"
     """
     files, file_keys, tombstones = advance(
@@ -199,7 +202,7 @@ def evolve_parts(snapshot: Snapshot, parts: Sequence[LogPart]) -> Snapshot:
 
 
 def from_replay(version: int, replayed: Replayed, in_commit_timestamp: int | None) -> Snapshot:
-    """Return the snapshot that a replay of the log came to.
+    """Return the snapshot of a replayed log.
 
     Spec: "Action Reconciliation"
     """

@@ -1,1 +1,1 @@
-"""The `tidegate` command: verbs of its own, and those that the installed services bring."""
+"""The `tidegate` command: its own subcommands, and those of the installed services."""

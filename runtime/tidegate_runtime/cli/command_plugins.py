@@ -1,4 +1,4 @@
-"""The commands that the installed services bring, by their entry points."""
+"""The commands of the installed services, found by entry point."""
 
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -14,7 +14,10 @@ def brought() -> dict[str, EntryPoint]:
 
 
 def loaded_app(point: EntryPoint) -> typer.Typer | str:
-    """Return a command, or a sentence which library it lacks: an image has only one service's."""
+    """Return a command, or a sentence that names the library it lacks.
+
+    An image has the libraries of one service only.
+    """
     try:
         found = point.load()
     except ModuleNotFoundError as error:

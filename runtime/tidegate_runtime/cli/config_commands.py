@@ -24,7 +24,7 @@ ServiceArgument = Annotated[
 
 @config.command()
 def show(service: ServiceArgument = None, config: Config = None, set_: Set = None) -> None:
-    """Show the settings in force, from file, environment and command line; secrets are hidden."""
+    """Show the effective settings from file, environment and command line; secrets are hidden."""
     settings = loaded(kind_of(service), config, set_)
     _OUT.print_json(data=redacted(settings))
 
@@ -52,7 +52,7 @@ def validate(
 
 
 def kind_of(service: str | None) -> type[ServiceSettings]:
-    """Return the settings class of a service; loading its command makes it known."""
+    """Return the settings class of a service, after loading its command, which registers it."""
     if service is None:
         return ServiceSettings
     commands = brought()

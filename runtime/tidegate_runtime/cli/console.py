@@ -1,4 +1,4 @@
-"""Where commands print: as wide as the terminal; into a pipe or file, without breaking lines."""
+"""Consoles for the output of commands: as wide as the terminal, unwrapped in a pipe or file."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ from typing import Final
 from rich.console import Console
 
 WIDE: Final = 10_000
-"""Width of output that goes to no terminal: programs want each row of a table on one line."""
+"""Width of output that goes to no terminal: programs expect each row of a table on one line."""
 
 
 def console(*, stderr: bool = False, wide: int = WIDE) -> Console:
-    """Return a console that takes text as it is: no markup, no colours of its own choice.
+    """Return a console that prints text literally, without markup or automatic colours.
 
-    COLUMNS in the environment, where it is set, says how wide.
+    The environment variable COLUMNS, if set, overrides the width.
     """
     out = sys.stderr if stderr else sys.stdout
     asked = out.isatty() or os.environ.get("COLUMNS", "").isdigit()

@@ -71,7 +71,7 @@ def show_version(
 
 
 def main() -> None:
-    """Run the command line; what nobody foresaw ends it with one message, too."""
+    """Run the command line. An unforeseen exception, too, ends it with one message."""
     words = sys.argv[1:]
     with contained(lambda error: fail_unforeseen(error, words)):
         command_for(words)(prog_name="tidegate")
@@ -97,7 +97,7 @@ def command_for(arguments: Sequence[str]) -> TyperGroup:
 
 
 def _flow(command: Any) -> None:
-    """Let paragraphs of help be as wide as the terminal: they break where their source does."""
+    """Join the lines of each paragraph of help, so that it is wrapped at the terminal's width."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
     for below in getattr(command, "commands", {}).values():

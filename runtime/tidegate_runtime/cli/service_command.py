@@ -1,4 +1,4 @@
-"""The command of a service: `--config`, `--set`, `--help`; errors become exit statuses."""
+"""The command of a service: `--config`, `--set`, `--help`; it turns errors into exit statuses."""
 
 import logging
 import os
@@ -59,8 +59,9 @@ def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -
 def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
     """End the process at once if threads that the service started are still alive.
 
-    They wait for answers of a store, which may take minutes, and the interpreter would wait for
-    them at exit. Nothing depends on them: what had to be published or durable already is.
+    They wait for responses of a store, which may take minutes, and the interpreter would wait for
+    them at exit. Nothing depends on them: everything that had to be published or durable already
+    is.
     """
     if any(one not in before and not one.daemon for one in threading.enumerate()):
         logging.shutdown()
@@ -68,7 +69,7 @@ def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
 
 
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
-    """Return the settings, or end the command with a message that lists all that is wrong."""
+    """Return the settings, or end the command with a message that lists all mistakes."""
     with errors_told():
         settings = asked_for(kind, config, pairs)
     _log.setLevel(settings.log.level)
@@ -76,14 +77,14 @@ def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S
 
 
 def asked_for(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
-    """Return the settings. Raises: Misconfigured, with everything that is wrong."""
+    """Return the settings. Raises: Misconfigured, listing all mistakes."""
     given = list(pairs or ())
     well_formed = overrides(pair for pair in given if "=" in pair)
     return load(kind, config, well_formed, [_form(pair) for pair in given if "=" not in pair])
 
 
 def overrides(pairs: Iterable[str]) -> dict[str, str]:
-    """Return `section.key=value` pairs as a mapping. Raises: Misconfigured, for another form."""
+    """Return `section.key=value` pairs as a mapping. Raises: Misconfigured, for any other form."""
     given = list(pairs)
     wrong = [_form(pair) for pair in given if "=" not in pair]
     if wrong:
@@ -107,7 +108,7 @@ def errors_told() -> Iterator[None]:
 
 
 def fail_unforeseen(error: Exception, words: Sequence[str]) -> NoReturn:
-    """End the command of these words with one message; at DEBUG with the traceback, too."""
+    """End the named command with one message; at log level DEBUG also with the traceback."""
     command = " ".join(("tidegate", *takewhile(lambda word: not word.startswith("-"), words)))
     _errors.print(class_of(error), style="red", end=": ")
     told = f"`{command}` failed, which is a fault of ours: {reason_of(error)}; report it with the "
@@ -118,7 +119,7 @@ def fail_unforeseen(error: Exception, words: Sequence[str]) -> NoReturn:
 
 
 def fail(error: TidegateError) -> NoReturn:
-    """End the command: message to standard error, exit status by the error's advice."""
+    """End the command: print the message to standard error, exit with the status of its advice."""
     _errors.print(error.error_class, style="red", end=": ")
     _errors.print(str(error), soft_wrap=True)
     raise typer.Exit(exit_status(error)) from error

@@ -1,4 +1,4 @@
-"""`tidegate store probe`: does this store keep put-if-absent, on which every commit rests?"""
+"""`tidegate store probe`: check that a store has put-if-absent, on which every commit depends."""
 
 from typing import Annotated, Final
 

@@ -17,7 +17,7 @@ topics = typer.Typer(no_args_is_help=True, help="The topics that the services ne
 
 @topics.command()
 def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
-    """Show what `apply` would create, and where topics are not as declared; change nothing."""
+    """Show the topics that `apply` would create, and those that differ; change nothing."""
     settings = loaded(ServiceSettings, config, set_).kafka
     declared = settings.topics.declared()
     with errors_told():
@@ -39,7 +39,7 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
 
 @topics.command()
 def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
-    """Create the topics that are missing; those that are there are left as they are."""
+    """Create the missing topics; existing ones are left as they are."""
     settings = loaded(ServiceSettings, config, set_).kafka
     with errors_told():
         created = create_topics(settings, settings.topics.declared())

@@ -1,1 +1,1 @@
-"""The client that proposes a transaction and waits for its outcome. It needs no Spark."""
+"""The client that sends proposals and waits for their outcomes. It needs no Spark."""

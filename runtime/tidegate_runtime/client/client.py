@@ -1,7 +1,7 @@
-"""`Client`: send a proposal, wait for its outcome, cancel one. It needs neither Spark nor a group.
+"""`Client`: send a proposal, wait for its outcome, cancel one. No Spark or consumer group needed.
 
 It notes the end offset of `outcomes` on the table's topic partition, produces the proposal, and
-reads forward from there until a record answers its id; on silence it sends the same bytes again.
+reads from that offset until a record answers its id. If none comes, it sends the same bytes again.
 """
 
 from collections.abc import Mapping
@@ -41,14 +41,15 @@ from tidegate_runtime.observability.tracing import traceparent
 from tidegate_runtime.table_registry import find_table, read_registry
 
 TIMEOUT_S: Final = 120.0
-"""How long a writer waits for its outcome by default."""
+"""How long a writer waits for an outcome by default."""
 
 PATIENCE_S: Final = 10.0
-"""Silence after which the same bytes are sent again."""
+"""How long to wait for an outcome before the same bytes are sent again."""
 
 FRESH_S: Final = 10.0
-"""For how long the next proposal may read on from where `outcomes` was last read, without asking
-the broker for the topic partition's end."""
+"""How long the next proposal may read on from where `outcomes` was last read, without asking the
+broker for the topic partition's end.
+"""
 
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 8.0
@@ -57,14 +58,14 @@ APP_TXN_SEEN: Final = "app_txn_seen"
 """The rule that rejects an app transaction whose version is in the table already."""
 
 TABLE_EXISTS: Final = "table_exists"
-"""The rule that rejects creating a table where there is one."""
+"""The rule that rejects creating a table that already exists."""
 
 
 class Rejected(TidegateError):
-    """The proposal was rejected or denied; `outcome` says by which rule and which winner.
+    """The proposal was rejected or denied; `outcome` names the rule and, in a conflict, the winner.
 
-    `error_class` is delta-spark's exception (`ConcurrentAppendException`, ...) where it has one,
-    else the rule.
+    `error_class` is delta-spark's exception (`ConcurrentAppendException`, ...) if it has one, else
+    the rule.
     """
 
     advice = "fix"
@@ -92,7 +93,7 @@ class ProposalRoute:
 class Client:
     """Sends proposals and waits for their outcomes. Not thread-safe: use one for each thread.
 
-    `patience_s` is the silence after which a proposal is sent again.
+    `patience_s` is how long it waits for an outcome before it sends the proposal again.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections to the broker; a later call connects anew."""
+        """Close the connections to the broker; a later call opens new ones."""
         if self._producer is not None:
             self._producer.close()
         if self._reader is not None:
@@ -131,7 +132,7 @@ class Client:
         return new_id(self.clock)
 
     def tables(self, timeout_s: float = ANSWER_S) -> Mapping[UUID, TableRecord]:
-        """Read the registry, and return every registered table by its id. Raises: Unavailable."""
+        """Read the registry and return every registered table by its id. Raises: Unavailable."""
         self._registry = read_registry(self._bus, self.topics, min(timeout_s, ANSWER_S))
         return self._registry
 
@@ -143,7 +144,7 @@ class Client:
     def require(self, root_or_name: str, timeout_s: float = ANSWER_S) -> TableRecord:
         """Return the table registered under a root, name or id.
 
-        Raises: InvalidRequest (`TableNotRegistered`), saying how to register it; Unavailable.
+        Raises: InvalidRequest (`TableNotRegistered`), explaining how to register it; Unavailable.
         """
         record = self.table(root_or_name, timeout_s)
         if record is None:
@@ -156,12 +157,12 @@ class Client:
         return record
 
     def propose(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
-        """Send a proposal, wait, and return its outcome, be it a rejection; see `result`.
+        """Send a proposal, wait for its outcome and return it, also a rejection; see `result`.
 
         The same bytes may be proposed any number of times, by any program: they are committed at
         most once, and every outcome is the same. The environment's TRACEPARENT goes into a header.
-        Where the table belongs to another topic partition, the answer says so, and the same bytes
-        go there.
+        If the table belongs to another topic partition, the outcome says so, and the same bytes are
+        sent there.
         Raises: OutcomeUnknown, when no outcome came in time; when nothing was sent, Unavailable, or
         Misconfigured for a missing topic.
         """
@@ -194,7 +195,7 @@ class Client:
                 home = self._home_told(outcome, route, deadline_s)
                 if home is None:
                     return outcome
-                # A committer may count the topic partitions otherwise for a moment.
+                # For a moment a committer may see another number of partitions.
                 self.clock.sleep(_PAUSE_S if home in visited else 0.0)
                 visited.add(route := home)
                 start = self._start_of(route.outcomes, deadline_s)
@@ -206,11 +207,11 @@ class Client:
         )
 
     def insist(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
-        """Send a proposal, again while it is denied for a passing reason, and return its outcome.
+        """Send a proposal, again while it is denied for a passing reason; return its outcome.
 
-        Passing reasons (advice `retry`) are a halted table, one that is just being created, a store
-        that does not answer: the same bytes may be accepted later. Past the timeout the last denial
-        is returned.
+        Passing reasons (advice `retry`) are a halted table, a table that is just being created, a
+        store that does not answer: the same bytes may be accepted later. After the timeout the last
+        denial is returned.
         Raises: as `propose`.
         """
         deadline_s, pause_s = self.clock.boot_s() + timeout_s, _PAUSE_S
@@ -248,8 +249,9 @@ class Client:
     def _home_told(
         self, outcome: Outcome, route: ProposalRoute, deadline_s: float
     ) -> ProposalRoute | None:
-        """Return where an answer sends a proposal that came on another topic partition than its
-        table's; None where it says no such thing, or the time is up.
+        """Return the route that an outcome names, if the proposal went to a wrong partition.
+
+        Return None if it names none, or the time is up.
         """
         number = outcome.rejection.topic_partition if outcome.rejection else None
         left_s = deadline_s - self.clock.boot_s()
@@ -263,8 +265,8 @@ class Client:
     def _start_of(self, outcomes: TopicPartition, deadline_s: float) -> Offset:
         """Return the offset from which on a new proposal's outcome can appear.
 
-        Where this client stopped reading a moment ago will do, and saves asking the broker for the
-        end. Brokers that do not answer are waited for until the deadline.
+        If this client stopped reading a moment ago, that position is used, which saves asking the
+        broker for the end. Brokers that do not answer are asked again until the deadline.
         """
         offset, at_s = self._read_to.get(outcomes, (None, 0.0))
         if offset is not None and self.clock.boot_s() - at_s <= FRESH_S:
@@ -290,7 +292,7 @@ class Client:
             self._producer.publish(at, dict(named)["table"], value, named)
             self._producer.flush(timeout_s)
         except Unavailable:
-            # After some failures the library's producer takes nothing more, whoever asks it.
+            # After some failures a librdkafka producer accepts no more records.
             self._producer = None
             raise
 
@@ -304,8 +306,10 @@ class Client:
         return None
 
     def _go_back(self, at: TopicPartition, waited: "_Waiting") -> None:
-        """Read on from the end, where that lies before what was read: the topic was made anew, or
-        cut by its brokers, and what is told of our bytes when they come again stands there.
+        """Continue from the partition's end if it lies before the position already read.
+
+        Then the topic was recreated, or truncated by its brokers, and the outcome of the repeated
+        proposal will be written there.
         """
         end = self._readers().bounds(at)[1]
         waited.offset = min(waited.offset, end)
@@ -333,7 +337,7 @@ class _Waiting:
         self.offset = offset
 
     def recognise(self, record: Record) -> Outcome | None:
-        """Return the outcome in a record if it answers our id and exactly our bytes, or None."""
+        """Return the outcome in a record if it answers our id and exactly our bytes, else None."""
         if record.key != self._key or record.value is None:
             return None
         outcome = decode(Outcome, record.value)
@@ -345,7 +349,7 @@ def _describe(outcome: Outcome) -> str:
     head = f"proposal {outcome.proposal_id} for table {outcome.table} was {outcome.status}"
     if rejection is None:
         return f"{head}; `tidegate proposals show {outcome.proposal_id}` tells more"
-    # Spark passes on only the text of a writer's error, so delta-spark's name has to be in it.
+    # Spark passes on only the text of a writer's error, so the text must have delta-spark's name.
     named = rejection.exception or rejection.error_class
     rule = f"{rejection.rule} ({named})" if named else rejection.rule
     parts = [f"{head} by the rule {rule}: {rejection.reason}"]
@@ -353,7 +357,7 @@ def _describe(outcome: Outcome) -> str:
         parts.append(f"the winner is version {rejection.winner_version}")
     if rejection.path is not None and rejection.path not in rejection.reason:
         parts.append(f"file {rejection.path}")
-    # The reason of a conflict says what the winner did, not what to do about it.
+    # The reason of a conflict says what the winner did, not how to resolve it.
     known = REFUSALS.get(rejection.rule) if rejection.winner_version is not None else None
     return "; ".join([*parts, known.remedy if known else _REMEDIES[rejection.advice]])
 

@@ -1,6 +1,6 @@
-"""Makes proposals from files and read sets. Pure: ids and times are arguments (`Stamp`).
+"""Make proposals from files and read sets. Pure: ids and times are arguments (`Stamp`).
 
-A proposal's actions hold what the writer knows; the committer assigns version, timestamps and
+A proposal's actions hold what the writer knows. The committer assigns version, timestamps and
 commitInfo.
 """
 
@@ -45,7 +45,7 @@ NO_VERSION: Final = -1
 
 @dataclass(frozen=True)
 class Target:
-    """The table that is written, as its writer saw it.
+    """The table to write, as its writer saw it.
 
     `table` is the registry's id, `table_id` that of the metadata at `read_version`.
     """
@@ -59,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Stamp:
-    """A proposal's id and times, and what its writer asks for or tells about it.
+    """A proposal's id and times, and its writer's options and descriptions.
 
     Units: all `_ms` in ms since the Unix epoch; `files_since_ms` is a time before the first data
     file was written.
@@ -107,7 +107,7 @@ def create(
     metadata: Metadata,
     adds: Sequence[Add] | None = None,
 ) -> Proposal:
-    """Return the proposal that brings version 0: the table alone, or with its first files."""
+    """Return the proposal that creates a table, empty or with its first files."""
     operation = Operation(name="CREATE TABLE", parameters=_creation(metadata))
     if adds is not None:
         parameters = {"mode": "Append", "partitionBy": _names(metadata.partition_columns)}
@@ -123,7 +123,7 @@ def append(
     batch: "StreamBatch | None" = None,
     reads: ReadSet = NOTHING,
 ) -> Proposal:
-    """Return an append; with an empty read set it is blind, and no winner's files conflict."""
+    """Return an append. With an empty read set it is blind, and no winner's files conflict."""
     operation = _writing("Append", _written(adds), batch)
     return of_body("commit", target, stamp, Body(operation, _rows(adds), reads))
 
@@ -181,10 +181,10 @@ def delete(
 
 
 def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Proposal:
-    """Return the proposal that ready bytes become exactly this version, unchanged.
+    """Return the proposal to commit this entry verbatim as exactly this version.
 
-    The bytes must be durable under its claim check's path before it is sent. Other bytes are
-    another proposal, with another stamp; that it is the same work is known by commitInfo.txnId.
+    Before it is sent, the bytes must be durable under its claim check's path. Other bytes are
+    another proposal, with another stamp; commitInfo.txnId identifies them as the same work.
     """
     info = Commit.decode(version, content).info
     path = in_log(f"{STAGED_FOLDER}/{staged_name(version, stamp.proposal_id)}")
@@ -217,7 +217,7 @@ def with_claim_check(proposal: Proposal) -> tuple[Proposal, bytes | None]:
 
 
 def removal(add: Add, now_ms: int) -> Remove:
-    """Return the removal of a live file; the committer sets its timestamp anew."""
+    """Return the removal of a live file; the committer replaces its timestamp."""
     return Remove(
         path=add.path,
         data_change=True,
@@ -245,7 +245,7 @@ class Body:
 
 
 def of_body(kind: ProposalKind, target: Target, stamp: Stamp, body: Body) -> Proposal:
-    """Return a proposal of a kind, put together from its parts."""
+    """Return a proposal of a kind, assembled from its parts."""
     return Proposal(
         proposal_id=stamp.proposal_id,
         kind=kind,
@@ -283,9 +283,9 @@ def _writing(mode: str, metrics: Mapping[str, str], batch: "StreamBatch | None")
 
 
 def _bounded(proposal: Proposal) -> Proposal:
-    """Say that the whole table was read if the names of the files read are too many for a record.
+    """Declare the whole table as read if the names of the files read are too many for a record.
 
-    That is coarser and never unsafe: what conflicts with a file conflicts with the whole table.
+    That is coarser and always safe: what conflicts with a file conflicts with the whole table.
     """
     reads = proposal.reads
     if reads is None or len(encode(proposal)) <= INLINE_BYTES_MAX:
@@ -323,7 +323,7 @@ def _written(adds: Sequence[Add]) -> dict[str, str]:
 
 
 def row_count(add: Add) -> int | None:
-    """Return the `numRecords` of a file's statistics, deleted rows included; None without it."""
+    """Return the `numRecords` of a file's statistics, deleted rows included, or None."""
     stated = orjson.loads(add.stats) if add.stats else {}
     count = stated.get("numRecords") if isinstance(stated, dict) else None
     return count if type(count) is int and count >= 0 else None

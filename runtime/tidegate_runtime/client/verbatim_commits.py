@@ -1,8 +1,8 @@
-"""Proposes ready bytes as exactly one version: for writers that make whole commits themselves.
+"""Propose an entry verbatim as exactly one version, for writers that make whole commits.
 
-Such a writer has checked for conflicts up to the version before. On a rejection `version_taken` it
-reads the winners and, if none conflicts, makes new bytes for the version after `head_version`, with
-the same commitInfo.txnId. The table waits for it for a moment only, so it should be quick.
+Such a writer has checked for conflicts up to the version before. After a rejection `version_taken`
+it reads the winners and, if none conflicts, makes new bytes for the version after `head_version`,
+with the same commitInfo.txnId. The table waits for it only for a moment, so it should be quick.
 """
 
 from uuid import uuid5
@@ -24,8 +24,8 @@ def propose_bytes(
 ) -> Outcome:
     """Stage the bytes of a version, propose them, and return the outcome, whatever it is.
 
-    The target's `read_version` is where the work began, also in later attempts at it. The same
-    bytes for the same version are the same proposal, whoever sends them and however often.
+    The target's `read_version` is where the work began, also in later attempts. The same bytes for
+    the same version are always the same proposal.
     Raises: BrokenLog, for bytes that are no commit; OutcomeUnknown; Unavailable.
     """
     proposal_id = uuid5(target.table, f"{version}/{sha256(content)}")

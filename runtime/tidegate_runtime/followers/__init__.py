@@ -1,1 +1,1 @@
-"""Following commits on Faust: doorbells in, effects first, then acks."""
+"""Following commits on Faust: records are acknowledged after their effects are durable."""

@@ -1,6 +1,6 @@
-"""Turns in an event loop: many share, or one has it alone; who waits to be alone goes first.
+"""A read-write lock for asyncio: many holders share it, or one holds it alone and goes first.
 
-A look waits for a long turn, but others do not wait behind the look.
+A pass waits for a long turn of one table, but turns of other tables do not wait with it.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from math import inf
 
 
 class AsyncRwLock:
-    """Who may act.
+    """The lock.
 
-    `patience_s` is how long nobody begins to share because somebody waits to be alone: from then on
-    others begin until the turns that had not ended by then have.
-    Law: while one acts alone, nobody else acts.
+    `patience_s` is how long a waiting exclusive holder keeps new sharers out. After that, new ones
+    may enter until the long turns have ended, that is, those that were under way at that time.
+    Law: while one holder is alone, there is no other.
     """
 
     def __init__(self, patience_s: float = inf) -> None:
@@ -27,7 +27,7 @@ class AsyncRwLock:
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Act beside others."""
+        """Hold the lock together with other sharers."""
         turn = object()
         async with self._changed:
             await self._changed.wait_for(self._may_share)
@@ -42,7 +42,7 @@ class AsyncRwLock:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Act when nobody else does."""
+        """Hold the lock alone."""
         async with self._changed:
             self._wanted_alone += 1
             try:
@@ -59,7 +59,7 @@ class AsyncRwLock:
                 self._changed.notify_all()
 
     async def idle(self) -> None:
-        """Wait until nobody acts."""
+        """Wait until the lock has no holder."""
         async with self._changed:
             await self._changed.wait_for(self._is_idle)
 
@@ -68,7 +68,8 @@ class AsyncRwLock:
             async with asyncio.timeout(self._patience_s if self._patience_s < inf else None):
                 await self._changed.wait_for(self._is_idle)
         except TimeoutError:
-            # Once: turns that begin meanwhile and last, too, do not put it off any further.
+            # Only once: later turns that also last long do not delay the exclusive holder any
+            # further.
             self._long |= self._sharing
             self._changed.notify_all()
             await self._changed.wait_for(self._is_idle)

@@ -1,10 +1,10 @@
 """The layer over Faust on which both followers, checkpointer and change publisher, are built.
 
-A record of `commits` is handed to a thread, and acknowledged when the service has taken its turn at
-the table. A table that has more to do than one turn allows has its next turn at once. Turns of one
-table run one after the other, those of several tables side by side, and a look runs alone. An error
-of the bus, or of all tables, ends the run: records that were not acknowledged are delivered again.
-What is wrong with one table, the service keeps to it (`quarantine`).
+Each record of `commits` is handed to a thread, and acknowledged when the service has finished its
+turn at the table. A table with more work than one turn allows gets its next turn at once. Turns of
+one table run one after the other, those of several tables in parallel. A pass over all tables runs
+alone. An error of Kafka, or of all tables, ends the run: records that were not acknowledged are
+delivered again. Errors of one table are kept to that table (`quarantine`).
 """
 
 import asyncio
@@ -48,14 +48,13 @@ HELD_MAX: Final = 1_000
 """Records that may be taken from Faust and not yet acknowledged."""
 THREADS_MAX: Final = 4
 GOING_ON_MAX: Final = THREADS_MAX - 1
-"""Tables whose next turns run at once: a thread is left for a record of any other table."""
+"""Tables whose next turns run at once: one thread stays free for records of other tables."""
 PATIENCE_S: Final = 2.0
-"""How long other tables wait for a look that waits for a turn which lasts."""
+"""How long other tables wait for a pass that itself waits for a long turn."""
 LEFT_BEHIND_S: Final = 10.0
-"""Seconds between two checks whether records wait that Faust does not deliver."""
+"""Seconds between two checks for records that Faust does not deliver."""
 AWAY_S: Final = 600.0
-"""How long the brokers may not answer before the follower starts anew and looks up their addresses.
-"""
+"""How long the brokers may be silent before the follower restarts and resolves their addresses."""
 _TICK_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
@@ -65,34 +64,35 @@ class FollowerService(Protocol):
 
     @property
     def name(self) -> str:
-        """The app's name; with the topics' prefix before it, the consumer group."""
+        """The Faust app's name. With the topic prefix before it, the consumer group."""
 
     @property
     def look_s(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two passes."""
 
     @property
     def unfinished(self) -> Collection[UUID]:
-        """The tables that have more to do than their last turn allowed. Read in the event loop."""
+        """The tables with more work than their last turn allowed. Read in the event loop."""
 
     def notice(self, record: CommitRecord) -> None:
-        """Act on a commit's doorbell: what is done on return is durable, the rest is `unfinished`.
+        """Act on the notification of a commit.
 
-        May be called again.
+        The work done on return is durable, the rest is `unfinished`. It may be called again for
+        the same record.
         """
 
     def go_on(self, table: UUID) -> None:
         """Take the next turn at an unfinished table."""
 
     def look(self) -> None:
-        """Look at the registry and at the log of every table: once at the start, then periodically.
+        """Read the registry and the log of every table: once at the start, then periodically.
 
-        Nothing else runs meanwhile.
+        No other method runs meanwhile.
         """
 
 
 def run_follower(service: FollowerService, settings: ServiceSettings, running: Running) -> None:
-    """Follow the topic `commits` until told to stop.
+    """Follow the topic `commits` until asked to stop.
 
     Raises: Unavailable, when the brokers do not answer; whatever the service raises.
     """
@@ -107,7 +107,7 @@ async def _follow(
     try:
         await _Follower(service, settings, running, pool).run(folder)
     finally:
-        # A run that starts over must not overlap with this one; a process that ends need not wait.
+        # A restarted run must not overlap with this one. A process that ends need not wait.
         pool.shutdown(wait=not running.stopping.is_set(), cancel_futures=True)
 
 
@@ -120,11 +120,11 @@ class _Taken:
 
 
 _WaitingRecords = deque[tuple[_Taken, CommitRecord]]
-"""The waiting records of one table, in order. Where there is one, one task serves its table."""
+"""The waiting records of one table, in order. While it exists, one task serves the table."""
 
 
 class _Follower:
-    """One run of one Faust app. All but the service's calls happens in the event loop."""
+    """One run of one Faust app. Everything except the service's calls runs in the event loop."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _Follower:
         self._skipped = SkippedRecords()
 
     async def run(self, folder: Path) -> None:
-        """Look, join the group, follow; end with the first failure, or when told to stop."""
+        """Run the first pass, join the group and follow, until the first failure or a stop."""
         health = self._running.health
         health.ready(False, "looking at the tables")
         if not await self._has_looked():
@@ -168,7 +168,7 @@ class _Follower:
                     self._fail(app.crash_reason)
         finally:
             health.ready(False, "stopping")
-            # Nothing new begins; what runs in threads may end, so that its acks are committed.
+            # Nothing new starts. Calls in threads may finish, so that their acks are committed.
             await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
             await _bounded(app.stop(), LEAVE_TIMEOUT_S)
             for task in self._parts:
@@ -198,7 +198,7 @@ class _Follower:
         return app
 
     async def _start(self, app: faust.App) -> None:
-        """Start Faust, and wait until it has joined its group: a start can hang silently."""
+        """Start Faust and wait until it has joined its group, as a start can hang silently."""
         try:
             async with asyncio.timeout(JOIN_TIMEOUT_S):
                 await app.start()
@@ -211,7 +211,7 @@ class _Follower:
         self._running.health.ready(True)
 
     async def _take(self, event: Any) -> None:
-        """Put a record into its table's lane, after waiting while too many records are held."""
+        """Queue a record for its table, first waiting while too many records are unacknowledged."""
         await self._room.acquire()
         self._held += 1
         taken = _Taken(event)
@@ -226,14 +226,14 @@ class _Follower:
         self._waiting_of(record.table).append((taken, record))
 
     def _waiting_of(self, table: UUID) -> _WaitingRecords:
-        """Return the records of a table that wait, and see that the table is served."""
+        """Return the waiting records of a table, and start a task to serve it if there is none."""
         if table not in self._waiting:
             self._waiting[table] = deque()
             self._begin(lambda: self._serve(table))
         return self._waiting[table]
 
     async def _serve(self, table: UUID) -> None:
-        """Give a table its turns, one after the other, until nothing of it waits."""
+        """Run a table's turns, one after the other, until none of its work waits."""
         waiting = self._waiting[table]
         while waiting or table in self._service.unfinished:
             if waiting:
@@ -251,7 +251,7 @@ class _Follower:
             metrics.DOORBELLS.labels(record.name or str(record.table)).inc()
 
     async def _turn(self, act: Callable[[], None]) -> bool:
-        """Let the service act in a thread beside others; False if the run was over before."""
+        """Run a call of the service in a thread; return False if the run ended before it."""
         async with self._turns.shared():
             if self._over():
                 return False
@@ -259,8 +259,9 @@ class _Follower:
             return True
 
     def _done(self, taken: _Taken) -> None:
-        """Acknowledge records in the order of their topic partition: if a later one is acknowledged
-        first, Faust may commit an offset past one that is not.
+        """Acknowledge records in the order of their topic partition.
+
+        If a later one is acknowledged first, Faust may commit an offset past one that is not.
         """
         taken.is_done = True
         inline = self._taken[taken.event.message.tp]
@@ -279,7 +280,7 @@ class _Follower:
                     self._waiting_of(table)
 
     async def _has_looked(self) -> bool:
-        """Run the first look, and return whether it ended; a stop waits for it only briefly."""
+        """Run the first pass, and return whether it finished. A stop waits for it only briefly."""
         looks = self._loop.create_task(self._look())
         while not looks.done() and not self._over():
             await asyncio.wait([looks], timeout=_TICK_S)
@@ -306,7 +307,7 @@ class _Follower:
             await asyncio.sleep(1.0)
 
     async def _insist(self, app: faust.App) -> None:
-        """Raise if records wait and are not delivered (`skipped_records`), or no broker answers.
+        """Raise if records wait and are not delivered (`skipped_records`), or if no broker answers.
 
         The service then starts over. Faust keeps the brokers' last addresses: once all of them have
         moved, it never finds them again.
@@ -360,7 +361,7 @@ class _Follower:
 
 
 def _skipped(message: Any, error: Exception) -> None:
-    """Say of a record that it can't be read."""
+    """Log that a record can't be read."""
     where = f"{message.topic}/{message.partition}@{message.offset}"
     fault = error if is_fault(error) else None
     told = {"record": where, "why": reason_of(error)}
@@ -369,7 +370,7 @@ def _skipped(message: Any, error: Exception) -> None:
 
 
 async def _bounded(ending: Awaitable[None], timeout_s: float) -> None:
-    """Wait for something to end, for a limited time: the process ends anyway."""
+    """Wait for something to end, at most for the timeout: the process ends anyway."""
     try:
         async with asyncio.timeout(timeout_s):
             await ending

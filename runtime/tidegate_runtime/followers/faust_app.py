@@ -1,4 +1,4 @@
-"""Faust's settings and threads, and what is read from it: partitions, offsets and errors."""
+"""Faust's settings and threads; and partitions, offsets and errors converted from Faust's."""
 
 import asyncio
 import ssl
@@ -21,7 +21,7 @@ from tidegate_runtime.kafka.settings import LOOK_FOR_LEADERS_MS, KafkaSettings
 def for_faust(settings: KafkaSettings) -> CredentialsT | None:
     """Return Faust's credentials, or None for a plain connection.
 
-    Raises: OSError, for a certificate or key that is not there or not what it should be.
+    Raises: OSError, for a certificate or key that is missing or unusable.
     """
     security = settings.security
     context = None
@@ -39,21 +39,22 @@ def for_faust(settings: KafkaSettings) -> CredentialsT | None:
 
 
 class RenewedTls(ssl.SSLContext):
-    """A context by whose connections each reads its certificates anew: their files are replaced
-    under a running service, and the brokers take the former ones no more.
+    """A TLS context that reads its certificates again for each connection.
+
+    Their files are replaced while the service runs, and the brokers then refuse the old ones.
     """
 
     _security: KafkaSecurity
     _last: ssl.SSLContext
 
     def read(self, security: KafkaSecurity) -> None:
-        """Read the files that are named. Raises: OSError."""
+        """Read the files that are configured. Raises: OSError."""
         context = ssl_context(security)
         assert context is not None, "it is asked for where there is TLS"
         self._security, self._last = security, context
 
     def wrap_bio(self, *buffers: Any, **told: Any) -> ssl.SSLObject:
-        """Return a connection's end; where a file is just being written, by what was read last."""
+        """Return a connection's TLS object; if a file can't be read just then, use the last."""
         with suppress(OSError):
             self.read(self._security)
         return self._last.wrap_bio(*buffers, **told)
@@ -67,32 +68,32 @@ _BESIDES_S: Final = 5.0
 class LooseThread(WorkerThread):
     """A daemon thread for Faust, which does not keep the process alive.
 
-    While Faust joins its group it may not end in time after a stop. All that it holds then is its
-    membership of the group, which ends with its session.
+    While Faust joins its group, it may not end in time after a stop. It then holds nothing but its
+    group membership, which ends with its session.
     """
 
     def __init__(self, service: Any, **kwargs: Any) -> None:
         super().__init__(service, **kwargs)
         self.daemon = True
-        # The follower sees the crash, and our log has its cause; Faust would print it besides.
+        # The follower handles the crash and logs its cause; Faust would print it as well.
         service.on_crash = lambda *_, **__: None
 
     def run(self) -> None:
         """Run the service, and report its end also after a cancellation.
 
-        While brokers do not answer it ends by a cancellation, which Faust does not report: whoever
-        stops it would wait for a minute.
+        While brokers do not answer it ends by a cancellation, which Faust does not report: the
+        caller that stops it would wait for a minute.
         """
         try:
             super().run()
         except asyncio.CancelledError:
-            # Whoever waited may have ended, and its event loop with it.
+            # The waiting caller may have ended, and its event loop with it.
             with suppress(RuntimeError):
                 self.service.set_shutdown()
 
 
 def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any]:
-    """Return the settings of the Faust app; those that differ from its defaults were measured.
+    """Return the settings of the Faust app. Those that differ from its defaults were measured.
 
     Raises: Misconfigured, for a file of `kafka.security` that can't be used.
     """
@@ -114,10 +115,11 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
         "broker_session_timeout": session_s,
         "broker_heartbeat_interval": session_s / 3,
         "broker_rebalance_timeout": rebalance_s,
-        # A broker that hangs is given up after this; who joins may wait for the whole rebalance.
+        # A broker that hangs is given up after this time. A join may have to wait for the whole
+        # rebalance.
         "broker_request_timeout": rebalance_s + _BESIDES_S,
         "consumer_metadata_max_age_ms": LOOK_FOR_LEADERS_MS,
-        # Effectively off: `/healthz` judges by progress, and a full buffer is no failure.
+        # Effectively off: `/healthz` checks progress, and a full buffer is no failure.
         "broker_max_poll_interval": 3600.0,
         "broker_commit_interval": _COMMIT_INTERVAL_S,
         "processing_guarantee": "at_least_once",
@@ -154,12 +156,12 @@ async def ends(app: faust.App) -> dict[TopicPartition, int] | None:
 
 
 def partition(at: TP) -> TopicPartition:
-    """Return Faust's topic partition as ours."""
+    """Convert Faust's topic partition to ours."""
     return TopicPartition(at.topic, at.partition)
 
 
 def ours(error: BaseException) -> BaseException:
-    """Return Unavailable for errors of aiokafka and connections, and other errors unchanged."""
+    """Return Unavailable for errors of aiokafka and of connections, and other errors unchanged."""
     if isinstance(error, TidegateError):
         return error
     if type(error).__module__.startswith("aiokafka") or isinstance(error, ConnectionError):

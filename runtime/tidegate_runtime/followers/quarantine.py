@@ -1,9 +1,10 @@
-"""Quarantine: the tables that a follower leaves alone after an error, and where it says so.
+"""Quarantine: the tables that a follower skips after an error, and where it publishes them.
 
-Whatever goes wrong with one table stays with it. An error of a class of ours is met again at the
-next look; after any other the table is left alone for a while, longer each time. For each table in
-quarantine a record stands on the topic `follower-state`; a tombstone takes it away, ours once the
-table is served again, an operator's to have it tried at the next look.
+An error of one table never affects the others. After a TidegateError the table is tried again at
+the next pass, after any other exception only after a pause, which grows each time. The topic
+`follower-state` holds a record for each table in quarantine. A tombstone removes it: the follower
+writes one once the table is served again, an operator writes one to have the table tried at the
+next pass.
 """
 
 import logging
@@ -57,7 +58,7 @@ def read_follower_state(
 def tell_follower_state(
     bus: Bus, topics: Topics, records: Mapping[bytes, FollowerRecord | None]
 ) -> None:
-    """Write records of tables in quarantine, durably; None takes one away. Raises: Unavailable."""
+    """Write records of tables in quarantine durably; None removes one. Raises: Unavailable."""
     producer, at = bus.producer(), TopicPartition(topics.follower_state, 0)
     for key, record in records.items():
         if record is None:
@@ -79,8 +80,9 @@ class _Held:
 class Quarantine:
     """The tables in quarantine at one follower, called `service`.
 
-    `release` lets go of what the follower knows of a table (id, name) put there. `standing` is
-    what the topic held at the last look, of this follower and of others of its name.
+    `release` drops the follower's state of a table (id, name) that enters quarantine.
+    `recorded` is what the topic holds of this follower, and of others of its name: as read at
+    the last pass, and written since.
     """
 
     service: str
@@ -95,9 +97,9 @@ class Quarantine:
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, tables: Collection[UUID]) -> set[UUID]:
-        """Read what operators ask; return the tables to be tried at once. `tables` are those that
-        are followed: others need no quarantine.
+        """Read the topic, and return the tables that an operator wants tried at once.
 
+        Tables that are not in `tables`, those that are followed, leave quarantine.
         Raises: Unavailable; Misconfigured, when the topic is missing.
         """
         found = read_follower_state(self.bus, self.topics)
@@ -110,17 +112,17 @@ class Quarantine:
         return asked & self._held.keys()
 
     def holds(self, table: UUID) -> bool:
-        """Return whether a table is left alone until a look."""
+        """Return whether a table is in quarantine, and so skipped until the next pass."""
         return table in self._held
 
     def waits(self, table: UUID) -> bool:
-        """Return whether a table is left alone at this look, too."""
+        """Return whether this pass, too, skips a table."""
         held = self._held.get(table)
         return held is not None and self.clock.boot_s() < held.until_s
 
     @contextmanager
     def around(self, table: UUID, name: str, level: int = logging.WARNING) -> Iterator[None]:
-        """Have any error of the body put this table, and no other, into quarantine."""
+        """Put this table, and no other, into quarantine after any error of the body."""
         with contained(lambda error: self.hold(table, name, error, level)):
             yield
 
@@ -147,7 +149,7 @@ class Quarantine:
             next_try_ms=next_try_ms,
         )
         self._held[table] = _Held(record, until_s)
-        # An error that every look meets again is published once, not every half a minute.
+        # An error that recurs at every pass is published once, not every half a minute.
         is_told = key in self.recorded and self.recorded[key].reason == record.reason
         if fault is not None or not is_told:
             self._say(key, record)
@@ -156,7 +158,7 @@ class Quarantine:
         log_event(_log, "set_aside", level=level, fault=fault, **told)
 
     def let_go(self, table: UUID, name: str) -> None:
-        """Let go of what the follower knows of a table; nothing that comes up then matters."""
+        """Drop the follower's state of a table; errors of doing so are only logged."""
 
         def ignore(error: Exception) -> None:
             log_event(_log, "not_released", level=logging.WARNING, fault=error, table=name)
@@ -165,7 +167,7 @@ class Quarantine:
             self.release(table, name)
 
     def heal(self, table: UUID) -> None:
-        """Take a table out of quarantine, if it is there: it is served, or no longer followed."""
+        """Take a table that is served, or no longer followed, out of quarantine if it is there."""
         held, key = self._held.pop(table, None), self._key(table)
         if held is None and key not in self.recorded:
             return
@@ -176,7 +178,7 @@ class Quarantine:
             log_event(_log, "healed", table=held.record.name)
 
     def tell(self) -> None:
-        """Publish which tables came into quarantine and out of it. Raises: Unavailable."""
+        """Publish which tables entered quarantine or left it. Raises: Unavailable."""
         with self._turn:
             unsaid, self._unsaid = self._unsaid, {}
         if unsaid:

@@ -1,8 +1,8 @@
-"""Detects records of `commits` that Faust never delivers.
+"""Detect records of `commits` that Faust never delivers.
 
 When its group's generation changes during a fetch, Faust may skip the fetched records, or never
-fetch again, without an error. So the brokers are asked: a record between the group's committed
-offset and the topic partition's end has not been delivered.
+fetch again, without an error. So this module asks the brokers: a record between the group's
+committed offset and the topic partition's end has not been delivered.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 FOUND_MAX: Final = 2
-"""Checks in a row that must find waiting records, none delivered in between, before we give up."""
+"""Consecutive checks that must find waiting records, with none delivered in between."""
 
 
 class SkippedRecords:
@@ -29,7 +29,7 @@ class SkippedRecords:
         self._heard = 0
 
     def assigned(self) -> None:
-        """Forget all after a rebalance: delivery begins at the group's committed offsets."""
+        """Reset after a rebalance: delivery begins at the group's committed offsets."""
         self._next.clear()
         self._found = 0
 
@@ -49,7 +49,7 @@ class SkippedRecords:
         return self._heard
 
     def found(self, bounds: Mapping[TopicPartition, tuple[int, int]], moment: int) -> int:
-        """Note the result of a check begun at `moment`: committed offsets and ends.
+        """Record the result of a check begun at `moment`: committed offsets and ends.
 
         Returns how many records wait, once `FOUND_MAX` checks in a row found some; else 0.
         """
@@ -65,7 +65,7 @@ class SkippedRecords:
 def ask(
     kafka: KafkaSettings, group: str, suspects: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the group's committed offset, or the first offset if later, and the end of partitions.
+    """Return the group's committed offset, or the first one if later, and the end of partitions.
 
     It blocks, and does not join the group. Raises: Unavailable; Misconfigured for a missing topic.
     """

@@ -1,1 +1,1 @@
-"""The bus on confluent-kafka, the topics of a cluster, and a broker of our own."""
+"""Kafka clients on confluent-kafka, and the administration of topics."""

@@ -1,7 +1,7 @@
 """Kafka as the services see it: protocols of a consumer, a producer, a reader and the cluster.
 
-Records and rebalances are values, not callbacks. Implementations: `kafka.bus` (confluent-kafka) and
-`memory_bus` (tests and simulation).
+Records and rebalances are values, not callbacks. Implementations: `confluent_bus` (confluent-kafka)
+and, in tests and simulation, `memory_bus`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ Notes = Mapping[TopicPartition, str]
 NO_NOTES: Final[Notes] = {}
 
 Starts = Mapping[TopicPartition, Offset]
-"""The offset from which each of several partitions is to be read."""
+"""The offset from which to read each of several partitions."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Polled:
 
 
 class HeldBack(NamedTuple):
-    """What an open Kafka transaction keeps from consumers that read committed records alone.
+    """The records that an open Kafka transaction keeps from read-committed consumers.
 
-    `stable` is the last stable offset, at which they stop; `offsets` is how many follow it, up to
+    `stable` is the last stable offset, at which they stop. `offsets` is how many follow it, up to
     the high watermark.
     """
 
@@ -74,13 +74,13 @@ class HeldBack(NamedTuple):
 
 
 class Consumer(Protocol):
-    """A member of a consumer group. Positions are committed by hand."""
+    """A member of a consumer group. Offsets are committed explicitly."""
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
-        """Return what came within the timeout, perhaps nothing. Raises: Unavailable, Fenced."""
+        """Return what came within the timeout, possibly nothing. Raises: Unavailable, Fenced."""
 
     def committed(self, at: TopicPartition) -> Offset | None:
-        """Return the offset that the group committed, None for none. Raises: Unavailable."""
+        """Return the offset that the group committed, or None. Raises: Unavailable."""
 
     def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
         """Return the offset that the group committed, and its note. Raises: Unavailable."""
@@ -97,7 +97,7 @@ class Consumer(Protocol):
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Commit the next offset to read for the group, with a note or none, and wait for it.
+        """Commit the group's next offsets to read, each with its note if given, and wait for it.
 
         Raises: Unavailable, Fenced.
         """
@@ -108,14 +108,14 @@ class Consumer(Protocol):
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Commit as `commit` does, but don't wait; the next call raises what this one failed with.
+        """Commit as `commit` does, but don't wait; the next call raises the error of this one.
 
         Raises: Unavailable, Fenced.
         """
 
     @property
     def is_member(self) -> bool:
-        """Whether it has joined the group: it got an assignment, be it an empty one."""
+        """Whether it has joined the group: it got an assignment, possibly an empty one."""
 
     @property
     def held_back(self) -> Mapping[TopicPartition, HeldBack]:
@@ -126,7 +126,7 @@ class Consumer(Protocol):
 
 
 class Producer(Protocol):
-    """An idempotent producer, acks=all. Publishing queues; `flush` makes it durable."""
+    """An idempotent producer, acks=all. `publish` queues a record; `flush` makes it durable."""
 
     def publish(
         self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
@@ -143,14 +143,14 @@ class Producer(Protocol):
 class Reader(Protocol):
     """Reads partitions from an offset on, outside any group: for outcomes and for the registry.
 
-    Reading on where the last call ended is cheap; other offsets wait for the fetch under way.
+    Continuing where the last call ended is cheap. Another offset waits for the fetch under way.
     """
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset. Raises: Unavailable."""
 
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
-        """Return records from `start` on, in order; empty when none came within the timeout."""
+        """Return records from `start` on, in order; none if none came within the timeout."""
 
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
         """Return records of several partitions, each in order; otherwise as `read`."""
@@ -161,7 +161,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class ClusterIdentity:
-    """The ids of the cluster and its topics: a topic that is recreated has a new one."""
+    """The ids of the cluster and its topics. A recreated topic has a new id."""
 
     cluster_id: str
     topic_ids: Mapping[str, str] = field(default_factory=dict)

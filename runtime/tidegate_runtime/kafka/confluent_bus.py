@@ -1,4 +1,4 @@
-"""The bus on confluent-kafka, with the client settings on which our guarantees depend."""
+"""The Kafka bus on confluent-kafka, with the client settings on which our guarantees depend."""
 
 import time
 from base64 import urlsafe_b64encode
@@ -20,8 +20,9 @@ from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 _PAUSE_S: Final = 0.1
 _RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
 _STATISTICS_MS: Final = 2_000
-"""How often a consumer is told how far the transactions of its partitions are: of its own fetches,
-without a request."""
+"""How often librdkafka reports statistics, from which a consumer learns of open transactions. This
+sends no request.
+"""
 
 _READING: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
@@ -30,13 +31,13 @@ _READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 50,
-    # After this long the library fetches again from a partition whose queue was full or paused.
+    # librdkafka fetches again from a partition whose queue was full or paused after this long.
     "fetch.queue.backoff.ms": 20,
     "queued.max.messages.kbytes": 32 * 1024,
 }
 
 READERS: Final = "reader"
-"""The `group.id`, after the topic prefix, of readers, which join no group."""
+"""The `group.id` of readers, after the topic prefix. They join no group."""
 
 
 class KafkaBus:
@@ -69,7 +70,7 @@ class KafkaBus:
         """Return a new idempotent producer, acks=all."""
         config = self._config(
             tunable={
-                # The first record leaves at once; those that come until it is acknowledged share
+                # The first record is sent at once. Those that come until it is acknowledged share
                 # the next request: no wait for one, few requests for many.
                 "linger.ms": 0,
                 "max.in.flight.requests.per.connection": 1,
@@ -88,14 +89,14 @@ class KafkaBus:
 
     def reader(self) -> KafkaReader:
         """Return a reader without a group."""
-        # librdkafka wants a group.id of every consumer and looks up the group's coordinator, for
+        # librdkafka requires a group.id of every consumer and looks up the group's coordinator, for
         # which ACLs must allow Describe. With one name for all readers, one ACL is enough.
         group = f"{self._settings.topic_prefix}{READERS}"
         config = self._config(tunable={}, fixed={**_READING, "group.id": group})
         return KafkaReader(made(Consumer, config))
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
-        """Return how many partitions a topic has; wait for brokers that do not answer.
+        """Return how many partitions a topic has; ask again while brokers do not answer.
 
         Raises: Misconfigured for a missing topic; Unavailable, when the time is up.
         """
@@ -141,7 +142,7 @@ class KafkaBus:
         return self._admin
 
     def _config(self, tunable: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """The user's `kafka.client` overrides what is tunable, and never what is fixed."""
+        """Return a configuration in which `kafka.client` overrides only what is tunable."""
         return {
             "client.id": self._client_id,
             "logger": LIBRARY,
@@ -152,7 +153,7 @@ class KafkaBus:
 
 
 def _text(topic_id: Any) -> str:
-    """Kafka's own text form of an id: its 16 bytes in URL-safe base64 without padding."""
+    """Return an id in Kafka's text form: its 16 bytes in URL-safe base64 without padding."""
     mask = (1 << 64) - 1
     high = topic_id.get_most_significant_bits() & mask
     low = topic_id.get_least_significant_bits() & mask

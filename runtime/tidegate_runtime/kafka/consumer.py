@@ -1,4 +1,4 @@
-"""A member of a consumer group on confluent-kafka: rebalances as values, positions by hand."""
+"""A consumer group member on confluent-kafka: rebalances as values, explicit offset commits."""
 
 import json
 import time
@@ -22,12 +22,12 @@ from tidegate_runtime.kafka.error_translation import made, translated
 from tidegate_runtime.kafka.record_conversion import ours, records, theirs
 
 _SLICE_S: Final = 0.05
-"""How long one call into the library may last, so that a rebalance is reported soon."""
+"""How long one call into librdkafka may last, so that a rebalance is reported soon."""
 _TICK_S: Final = 0.001
 
 
 class KafkaConsumer:
-    """A member of a group. Rebalances are collected in callbacks, and returned by `poll`."""
+    """A group member. Callbacks collect rebalances, and `poll` returns them."""
 
     def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
         callbacks = {"on_commit": self._on_commit, "stats_cb": self._on_statistics}
@@ -54,7 +54,7 @@ class KafkaConsumer:
         ends = time.monotonic() + timeout_s
         while True:
             left = max(0.0, ends - time.monotonic())
-            # The library counts in whole ms, and would return at once for less than one.
+            # librdkafka counts in whole ms, and would return at once for less than one.
             first = self._consumer.poll(min(_SLICE_S, max(_TICK_S, left) if left else 0.0))
             more = self._consumer.consume(records_max - 1, 0) if first and records_max > 1 else []
             if self._revoked or self._lost or self._assigned:
@@ -69,7 +69,7 @@ class KafkaConsumer:
                 return Polled()
 
     def committed(self, at: TopicPartition) -> Offset | None:
-        """Return the offset that the group committed, None for none. Raises: Unavailable."""
+        """Return the offset that the group committed, or None. Raises: Unavailable."""
         return self.noted(at)[0]
 
     def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
@@ -85,7 +85,7 @@ class KafkaConsumer:
         return offset, found.metadata or ""
 
     def seek(self, at: TopicPartition, offset: Offset) -> None:
-        """Read on from an offset. Raises: Unavailable, Fenced."""
+        """Continue reading at an offset. Raises: Unavailable, Fenced."""
         ends = time.monotonic() + ANSWER_S
         while True:
             try:
@@ -107,14 +107,14 @@ class KafkaConsumer:
     def resume(self, at: TopicPartition) -> None:
         """Fetch again from a paused partition."""
         self._consumer.resume([theirs(at)])
-        # The library's thread may sleep for a second after a pause; a seek wakes it.
+        # librdkafka's thread may sleep for a second after a pause; a seek wakes it.
         if at in self._next:
             self.seek(at, self._next[at])
 
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Commit the next offset to read for the group, with a note or none, and wait for it.
+        """Commit the group's next offsets to read, each with its note if given, and wait for it.
 
         Raises: Unavailable, Fenced.
         """
@@ -133,7 +133,7 @@ class KafkaConsumer:
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Commit as `commit` does, but don't wait; the next call raises what this one failed with.
+        """Commit as `commit` does, but don't wait; the next call raises the error of this one.
 
         Raises: Unavailable, Fenced.
         """
@@ -155,7 +155,7 @@ class KafkaConsumer:
 
     @property
     def is_member(self) -> bool:
-        """Whether it has joined the group, by the last rebalance that a poll saw."""
+        """Whether it has joined the group, by the last rebalance that a poll returned."""
         return self._is_member
 
     @property
@@ -184,7 +184,7 @@ class KafkaConsumer:
             )
 
     def _put_back(self, messages: Sequence[Message | None]) -> None:
-        """Rewind before records that came with their assignment: the caller may seek first."""
+        """Rewind to before records that came with their assignment: the caller may seek first."""
         firsts: dict[TopicPartition, Offset] = {}
         for record in records([it for it in messages if it is not None], "read what is assigned"):
             firsts.setdefault(record.at, record.offset)
@@ -204,7 +204,7 @@ class KafkaConsumer:
                 self._not_recorded = translated(wrong, self._committing)
 
     def _on_statistics(self, text: str) -> None:
-        """Take from the library's statistics what each response to a fetch says of transactions."""
+        """Take the state of open transactions from librdkafka's statistics of its fetches."""
         topics = json.loads(text)["topics"]
         self._held_back = {
             TopicPartition(topic, int(partition)): held
@@ -215,7 +215,7 @@ class KafkaConsumer:
 
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         consumer.assign(partitions)
-        # The library keeps a paused partition paused across assignments.
+        # librdkafka keeps a paused partition paused across assignments.
         consumer.resume(partitions)
         self._not_recorded = None
         self._is_member = True
@@ -228,9 +228,9 @@ class KafkaConsumer:
             if at in self._recorded and at in self._parting
         ]
         if left:
-            # Sent before we join again; nothing depends on its arrival.
+            # It is sent before the member rejoins; nothing depends on its arrival.
             consumer.commit(offsets=left, asynchronous=True)
-        # It joins again, and no callback tells if the group does not let it in.
+        # The member rejoins, and no callback reports if the group does not admit it.
         self._is_member = False
         self._revoked += self._let_go(consumer, partitions)
 
@@ -251,8 +251,10 @@ class KafkaConsumer:
 
 
 def _held_back(told: Mapping[str, Any]) -> HeldBack | None:
-    """Return what a partition's statistics say of an open transaction; None where there is none, or
-    where records before it are still to be fetched. Unknown offsets are negative there.
+    """Return the open transaction that a partition's statistics show.
+
+    Return None if there is none, or if records before it are still to be fetched. Unknown offsets
+    are negative in the statistics.
     """
     stable, offsets = told["ls_offset"], told["hi_offset"] - told["ls_offset"]
     if stable < 0 or offsets <= 0 or told["next_offset"] < stable:

@@ -1,4 +1,4 @@
-"""From librdkafka's errors to ours, which are divided by what the caller should do next."""
+"""Translate librdkafka's errors to ours, which are classified by what the caller should do next."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from tidegate_delta.errors import (
 )
 
 NO_ANSWER: Final = "look whether the brokers answer, and at the setting kafka.bootstrap_servers"
-"""The remedy where no broker answers."""
+"""The remedy if no broker answers."""
 
 _FENCED: Final = frozenset(
     {
@@ -82,7 +82,7 @@ C = TypeVar("C")
 
 
 def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
-    """Return a client of the library. Raises: Misconfigured, for settings that it refuses."""
+    """Return a librdkafka client. Raises: Misconfigured, for settings that it refuses."""
     try:
         return kind(dict(config))
     except KafkaException as error:
@@ -94,7 +94,7 @@ def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether the client library recovers from it by itself while it is polled."""
+    """Whether librdkafka recovers from it by itself while it is polled."""
     return error.code() in _PASSING or error.retriable()
 
 
@@ -123,9 +123,9 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
 
 
 def may_mend(error: KafkaError) -> bool:
-    """Whether the same request may succeed later without anybody changing anything.
+    """Whether the same request may succeed later without any intervention.
 
-    A broker that has just started may not yet know the partitions of a topic that is there.
+    A broker that has just started may not yet know the partitions of an existing topic.
     """
     plain = translated(error, "ask")
     return isinstance(plain, Unavailable) or error.code() == KafkaError._UNKNOWN_PARTITION

@@ -1,7 +1,7 @@
-"""librdkafka's messages in our log: as warnings, and of each kind at most one a minute.
+"""librdkafka's messages in our log: as warnings, at most one of each kind a minute.
 
-Each of its clients logs every failed attempt to connect. What matters reaches the caller as an
-error anyway; for a person one line is enough.
+Each of its clients logs every failed attempt to connect. The caller gets an error anyway, so one
+line is enough.
 """
 
 import logging
@@ -15,13 +15,13 @@ _log = logging.getLogger(__name__)
 
 
 class LibraryLog:
-    """The logger that librdkafka's clients are given; it is shared by all their threads."""
+    """The logger for librdkafka's clients, shared by all their threads."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._repeats = Repeats(now_s)
 
     def log(self, level: int, form: str, *parts: object) -> None:
-        """Log a message, unless one of its kind was just logged; the next counts those left out."""
+        """Log a message, unless one of its kind was just logged; the next counts those omitted."""
         held_back = self._repeats.held_back(str(parts[0]) if parts else form)
         if held_back is None:
             return

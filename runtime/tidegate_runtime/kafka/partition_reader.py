@@ -1,4 +1,4 @@
-"""Reads partitions outside any group, on confluent-kafka."""
+"""A reader of partitions outside any group, on confluent-kafka."""
 
 import time
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ _READ_AT_ONCE: Final = 1_000
 
 
 class KafkaReader:
-    """Reads partitions outside any group; other offsets than the next ones make it fetch anew."""
+    """Reads partitions outside any group. Any offset but the next one makes it assign anew."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._next: dict[TopicPartition, Offset] = {}
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
-        """Return the first offset and the end offset; wait for brokers that do not answer.
+        """Return the first offset and the end offset; ask again while brokers do not answer.
 
         Raises: Unavailable, when the time is up; Misconfigured for a missing topic.
         """
@@ -43,7 +43,7 @@ class KafkaReader:
         raise Unavailable(f"no bounds of {at} within {timeout_s:g} s; look at the brokers")
 
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
-        """Return records from `start` on, in order; empty when none came within the timeout.
+        """Return records from `start` on, in order; none if none came within the timeout.
 
         Raises: Unavailable; Misconfigured for a missing topic.
         """
@@ -52,7 +52,7 @@ class KafkaReader:
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
         """Return records of several partitions, each in order; otherwise as `read`.
 
-        Raises: as `read`; nothing counts as read then, and the same starts give the same records.
+        Raises: as `read`; then nothing counts as read, and the same starts give the same records.
         """
         if starts != self._next:
             self._next = {}
@@ -78,7 +78,7 @@ class KafkaReader:
         try:
             came = records(messages, f"read {', '.join(sorted({at.topic for at in starts}))}")
         except TidegateError:
-            # The library's position is past the records that came with the error: assign anew.
+            # librdkafka's position is past the records that came with the error: assign anew.
             self._next = {}
             raise
         found = [record for record in came if record.offset >= starts[record.at]]
@@ -87,7 +87,7 @@ class KafkaReader:
         return found
 
     def _check_topic(self, at: TopicPartition, doing: str, timeout_s: float) -> None:
-        """Raise for a missing topic: of that the library says only that no broker leads it."""
+        """Raise for a missing topic, which librdkafka reports only as a missing leader."""
         try:
             error = self._consumer.list_topics(at.topic, timeout=timeout_s).topics[at.topic].error
         except KafkaException as unanswered:

@@ -14,7 +14,7 @@ _SLICE_S: Final = 0.05
 
 
 class KafkaProducer:
-    """An idempotent producer. Failures of delivery surface in `flush`."""
+    """An idempotent producer. `flush` raises failures of delivery."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""From librdkafka's messages and topic partitions to ours, and back."""
+"""Convert librdkafka's messages and topic partitions to ours, and back."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from tidegate_runtime.kafka.error_translation import passes, translated
 
 
 def records(messages: Sequence[Message], doing: str) -> tuple[Record, ...]:
-    """Return the records among some messages; errors from which the library recovers are skipped.
+    """Return the records among some messages; errors from which librdkafka recovers are skipped.
 
     Raises: Fenced, Misconfigured, Unavailable, for the others.
     """
@@ -43,7 +43,7 @@ def _record(message: Message) -> Record:
 
 
 def _headers(message: Message) -> Headers:
-    """Return the headers; none if a name is not UTF-8, which the library can't read.
+    """Return the headers; none if a name is not UTF-8, which librdkafka's binding can't read.
 
     Any writer may send such a name, and no decision depends on headers alone.
     """
@@ -60,10 +60,10 @@ def _octets(value: str | bytes | None) -> bytes:
 
 
 def theirs(at: TopicPartition, offset: int = OFFSET_INVALID, note: str = "") -> RdPartition:
-    """Return the library's object for a topic partition, an offset in it and a note."""
+    """Return librdkafka's object for a topic partition, an offset in it and a note."""
     return RdPartition(at.topic, at.partition, offset, metadata=note)
 
 
 def ours(partitions: list[RdPartition]) -> list[TopicPartition]:
-    """Return the library's topic partitions as ours, sorted."""
+    """Convert librdkafka's topic partitions to ours, sorted."""
     return sorted(TopicPartition(at.topic, at.partition) for at in partitions)

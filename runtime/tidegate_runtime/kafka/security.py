@@ -1,6 +1,6 @@
 """The settings `kafka.security`, and their translation for librdkafka and Python's `ssl`.
 
-`faust_security` translates them for Faust; no other module does.
+Only `followers/faust_app.py` translates them for Faust.
 """
 
 import ssl
@@ -16,7 +16,7 @@ _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class KafkaSecurity(BaseModel):
-    """How to authenticate with the brokers. Locations are paths of PEM files; without `ca_location`
+    """How to authenticate with the brokers. Locations are paths of PEM files. Without `ca_location`
     the system's certificate authorities are trusted.
     """
 
@@ -83,7 +83,7 @@ class KafkaSecurity(BaseModel):
 
 
 def librdkafka_security(security: KafkaSecurity) -> dict[str, str]:
-    """Return the settings under librdkafka's names, with the secrets in clear."""
+    """Return the settings under librdkafka's names, with the secrets in clear text."""
     settings = {
         "security.protocol": security.protocol,
         "sasl.mechanism": security.mechanism,
@@ -100,7 +100,7 @@ def librdkafka_security(security: KafkaSecurity) -> dict[str, str]:
 def ssl_context(security: KafkaSecurity) -> ssl.SSLContext | None:
     """Return a context that checks the broker's name and certificate, or None without TLS.
 
-    Raises: OSError, for a file that is not there or not what it should be.
+    Raises: OSError, for a file that is missing or unusable.
     """
     if not security.uses_tls:
         return None
@@ -113,5 +113,5 @@ def ssl_context(security: KafkaSecurity) -> ssl.SSLContext | None:
 
 
 def revealed(secret: SecretStr | None) -> str | None:
-    """Return the secret in clear, for the one call that needs it."""
+    """Return the secret in clear text, for the one call that needs it."""
     return None if secret is None else secret.get_secret_value()

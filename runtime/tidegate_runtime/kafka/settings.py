@@ -9,20 +9,22 @@ from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.security import KafkaSecurity, librdkafka_security
 
 _WARNING: Final = 4
-"""The library's log level, by syslog's numbers: it logs warnings and worse."""
+"""librdkafka's log level, as a syslog number: warnings and worse."""
 
 REQUEST_TIMEOUT_MS: Final = 10_000
-"""How long a broker may be silent before its partitions are looked for at the others.
+"""How long a broker may be silent before the client looks for its partitions on other brokers.
 
-The library's own minute is how long everybody would wait for a broker that hangs, or whose machine
-is gone, while the cluster has given its partitions to others after nine seconds. It is less than
-what a question may take (`bus.ANSWER_S`), so that a second broker can be asked.
+librdkafka's default of a minute is how long clients would wait for a broker that hangs, or whose
+machine is gone, while the cluster has moved its partitions after nine seconds. It is less than
+`client_protocols.ANSWER_S`, so that a request has time to ask a second broker.
 """
 
 LOOK_FOR_LEADERS_MS: Final = 5_000
-"""How often the brokers are asked who leads which partition: the one that hangs does not tell.
+"""How often clients ask for the partitions' leaders, as a broker that hangs does not report a
+change.
 
-Whoever asks when he gives that one up may hear its name again, for it is given up elsewhere then.
+A client that asks just when it gives a broker up may be referred to it again, because the cluster
+gives it up at about the same time.
 """
 
 _SPOKEN_FOR: Final = frozenset(
@@ -39,7 +41,7 @@ _SPOKEN_FOR: Final = frozenset(
         "ssl.key.password",
     }
 )
-"""librdkafka's settings that have one of ours, and may not be given in `kafka.client` besides."""
+"""librdkafka's settings that have a setting of ours, and are not allowed in `kafka.client`."""
 
 Prefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{0,100}$")]
 
@@ -71,12 +73,12 @@ class KafkaSettings(BaseModel):
 
     @property
     def topics(self) -> Topics:
-        """The topics under the prefix."""
+        """The topics under the configured prefix."""
         return Topics(self.topic_prefix, self.partitions)
 
 
 def for_librdkafka(settings: KafkaSettings) -> dict[str, str | int]:
-    """Return the settings that every librdkafka client gets, with secrets in clear."""
+    """Return the settings that every librdkafka client gets, with secrets in clear text."""
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "socket.keepalive.enable": "true",

@@ -1,4 +1,4 @@
-"""Compares the topics of a cluster with the declared ones, and creates those that are missing."""
+"""Compare the topics of a cluster with the declared ones, and create those that are missing."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ _BROKERS_CHOICE: Final = -1
 """Leaves the replication factor to the cluster's default."""
 
 SEVERAL: Final = 3
-"""Of so many copies one may be away, and two have every record all the same."""
+"""With this many replicas one may be offline, and two still have every record."""
 
 _IN_SYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
@@ -34,7 +34,7 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting of an existing topic that is not as declared."""
+    """A setting of an existing topic that differs from its declaration."""
 
     topic: str
     setting: str
@@ -67,7 +67,7 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
         try:
             answer.result(ANSWER_S)
         except KafkaException as error:
-            # Somebody else may create the same topics at the same time, which is as good.
+            # Another process may create the same topics at the same time, which is as good.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise translated(error, f"create topic {name!r}") from error
         except TimeoutError as error:
@@ -88,9 +88,9 @@ def missing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str
 
 
 def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[Difference]:
-    """Return where existing topics differ from their declaration, in partitions or in settings, and
-    where several brokers do not keep copies enough of them.
+    """Return where existing topics differ from their declaration.
 
+    That is in partitions or settings, or in too few replicas on a cluster of several brokers.
     Raises: Unavailable, Misconfigured.
     """
     admin = _admin(settings)
@@ -127,9 +127,9 @@ def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[D
 def weaknesses(
     topic: str, replicas: int, brokers: int, properties: Mapping[str, str]
 ) -> Iterator[Difference]:
-    """Yield what lets brokers lose records of a topic that they have acknowledged.
+    """Yield the settings by which brokers may lose acknowledged records of a topic.
 
-    A single broker has nothing better to give.
+    A single broker can have only one replica, so that is no difference.
     """
     if brokers > 1 and replicas == 1:
         yield Difference(topic, "replicas", "2 or more", "1")
@@ -140,7 +140,7 @@ def weaknesses(
 
 
 def _same(declared: str, found: str | None) -> bool:
-    """Whether two values of a setting are equal, where a list's order does not count."""
+    """Return whether two values of a setting are equal, ignoring the order of a list."""
     return sorted(declared.split(",")) == sorted((found or "").split(","))
 
 
@@ -150,7 +150,7 @@ def _missing(admin: AdminClient, topics: Iterable[Topic]) -> list[str]:
 
 
 def _listed(admin: AdminClient) -> tuple[dict[str, TopicMetadata], int]:
-    """Return the topics that are there, and how many brokers."""
+    """Return the existing topics, and the number of brokers."""
     try:
         found = admin.list_topics(timeout=ANSWER_S)
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Logs: a line is an event's name and fields; JSON for machines, readable in a terminal."""
+"""Logs: each line is an event name and fields, as JSON for machines or as text in a terminal."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ LogFormat = Literal["auto", "json", "text"]
 _AS_TEXT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _KINDS_MAX: Final = 1_000
 QUIET_S: Final = 60.0
-"""How long what libraries say is held back after something of its kind was logged."""
+"""How long further messages of a kind are held back after one was logged."""
 _OURS: Final = "tidegate"
 _NOISY: Final = ("faust", "mode", "aiokafka", "kafka", "s3fs", "botocore", "asyncio", "urllib3")
 _log = logging.getLogger(__name__)
@@ -33,13 +33,13 @@ def log_event(
     fault: object = None,
     **fields: object,
 ) -> None:
-    """Log an event under its name, with fields named in the words of the house.
+    """Log an event under its name, with its fields.
 
-    With the traceback of a `fault`, where that is an exception.
+    If `fault` is an exception, its traceback is logged too.
     """
     if not logger.isEnabledFor(level):
         return
-    # Made here and not by `logger.log`, which walks the stack for a place that no line shows.
+    # Made here and not by `logger.log`, which walks the stack for a source line that is not logged.
     told = _Event(event, fields)
     error = fault if isinstance(fault, BaseException) else None
     trace = None if error is None else (type(error), error, error.__traceback__)
@@ -47,7 +47,7 @@ def log_event(
 
 
 class Repeats:
-    """What was said a moment ago. Threads may share it."""
+    """The kinds of messages that were logged a moment ago. Thread-safe."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -55,7 +55,7 @@ class Repeats:
         self._logged: dict[Hashable, tuple[float, int]] = {}
 
     def held_back(self, kind: Hashable) -> int | None:
-        """Return None for what is to be held back; else how many of its kind were."""
+        """Return None if a message is to be held back, else how many of its kind were."""
         with self._lock:
             now_s = self._now_s()
             at_s, held_back = self._logged.get(kind, (now_s - QUIET_S, 0))
@@ -69,8 +69,9 @@ class Repeats:
 
 
 class _Foreign(logging.Filter):
-    """Lets one a minute of each kind through of what libraries say: those without brokers tell of
-    each attempt to connect, sixty times a second.
+    """Passes one message of each kind a minute from libraries.
+
+    Without brokers, for example, they log each attempt to connect, sixty times a second.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class _Foreign(logging.Filter):
 
 @dataclass(frozen=True)
 class _Event:
-    """What a record says. A program that has set up logging by itself sees it as text."""
+    """The content of a log record. A program with its own logging setup gets it as text."""
 
     name: str
     fields: dict[str, object]
@@ -101,7 +102,7 @@ class _Event:
 
 
 def configure(service: str, level: str, style: LogFormat, stream: TextIO | None = None) -> None:
-    """Send every logger's lines to one stream (standard error), in one style."""
+    """Send all loggers' lines to one stream (standard error by default) in one format."""
     out = stream or sys.stderr
     readable = style == "text" or (style == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
@@ -114,7 +115,7 @@ def configure(service: str, level: str, style: LogFormat, stream: TextIO | None 
         root.removeHandler(former)
     root.addHandler(handler)
     root.setLevel(level)
-    # What no line shows need not be looked up for each.
+    # These are looked up for every record, and no line shows them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
@@ -142,7 +143,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level where it matters, event, fields."""
+    """Time, level unless it is INFO, event, fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -155,7 +156,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _thread_failed(told: threading.ExceptHookArgs) -> None:
-    """Log what a thread ended over; Python would print it, over many lines."""
+    """Log an exception that ended a thread; Python would print it, over many lines."""
     if told.exc_value is not None and told.exc_type is not SystemExit:
         trace = (told.exc_type, told.exc_value, told.exc_traceback)
         _log.error("thread_failed", exc_info=trace)
@@ -165,7 +166,7 @@ def _json(line: dict[str, Any]) -> str:
     try:
         return orjson.dumps(line, str, _AS_TEXT).decode()
     except TypeError:
-        # Numbers past 64 bits, halves of surrogate pairs: rare, and a line is never lost.
+        # For numbers past 64 bits and lone surrogates: they are rare, and no line may be lost.
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
@@ -177,7 +178,7 @@ def _told(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _spelled_in_utc(moment_s: float) -> str:
-    """Return a moment as a line says it: cut to the millisecond, as `isoformat` does."""
+    """Return a time as it is logged: cut to the millisecond, as `isoformat` does."""
     second = int(moment_s)
     return f"{_second(second)}.{int((moment_s - second) * 1000):03d}+00:00"
 

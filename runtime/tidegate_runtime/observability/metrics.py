@@ -1,4 +1,4 @@
-"""The metrics of all services, in one place: base units, few labels (a table yes, a file no)."""
+"""The metrics of all services: base units, few labels (a table is one, a file is not)."""
 
 import itertools
 from collections.abc import Collection
@@ -14,7 +14,7 @@ _FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 _SECONDS: Final = (*_FAST, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 NOBODY: Final = "-"
-"""A table without a registration: what a stranger calls his table is no label."""
+"""The label of unregistered tables: names that any writer can choose must not become labels."""
 
 PROPOSALS: Final = Counter(
     "tidegate_proposals_total",
@@ -139,7 +139,7 @@ DEAD_LETTERS: Final = Counter(
     "tidegate_dead_letters_total", "Records that could not be read.", ["reason"]
 )
 for _reason in ("malformed", "unknown_kind", "too_large", "poison", "fault"):
-    DEAD_LETTERS.labels(_reason)  # shown at 0: what begins at 1 has no increase
+    DEAD_LETTERS.labels(_reason)  # created at 0: a series that begins at 1 shows no increase
 CHECKPOINT_AGE: Final = Gauge(
     "tidegate_checkpoint_age_versions", "Versions since the last checkpoint.", ["table"]
 )
@@ -172,30 +172,30 @@ LOOKS: Final = Counter("tidegate_looks_total", "Periodic looks at the registry a
 
 @cache
 def settled(table: str, outcome: str) -> Counter:
-    """Return the counter of a table's proposals with this outcome; looked up once."""
+    """Return the counter of a table's proposals with this outcome (cached)."""
     return PROPOSALS.labels(table, outcome)
 
 
 @cache
 def not_committed(table: str, status: str, rule: str) -> Counter:
-    """Return the counter of a table's answers by a rule; looked up once."""
+    """Return the counter of a table's proposals not committed because of a rule (cached)."""
     return REFUSALS.labels(table, status, rule)
 
 
 @cache
 def of_table(histogram: Histogram, table: str) -> Histogram:
-    """Return a histogram of a table; looked up once."""
+    """Return a histogram of a table (cached)."""
     return histogram.labels(table)
 
 
 def decided(table: str, waited_s: float, lingered_s: float) -> None:
-    """Note that a group of a table is decided, after so long."""
+    """Record how long a table's group of proposals waited for its decision."""
     of_table(GROUP_WAIT, table).observe(waited_s)
     of_table(GROUP_LINGER, table).observe(lingered_s)
 
 
 def landed(table: str, members: int, size: int) -> None:
-    """Note an entry of ours."""
+    """Record an entry that we wrote."""
     of_table(GROUP_SIZE, table).observe(members)
     of_table(GROUP_BYTES, table).observe(size)
 
@@ -221,13 +221,14 @@ _OF_SEVERAL: Final = {
     RESTS: ("table", "why"),
     FAULTS: ("table", "why"),
 }
-"""What a committer shows of a table, by its name alone and by more."""
+"""A committer's metrics of a table, with the table's name as the only label and with more labels.
+"""
 
 
 def forget(tables: Collection[str]) -> None:
-    """Show nothing more of tables that a committer served: each takes 30 KiB and 120 series.
+    """Remove the metrics of tables that a committer served: each takes 30 KiB and 120 series.
 
-    All at once, for each time all that is shown of any table is gone through.
+    Pass all tables at once, as each call scans the metrics of every table.
     """
     if not tables:
         return

@@ -1,4 +1,4 @@
-"""Where the trace of what this program does begins: with its caller, or here."""
+"""The trace of this program's work: continued from its caller, or started here."""
 
 import os
 import secrets
@@ -7,11 +7,11 @@ from typing import Final
 from tidegate_messages.trace_context import SPAN_ID_BITS, TRACE_ID_BITS, compose, is_traceparent
 
 VARIABLE: Final = "TRACEPARENT"
-"""The environment variable by which whoever starts a program hands its trace on."""
+"""The environment variable that passes a trace to a started program."""
 
 
 def traceparent() -> str:
-    """Return the environment's trace context, or a new one where it has none that is valid."""
+    """Return the environment's trace context, or a new one if it has no valid one."""
     given = os.environ.get(VARIABLE, "")
     if is_traceparent(given):
         return given

@@ -1,1 +1,1 @@
-"""What every service process has: settings, health, signals, Arrow's memory."""
+"""What every service process needs: settings, health, signals, Arrow's memory."""

@@ -1,4 +1,4 @@
-"""Where Arrow's columns lie: the allocator of a process that opens large tables."""
+"""Setup of Arrow: the memory allocator of a process that opens large tables, and no pandas."""
 
 import os
 import sys
@@ -11,14 +11,14 @@ from typing import Final
 import pyarrow as pa
 
 CHOSEN: Final = "ARROW_DEFAULT_MEMORY_POOL"
-"""The environment variable by which Arrow itself is told; it has the last word."""
+"""The environment variable by which users choose Arrow's allocator; it takes precedence."""
 
 
 def settle() -> str:
-    """Let Arrow take memory from jemalloc where it is built in, and return what it takes it from.
+    """Let Arrow use jemalloc if it is built in, and return the name of the allocator in use.
 
-    Arrow's own choice asks for huge pages, which the kernel may have to make room for first: that
-    can cost more time than a checkpoint takes to read, and holds more memory than is used.
+    Arrow's default allocator asks for huge pages, for which the kernel may first have to free
+    memory: that can cost more time than reading a checkpoint, and holds more memory than is used.
     """
     if not os.environ.get(CHOSEN) and "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
@@ -26,9 +26,10 @@ def settle() -> str:
 
 
 def leave_out_pandas() -> None:
-    """Let Arrow find no pandas when it looks for one, which it does once, at its first conversion.
+    """Hide pandas when Arrow looks for it, which it does once, at its first conversion.
 
-    To load it takes longer than to open most tables. Who asks Arrow for a data frame still gets it.
+    Loading it takes longer than opening most tables. Callers that ask Arrow for a data frame still
+    get it.
     """
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
@@ -39,7 +40,7 @@ def leave_out_pandas() -> None:
 
 
 class _NoPandas(MetaPathFinder):
-    """Finds no pandas, and leaves everything else to the others."""
+    """An import finder that hides pandas, and nothing else."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""Health: progress, not existence. One thread answers `/healthz`, `/readyz` and `/metrics`."""
+"""Health, measured by progress. One thread answers `/healthz`, `/readyz` and `/metrics`."""
 
 import asyncio
 import json
@@ -23,20 +23,20 @@ from tidegate_runtime.service.settings import HttpSettings
 PORT_FILE: Final = "TIDEGATE_PORT_FILE"
 
 CONNECTIONS_MAX: Final = 64
-"""Connections to the probes at a time: an orchestrator and some scrapers need a few."""
+"""Concurrent connections to the probes: an orchestrator and some scrapers need a few."""
 
 CONNECTION_S: Final = 10.0
-"""How long a connection may last, from its first byte to the last one of the answer."""
+"""How long a connection may last, from its first byte to the last byte of the response."""
 
 REQUEST_BYTES_MAX: Final = 16 * 1024
-"""Bytes of a request's head."""
+"""Maximum bytes of a request's head."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Watched:
-    """One thing that should move. Units: ages by `Clock.boot_s`."""
+    """One activity that must make progress. Units: ages by `Clock.boot_s`."""
 
     moved_s: float
     waiting: int = 0
@@ -44,7 +44,7 @@ class _Watched:
 
 
 class Health:
-    """What a service says of itself; written by its loop, read by the probes."""
+    """The health of a service: written by its loop, read by the probes."""
 
     def __init__(self, clock: Clock, stalled_s: float = 60.0) -> None:
         self._clock = clock
@@ -54,12 +54,12 @@ class Health:
         self._ready, self._why = False, "starting"
 
     def progress(self, name: str) -> None:
-        """Note that `name` moved."""
+        """Record progress of `name`."""
         with self._lock:
             self._seen(name).moved_s = self._clock.boot_s()
 
     def work(self, name: str, waiting: int) -> None:
-        """Note how much waits for `name`: while some does, it has to make progress."""
+        """Record how much waits for `name`. While anything waits, `name` must make progress."""
         with self._lock:
             seen = self._seen(name)
             if not seen.waiting:
@@ -67,29 +67,29 @@ class Health:
             seen.waiting = waiting
 
     def expect(self, name: str, within_s: float) -> None:
-        """Ask for progress of `name` at least every so often, work or not."""
+        """Require progress of `name` at least every `within_s` seconds, with or without work."""
         with self._lock:
             seen = self._seen(name)
             seen.within_s, seen.moved_s = within_s, self._clock.boot_s()
 
     def forget(self) -> None:
-        """Watch nothing and be unready: the service starts over."""
+        """Drop all activities and become unready, as the service starts over."""
         with self._lock:
             self._watched.clear()
             self._ready, self._why = False, "starting again"
 
     def ready(self, is_ready: bool, why: str = "") -> None:
-        """Say whether the service does its work, and if not, why."""
+        """Set whether the service is ready and, if not, why."""
         with self._lock:
             self._ready, self._why = is_ready, why
 
     def is_ready(self) -> tuple[bool, str]:
-        """Return what was said last."""
+        """Return what was set last."""
         with self._lock:
             return self._ready, self._why
 
     def stalled(self) -> dict[str, str]:
-        """Return what should have moved and has not, with the reason; empty: all is well."""
+        """Return the activities without due progress, each with the reason."""
         now_s = self._clock.boot_s()
         found: dict[str, str] = {}
         with self._lock:
@@ -111,7 +111,7 @@ class Health:
 
 @contextmanager
 def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
-    """Answer the probes while the body runs; yields the port, None where probes are off.
+    """Answer the probes while the body runs; yield the port, or None if probes are off.
 
     Raises: Misconfigured, when the port is taken, or the file for it cannot be written.
     """
@@ -141,7 +141,7 @@ def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    # Some clusters give pods IPv6 addresses only; `::` hears IPv4, too, where there is any.
+    # Some clusters give pods IPv6 addresses only. `::` also accepts IPv4, where there is any.
     is_6 = ":" in host
     family = socket.AF_INET6 if is_6 else socket.AF_INET
     return socket.create_server(
@@ -150,11 +150,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class _Server:
-    """The probes' HTTP server: GET alone, one request a connection, in one thread.
+    """The probes' HTTP server: GET only, one request for each connection, in one thread.
 
-    Anyone who reaches the port may open connections, leave requests unfinished or read answers
-    slowly. So connections are bounded by number and time. Past the number the oldest one is closed:
-    a probe sends its request at once, and is answered before it is the oldest.
+    Any program that reaches the port may open connections, leave requests unfinished or read
+    responses slowly. So connections are limited in number and time. Above the number, the oldest
+    one is closed: a probe sends its request at once, and is answered before it is the oldest.
     """
 
     def __init__(self, health: Health) -> None:
@@ -200,7 +200,8 @@ class _Server:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            # It broke off, or is too slow or too long: nobody waits for an answer.
+            # The client disconnected, or its request is too slow or too long: no response is
+            # needed.
             return
         finally:
             writer.transport.abort()
@@ -221,8 +222,10 @@ class _Server:
         return _json(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/metrics"]})
 
     async def _all_metrics(self) -> bytes:
-        """Return all metrics. Requests that come together share them: of many tables it takes long,
-        in another thread, so that the other probes are answered meanwhile.
+        """Return all metrics.
+
+        With many tables this takes long, so it runs in another thread, while this one answers the
+        other probes. Concurrent requests share the result.
         """
         if self._metrics is None or self._metrics.done():
             self._metrics = asyncio.ensure_future(asyncio.to_thread(generate_latest))

@@ -1,4 +1,4 @@
-"""Runs a service: logs, signals, probes, and what each error leads to, by its `advice`.
+"""Runs a service: logs, signals, probes, and the reaction to each error, by its `advice`.
 
 | error's advice       | the service                            | exit status  |
 |----------------------|----------------------------------------|--------------|
@@ -35,13 +35,13 @@ EXIT_RETRY: Final = 4
 PAUSE_MIN_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
-"""A run that lasted this long counts as healthy: the pause after its failure is short again."""
+"""A run that lasted this long counts as healthy: after its failure the pause is short again."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Running:
-    """What a service is given: the clock, the health that it reports, the event that stops it."""
+    """The clock of a service, the health that it reports, and the event that stops it."""
 
     clock: Clock
     health: Health
@@ -66,7 +66,7 @@ def run(service: Callable[[Running], None], name: str, settings: ServiceSettings
 
 
 def supervise(service: Callable[[Running], None], running: Running) -> int:
-    """Run a service, start it over after errors that may pass, and return the exit status."""
+    """Run a service, restart it after errors that may pass, and return the exit status."""
     pause_s = PAUSE_MIN_S
     while not running.stopping.is_set():
         began_s = running.clock.boot_s()
@@ -83,7 +83,7 @@ def supervise(service: Callable[[Running], None], running: Running) -> int:
             running.stopping.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         except Exception:
-            # A fault of ours ends the process, with its traceback in the log.
+            # An unforeseen exception ends the process, with its traceback in the log.
             _log.exception("fault")
             return EXIT_FAULT
         else:
@@ -107,7 +107,7 @@ def _leave(error: TidegateError) -> int:
 
 @contextmanager
 def stop_on_signals(stopping: threading.Event) -> Iterator[None]:
-    """Make the first SIGTERM or SIGINT ask for a stop, and a second one end the process at once."""
+    """Make the first SIGTERM or SIGINT request a stop, and a second one end the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
 """Settings from defaults < YAML file < environment < command line; one error lists all mistakes.
 
-The environment variable `TIDEGATE__SECTION__KEY` sets `section.key`; `KAFKA_BOOTSTRAP_SERVERS` is a
+The environment variable `TIDEGATE__SECTION__KEY` sets `section.key`. `KAFKA_BOOTSTRAP_SERVERS` is a
 default for `kafka.bootstrap_servers`. One file may serve all services: each ignores the sections of
 the others.
 """
@@ -24,7 +24,7 @@ from tidegate_runtime.kafka.settings import KafkaSettings
 
 PREFIX: Final = "TIDEGATE__"
 NEIGHBOURS: Final = frozenset({"committer", "checkpointer", "cdc", "producers"})
-"""Sections of single services: the others ignore them."""
+"""Sections that belong to single services: the others ignore them."""
 _SECRET: Final = (
     "secret",
     "password",
@@ -50,7 +50,7 @@ class Section(BaseModel):
 
 
 class HttpSettings(Section):
-    """Where `/healthz`, `/readyz` and `/metrics` answer. Port 0 takes a free one; null is none."""
+    """The address of `/healthz`, `/readyz`, `/metrics`. Port 0 takes a free one; null is off."""
 
     host: str = "127.0.0.1"
     port: int | None = Field(default=0, ge=0, le=65535)
@@ -86,13 +86,13 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take only the arguments: `load` reads all sources itself, to name them in errors."""
+        """Use only the arguments: `load` reads all sources itself, to name them in errors."""
         return (init_settings,)
 
 
 @dataclass(frozen=True)
 class _Given:
-    """One value from one source; from the environment and the command line it is untyped text."""
+    """One value from one source. From the environment and the command line it is untyped text."""
 
     parts: tuple[str, ...]
     value: object
@@ -102,7 +102,7 @@ class _Given:
 def load(
     kind: type[S], config: Path | None, overrides: Mapping[str, str], found: Sequence[str] = ()
 ) -> S:
-    """Return the settings of a service; `found` are mistakes that the caller found already.
+    """Return the settings of a service; `found` are mistakes that the caller has already found.
 
     Raises: Misconfigured, listing all mistakes at once, each with its source.
     """
@@ -189,7 +189,7 @@ def _from_file(kind: type[BaseModel], config: Path | None, problems: list[str]) 
 
 
 def _line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
-    """Return where a file stops being YAML, but not its text, which may be a secret."""
+    """Return where a file stops being YAML, without its text, which may be a secret."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if mark is None:
         return ": it should be text in UTF-8"
@@ -220,7 +220,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
 def _misspelt(kind: type[BaseModel], environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a mistake for each variable that names a setting with one underscore instead of two.
 
-    Other variables that begin with our name are ignored: Kubernetes sets some for each service.
+    Other variables with our prefix are ignored: Kubernetes sets some for each service.
     """
     for name in sorted(environ):
         found = _ONE_UNDERSCORE.fullmatch(name.upper())
@@ -234,7 +234,7 @@ def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Given]:
 
 
 def _settle(annotation: Any, parts: tuple[str, ...], value: object) -> tuple[tuple[str, ...], Any]:
-    """Return where a value belongs in the tree, and the value with its text read.
+    """Return a value's path in the tree of settings, and the value, parsed if it is text.
 
     Raises: LookupError, with what is wrong and the nearest known name.
     """
@@ -250,7 +250,7 @@ def _settle(annotation: Any, parts: tuple[str, ...], value: object) -> tuple[tup
     if item is not None:
         if _model(item) is None:
             return (".".join(parts),), _read_text(item, value)
-        # Names have dots of their own: `cdc.tables.catalog.schema.table.key_columns`.
+        # Keys of a mapping may contain dots: `cdc.tables.catalog.schema.table.key_columns`.
         is_whole = not rest or (isinstance(value, str) and value.startswith("{"))
         name, below = (parts, ()) if is_whole else (parts[:-1], parts[-1:])
         path, settled = _settle(item, below, value)
@@ -310,7 +310,7 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 
 
 def _item(annotation: Any) -> Any:
-    """Return the type of a mapping's values, or None for another type."""
+    """Return the type of a mapping's values, or None for any other type."""
     bare = _bare(annotation)
     return get_args(bare)[1] if get_origin(bare) in (dict, Mapping) else None
 

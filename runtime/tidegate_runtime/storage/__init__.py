@@ -1,1 +1,1 @@
-"""Where tables lie: put-if-absent on file systems and object stores, each promise kept or named."""
+"""Stores of tables: put-if-absent on file systems and object stores."""

@@ -1,7 +1,7 @@
 """A container of Azure's storage, by the Blob protocol. Its condition is `If-None-Match: *`.
 
-Accounts with a hierarchical namespace (ADLS Gen2) answer the same protocol; their folders show up
-as blobs of their own and are passed over. adlfs brings the credentials and the client.
+Accounts with a hierarchical namespace (ADLS Gen2) support the same protocol. Their folders appear
+as blobs and are skipped. adlfs provides the credentials and the client.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ OPTIONS: Final = (
     "azure_endpoint_url",
     "azure_anonymous",
 )
-"""What Azure's store may be told. Without a key the platform's own chain is used."""
+"""The options of Azure's store. Without a key the platform's credential chain is used."""
 
 T = TypeVar("T")
 
@@ -38,10 +38,10 @@ _ONCE: Final = {"retry_total": 0}
 
 _CHAIN: Final = "DefaultAzureCredential"
 _NO_TOKEN: Final = "ClientAuthenticationError"
-"""What the client raises where nobody gives a token, or the store takes none."""
+"""The client's exception when it gets no token, or the store refuses it."""
 
 RENEWAL_S: Final = 30.0
-"""How often at most credentials are looked for anew."""
+"""Minimum time between two reloads of credentials."""
 
 
 class AdlsBucket:
@@ -51,41 +51,42 @@ class AdlsBucket:
         container, _, host = name.partition("@")
         self._system = file_system("abfss", "adls", _arguments(host, told))
         client = self._system.service_client
-        # Larger ones it would cut into blocks: several requests, of which the last one decides.
+        # The client would split larger blobs into blocks: several requests, of which the last
+        # decides.
         client._config.max_single_put_size = SINGLE_PUT_BYTES_MAX
         self._container = client.get_container_client(container)
         self._looked_s = -math.inf
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects right under `prefix`, from the first on: the store knows no start."""
+        """Return objects directly under `prefix`, all of them: the store ignores `start`."""
         return await self._sent(self._page(prefix, token))
 
     async def head(self, key: str) -> Head:
-        """Return what an object is; its ETag is its version."""
+        """Return an object's metadata; its ETag is its version."""
         told = await self._read(self._blob(key).get_blob_properties(**_ONCE))
         if told.size is None or told.etag is None:
             raise ErrorResponse(0, "", "the answer has no size or no ETag, so it is no store's")
         return Head(told.size, told.etag)
 
     async def read(self, key: str) -> bytes:
-        """Return an object whole."""
+        """Return a whole object."""
         return await self._read(self._download(key))
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
-        """Return bytes of that version, and fail where the object is another by now."""
+        """Return bytes of that version; fail if the object has been replaced."""
         part = self._download(key, offset=start, length=end - start, if_match=version)
         return await self._read(part)
 
     async def create(self, key: str, content: bytes) -> None:
-        """Write an object whole by one request, which the store refuses where there is one."""
+        """Write a whole object by one request, which the store refuses if the object exists."""
         await self._sent(self._blob(key).upload_blob(content, overwrite=False, **_ONCE))
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
-        """Do nothing: there is no shorter way than through the library."""
+        """Return False: there is no synchronous way for this store."""
         return False
 
     async def put(self, key: str, content: bytes) -> None:
-        """Write an object whole, over what is there."""
+        """Write a whole object, replacing an existing one."""
         await self._sent(self._blob(key).upload_blob(content, overwrite=True, **_ONCE))
 
     async def delete(self, key: str) -> None:
@@ -113,8 +114,10 @@ class AdlsBucket:
         return content
 
     async def _read(self, request: Awaitable[T]) -> T:
-        """Return the answer, as `_sent` does. Raises: Refusal, too, for a 404 that is no store's:
-        Azure names every error in a header, and a gateway that has lost it does not.
+        """Return the response, as `_sent` does.
+
+        Raises: as `_sent`; ErrorResponse also for a 404 that is not from the store: Azure names
+        every error in a header, and a gateway in front of it does not.
         """
         try:
             return await self._sent(request)
@@ -125,15 +128,18 @@ class AdlsBucket:
             raise
 
     async def _sent(self, request: Awaitable[T]) -> T:
-        """Return the answer. Raises: as azure.core does; Refusal for an answer it cannot read."""
+        """Return the response.
+
+        Raises: as azure.core does; ErrorResponse for a response that it cannot read.
+        """
         transport = self._system.service_client._pipeline._transport
         await transport.open()
         send_once(transport.session)
         try:
             return await request
         except (TypeError, AttributeError, ValueError, zlib.error) as error:
-            # The client trips over errors without a code or a message, as gateways send them, and
-            # over what is not packed as it says.
+            # The client fails on errors without a code or a message, as gateways send them, and on
+            # content that is not compressed as declared.
             raise ErrorResponse(0, "", f"the answer cannot be read: {error}") from error
         except Exception as error:
             if any(kind.__name__ == _NO_TOKEN for kind in type(error).__mro__):
@@ -141,8 +147,9 @@ class AdlsBucket:
             raise
 
     async def _look_anew(self) -> None:
-        """Have the platform's chain look for its credentials again: it reads a certificate once in
-        its life, and the file may hold another by now.
+        """Let the platform's credential chain look for its credentials again.
+
+        It reads a certificate only once, and the file may hold another one by now.
         """
         chain, now_s = self._system.credential, asyncio.get_running_loop().time()
         if type(chain).__name__ == _CHAIN and now_s >= self._looked_s + RENEWAL_S:

@@ -1,7 +1,7 @@
 """A bucket of Google Cloud Storage, by its JSON protocol. Its condition is `ifGenerationMatch=0`.
 
-gcsfs brings the credentials, the endpoint and the connections. Its own requests are not used: they
-are repeated five times whatever they ask, and an answer's status is lost in an exception's text.
+gcsfs provides the credentials, the endpoint and the connections. Its own requests are not used: it
+repeats each up to five times, and hides a response's status in an exception's text.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tidegate_runtime.storage.object_bucket import Head, Page, file_system, send
 from tidegate_runtime.storage.object_responses import ErrorResponse, read_as_told, said
 
 OPTIONS: Final = ("google_application_credentials", "google_endpoint_url", "google_anonymous")
-"""What Google's store may be told. Without credentials the platform's own chain is used."""
+"""The options of Google's store. Without credentials the platform's own chain is used."""
 
 _PAGE: Final = 1000
 
@@ -35,13 +35,13 @@ _MD5: Final = re.compile(r"md5=([A-Za-z0-9+/]{22}==)")
 _AS_IT_IS: Final = "identity"
 
 Response = tuple[bytes, Mapping[str, str]]
-"""An answer's content and its headers."""
+"""A response's content and its headers."""
 
 _AHEAD_S: Final = 300.0
-"""How long before its time is over a token is asked for anew."""
+"""How long before its expiry a token is renewed."""
 
 RENEWAL_S: Final = 30.0
-"""How often at most credentials are looked for anew that give no token, or one that is refused."""
+"""Minimum time between two searches for new credentials, after those in use failed."""
 
 
 class GcsBucket:
@@ -56,20 +56,21 @@ class GcsBucket:
         }
         self._system = file_system("gs", "gcs", arguments)
         if not is_anonymous and self._system.on_google and not self._system.credentials.credentials:
-            # Where it finds none, gcsfs goes on as anybody, and does not look again.
+            # Without credentials gcsfs continues anonymously, and does not look for them again.
             raise Unavailable(
                 f"no credentials for gs://{name}: look at the environment and the metadata server, "
                 "or set google_application_credentials, or google_anonymous"
             )
         self._proxy = _proxy(self._system._location)
         self._renewing: asyncio.Future[None] | None = None
-        # Its own: the loop has few threads, and all stores' names are looked up in them.
+        # A thread of its own: the event loop has few, in which the host names of all stores are
+        # resolved.
         self._thread = ThreadPoolExecutor(1, "token")
         self._is_refused = False
         self._looked_s = -math.inf
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects right under `prefix`; the store begins at `start` by itself."""
+        """Return objects directly under `prefix`; the store begins at `start`."""
         place = {"pageToken": token} if token else {}
         asked = {
             "prefix": prefix,
@@ -88,7 +89,7 @@ class GcsBucket:
         return Page(entries, page.get("nextPageToken"))
 
     async def head(self, key: str) -> Head:
-        """Return what an object is; its generation is its version."""
+        """Return an object's metadata; its generation is its version."""
         try:
             told = _object(await self._send("GET", self._object(key), {}))
         except ErrorResponse as refusal:
@@ -100,14 +101,14 @@ class GcsBucket:
             return Head(int(told.get("size", 0)), str(said(told, "generation")))
 
     async def read(self, key: str) -> bytes:
-        """Return an object whole."""
+        """Return a whole object."""
         content, said_of_it = await self._media(key, {})
         _generation(said_of_it)
         _check_hash(content, said_of_it)
         return content
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
-        """Return bytes of that version, and fail where the object is another by now."""
+        """Return bytes of that version; fail if the object has been replaced."""
         part = {"Range": f"bytes={start}-{end - 1}"}
         content, said_of_it = await self._media(key, {"ifGenerationMatch": version}, part)
         if _generation(said_of_it) != version:
@@ -117,15 +118,15 @@ class GcsBucket:
         return content
 
     async def create(self, key: str, content: bytes) -> None:
-        """Write an object whole by one request, which the store refuses where there is one."""
+        """Write a whole object by one request, which the store refuses if the object exists."""
         await self._upload(key, content, {"ifGenerationMatch": "0"})
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
-        """Do nothing: there is no shorter way than through the library."""
+        """Return False: there is no synchronous way for this store."""
         return False
 
     async def put(self, key: str, content: bytes) -> None:
-        """Write an object whole, over what is there."""
+        """Write a whole object, replacing an existing one."""
         await self._upload(key, content, {})
 
     async def delete(self, key: str) -> None:
@@ -140,8 +141,9 @@ class GcsBucket:
     ) -> Response:
         """Return an object's bytes, or a part of them, and the headers.
 
-        That there is none the store says in bare text here. A 404 with any other, as gateways have
-        it, is held against what it says of the object. Raises: Refusal.
+        For a missing object the store answers this request in plain text. A 404 with plain text may
+        also be a gateway's, so the object's metadata is requested to tell.
+        Raises: ErrorResponse.
         """
         try:
             asked = {"alt": "media", **condition}
@@ -169,14 +171,14 @@ class GcsBucket:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> Response:
-        """Return the content of the answer to one request, and its headers.
+        """Send one request, and return the response's content and headers.
 
-        Raises: Refusal, or as aiohttp and, for want of a token, gcsfs and google.auth do.
+        Raises: ErrorResponse; or as aiohttp and, without a token, gcsfs and google.auth do.
         """
         session = await self._system._set_session()
         send_once(session)
         url = place if place.startswith("http") else self._system.base + place
-        # Led elsewhere, aiohttp asks for the other place with a GET: what it gives is no answer.
+        # aiohttp follows a redirect with a GET, whose response is not that of the request.
         how = {"allow_redirects": False, "proxy": self._proxy}
         told_by = await self._signed(headers or {})
         async with session.request(
@@ -187,15 +189,16 @@ class GcsBucket:
                 self._is_refused = True
             if answer.status >= 300:
                 raise ErrorResponse(answer.status, *_reason(told))
-            # The hashes may come in a header each.
+            # The hashes may come in separate headers.
             names = {name.lower() for name in answer.headers}
             return told, {name: ",".join(answer.headers.getall(name)) for name in names}
 
     async def _signed(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers with those of the credentials.
 
-        A token is asked for in a thread, for that takes as long as it likes, and the loop serves
-        all stores. While the one before it is good, nobody waits for that. Raises: Refusal.
+        The token is requested in a thread, as that may take any time, and the event loop serves all
+        stores. While the previous one is valid, no request waits for the new one.
+        Raises: ErrorResponse.
         """
         keeper = self._system.credentials
         told = {"User-Agent": ENGINE, **headers}
@@ -211,8 +214,9 @@ class GcsBucket:
         return told
 
     async def _renew(self) -> None:
-        """Have a token by the credentials that are there; where these give none any more, or theirs
-        was refused, look for credentials anew: their file may hold others by now. Raises: Refusal.
+        """Get a token with the current credentials, or with new ones if they fail.
+
+        The credentials' file may hold others by now. Raises: ErrorResponse.
         """
         keeper, was_refused, failed = self._system.credentials, self._is_refused, None
         self._is_refused = False
@@ -227,18 +231,18 @@ class GcsBucket:
                 return
             failed = failed or found
         if failed is not None:
-            # What was said to whoever asked for a token gcsfs keeps behind its own words.
+            # gcsfs wraps the token service's message in its own.
             raise ErrorResponse(
                 401, "", f"there is no token: {failed.__cause__ or failed}"
             ) from failed
 
     async def _aside(self, asked: Callable[..., Any], *about: object) -> Any:
-        """Return what a call in a thread gives, or how it failed, as a value."""
+        """Run a call in the thread, and return its result or its exception."""
         answer = asyncio.get_running_loop().run_in_executor(self._thread, asked, *about)
         return (await asyncio.gather(answer, return_exceptions=True))[0]
 
     def _is_due(self) -> bool:
-        """Whether credentials may be looked for, which is done once in a while."""
+        """Return whether to search for credentials, which is done at most every `RENEWAL_S`."""
         now_s = time.monotonic()
         is_due = now_s >= self._looked_s + RENEWAL_S
         self._looked_s = now_s if is_due else self._looked_s
@@ -246,13 +250,13 @@ class GcsBucket:
 
 
 def _heard(asked: "asyncio.Future[None]") -> None:
-    """Take note of how it ended: whoever needs a token asks again and is told."""
+    """Retrieve the exception, which asyncio would log: later requests raise it anyway."""
     if not asked.cancelled():
         asked.exception()
 
 
 def _found_anew(keeper: Any) -> Any:
-    """Return credentials as they are found now, with a token. Raises: as gcsfs does; Refusal."""
+    """Return newly found credentials, with a token. Raises: as gcsfs does; ErrorResponse."""
     found = type(keeper)(keeper.project, keeper.access, keeper.token, None, keeper.on_google)
     if found.credentials is None:
         raise ErrorResponse(401, "", "the credentials are gone")
@@ -261,7 +265,10 @@ def _found_anew(keeper: Any) -> Any:
 
 
 def _key_file(told: Mapping[str, str]) -> str | None:
-    """Return the credentials, which gcsfs takes for a token itself where there is no such file."""
+    """Return the credentials' file. If it does not exist, gcsfs would take its name for a token.
+
+    Raises: Misconfigured.
+    """
     name = told.get("google_application_credentials")
     if name is not None and os.sep in name and not os.path.isfile(name):
         raise Misconfigured(f"google_application_credentials: there is no file {name}")
@@ -269,8 +276,9 @@ def _key_file(told: Mapping[str, str]) -> str | None:
 
 
 def _proxy(place: str) -> str | None:
-    """Return the proxy that the environment names: aiohttp looks there only where it is told to,
-    and then for passwords, too.
+    """Return the proxy that the environment names.
+
+    aiohttp looks there only if told to, and then for passwords, too.
     """
     parts = urlsplit(place)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
@@ -281,13 +289,14 @@ def _is_anybodys(refusal: ErrorResponse) -> bool:
 
 
 def _generation(headers: Mapping[str, str]) -> str:
-    """Return which one of an object's contents this is: nobody but the store says that."""
+    """Return the generation of an object's content. Raises: ErrorResponse, without one."""
     return str(said(headers, "x-goog-generation"))
 
 
 def _check_hash(content: bytes, headers: Mapping[str, str]) -> None:
-    """Hold a whole object against its MD5. One that was composed of parts has none, and one that
-    is kept packed has that of its packed bytes. Raises: Refusal.
+    """Compare a whole object with its MD5. Raises: ErrorResponse.
+
+    A composed object has none, and a compressed one has that of its compressed bytes.
     """
     told = _MD5.search(headers.get("x-goog-hash", ""))
     is_packed = headers.get("x-goog-stored-content-encoding", _AS_IT_IS) != _AS_IT_IS
@@ -299,7 +308,7 @@ def _check_hash(content: bytes, headers: Mapping[str, str]) -> None:
 
 
 def _object(answer: Response) -> dict[str, Any]:
-    """Return an answer's JSON. Raises: Refusal, for what is none."""
+    """Return a response's JSON object. Raises: ErrorResponse, if it is none."""
     try:
         value = orjson.loads(answer[0])
     except ValueError:
@@ -310,7 +319,7 @@ def _object(answer: Response) -> dict[str, Any]:
 
 
 def _reason(told: bytes) -> tuple[str, str]:
-    """Return the store's code and words, which may be JSON or bare text."""
+    """Return the store's error code and message, which may come as JSON or plain text."""
     text = told.decode("utf-8", errors="replace")
     try:
         error: Any = orjson.loads(told)["error"]

@@ -1,12 +1,12 @@
 """The store on a local or mounted file system: put-if-absent by a hidden file, fsync and link.
 
 A file appears under its name whole and durable, or not at all; `link` decides who was first. A name
-is reported only after its folder was synced: both to its writer and to whoever lists the folder
-after that writer died.
+is reported only after its folder was synced: to its writer, and also to a process that lists the
+folder after that writer died.
 
-Writers of data files may leave anything in a table's folder. What is read is a regular file, and
-what is read, listed, written or deleted lies below the real path of the table root: a pipe would
-block its reader for ever, and a link would lead to files of others.
+Writers of data files may leave anything in a table's folder. So only regular files are read, and
+only below the real path of the table root are files read, listed, written or deleted: a pipe would
+block its reader for ever, and a link would lead to other files.
 """
 
 import contextlib
@@ -53,16 +53,16 @@ _MAY_HAVE_HAPPENED: Final = frozenset({errno.EIO})
 """Errors of linking or syncing after which the file may have its name nevertheless."""
 
 _NO_NAME: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-"""Errors of opening after which no file has the name."""
+"""Errors of opening which mean that no file has the name."""
 
 _NO_REGULAR_FILE: Final = frozenset({errno.ENXIO, errno.ELOOP, errno.EISDIR})
-"""Errors of opening what is a socket, a device without a driver, a loop of links or a folder."""
+"""Errors of opening a socket, a device without a driver, a loop of links or a folder."""
 
 _DESCRIPTORS: Final = "/proc/self/fd"
-"""Where Linux tells the real path of what was opened."""
+"""The folder in which Linux shows the real path of each open file."""
 
 _STALE_MS: Final = 24 * 60 * 60 * 1000
-"""The age past which a hidden file's writer is taken for dead."""
+"""The age from which a hidden file's writer counts as dead."""
 
 _CLOCK: Final = SystemClock()
 
@@ -70,8 +70,8 @@ _CLOCK: Final = SystemClock()
 class LocalStore:
     """A table's folder on a file system that has hard links.
 
-    `within` are the URI prefixes one of whose real paths the real path of the root must lie below;
-    without any it may lie anywhere.
+    The real path of the root must lie below the real path of one of the URI prefixes `within`. If
+    there are none, it may lie anywhere.
     """
 
     def __init__(self, root: str, clock: Clock = _CLOCK, within: Sequence[str] = ()) -> None:
@@ -115,7 +115,7 @@ class LocalStore:
                 yield stat
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, or None where there is none.
+        """Return the bytes of a file, or None if there is none.
 
         Raises: Unavailable; BrokenLog (`NoRegularFile`, `PathOutsideTable`).
         """
@@ -150,7 +150,7 @@ class LocalStore:
         past the deadline. A commit is only written if the version before it, or a checkpoint of
         that version, is there: otherwise the table was moved away or its file system is not
         mounted, and the commit would land in an empty folder in its place.
-        Raises: Unavailable for what no retry cures.
+        Raises: Unavailable for errors that no retry cures.
         """
         ends = self._clock.boot_s() + deadline_s
         target = self._file(path)
@@ -172,7 +172,7 @@ class LocalStore:
             _unlink(hidden)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file whole and durably, replacing one that is there. Raises: Unavailable."""
+        """Write a file whole and durably, replacing an existing one. Raises: Unavailable."""
         target = self._file(path)
         hidden = _hidden_name(target)
         try:
@@ -206,9 +206,9 @@ class LocalStore:
         return joined(self._folder, path) if path else self._folder
 
     def _opened(self, place: str, path: str) -> BinaryIO:
-        """Return a reader of a regular file below the root, never waiting for a pipe's writer.
+        """Return a reader of a regular file below the root, without waiting for a pipe's writer.
 
-        It is checked once it is open: before that a name may come to stand for another file.
+        The checks come after opening: before that, the name may be made to refer to another file.
         Raises: FileNotFoundError; OSError; BrokenLog; InvalidRequest.
         """
         try:
@@ -229,18 +229,21 @@ class LocalStore:
             raise
 
     def _check_folder(self, folder: str, path: str) -> None:
-        """Check that a folder, which need not be there, lies below the root. Raises: as below."""
+        """Check that a folder, which may be missing, lies below the root.
+
+        Raises: as `_check_inside`.
+        """
         self._check_inside(os.path.realpath(folder), path)
 
     def _check_inside(self, real: str, path: str) -> None:
         """Check that a real path lies below the root's real path.
 
-        Raises: BrokenLog (`PathOutsideTable`); InvalidRequest (`root_not_allowed`), where the root
+        Raises: BrokenLog (`PathOutsideTable`); InvalidRequest (`root_not_allowed`), if the root
         itself leads out of the allowed ones.
         """
         if self._real_root is not None and _is_below(real, self._real_root):
             return
-        # The first time, and after the folder was moved with a link left in its place.
+        # The first time, and after the folder was moved and a link left in its place.
         self._real_root = None
         real_root = os.path.realpath(self._folder)
         if self._within and not any(
@@ -269,7 +272,7 @@ class LocalStore:
         )
 
     def _stat(self, path: str, entry: os.DirEntry[str]) -> FileStat | None:
-        """Return a file's size and time; None for what is none, or is deleted meanwhile."""
+        """Return a file's size and time, or None if it is no regular file or was just deleted."""
         try:
             if not entry.is_file():
                 return None
@@ -283,11 +286,12 @@ class LocalStore:
         return FileStat(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def _name(self, hidden: str, target: str, content: bytes, path: str) -> Put:
-        """Link the hidden file to its name, durably; UNKNOWN if an error leaves that open."""
+        """Link the hidden file to its name, durably; UNKNOWN if an error leaves the result open."""
         try:
             put = self._link(hidden, target, content, path)
             if put is not Put.UNKNOWN:
-                # Also after LOST: we report the winner's name, and it may have died before syncing.
+                # Also after LOST: we report the winner's name, and the winner may have died before
+                # syncing.
                 self._sync(os.path.dirname(target))
             return put
         except OSError as error:
@@ -296,13 +300,13 @@ class LocalStore:
             return Put.UNKNOWN
 
     def _sync(self, folder: str) -> None:
-        """Make a folder's names durable; if that fails, `_settle` does it before the next read."""
+        """Make a folder's names durable. If that fails, `_settle` does it before the next read."""
         self._unsure_folders.add(folder)
         _fsync_folder(folder)
         self._unsure_folders.discard(folder)
 
     def _settle(self, folder: str) -> None:
-        """Sync a folder again whose last sync failed."""
+        """Sync a folder again if its last sync failed."""
         if folder in self._unsure_folders:
             self._sync(folder)
 
@@ -321,7 +325,7 @@ class LocalStore:
         try:
             os.link(hidden, target)
         except OSError as error:
-            # A network file system may link and lose the answer, or repeat the request by itself
+            # A network file system may link and lose the response, or repeat the request by itself
             # and fail: if our file has two names it was linked, whatever the error says.
             if os.stat(hidden).st_nlink > 1:
                 return Put.WON
@@ -362,7 +366,7 @@ class LocalStore:
             os.close(descriptor)
 
     def _make_folder(self, folder: str, path: str) -> None:
-        """Create the folder, and sync those above it, any of which may be new and not durable."""
+        """Create the folder, and sync its parents, any of which may be new and not yet durable."""
         self._check_folder(folder, path)
         missing = folder
         while not os.path.isdir(missing) and missing != os.path.dirname(missing):
@@ -402,11 +406,11 @@ def _is_below(real: str, folder: str) -> bool:
 
 
 def _real_path(descriptor: int, place: str) -> str:
-    """Return the path of what is open, without links; `place` is the one by which it was opened."""
+    """Return the path of an open file, without links; `place` is the one by which it was opened."""
     try:
         return os.readlink(f"{_DESCRIPTORS}/{descriptor}")
     except FileNotFoundError:
-        # Without `/proc` the place is looked at again.
+        # Without `/proc` the name is resolved again.
         return os.path.realpath(place)
 
 
@@ -420,7 +424,7 @@ def _version_before(target: str) -> str | None:
 
 
 def _is_known(commit: str) -> bool:
-    """Return whether a version's commit or a checkpoint of it is there: commits get cleaned up."""
+    """Return whether a version's commit or a checkpoint of it exists, as commits are cleaned up."""
     if os.path.isfile(commit):
         return True
     folder, name = os.path.split(commit)
@@ -446,7 +450,7 @@ def _fsync_folder(folder: str) -> None:
     except OSError as error:
         # EINVAL: the file system can't sync folders, and keeps names durable by itself. EROFS is an
         # error: a file system mounted read-only does not raise it here, only one whose journal
-        # failed, and that may lose names that everybody still sees.
+        # failed, and that may lose names that are still visible.
         if error.errno != errno.EINVAL:
             raise
     finally:
@@ -454,6 +458,6 @@ def _fsync_folder(folder: str) -> None:
 
 
 def _unlink(hidden: str) -> None:
-    """Remove the hidden file; if that fails it stays, but no listing shows it."""
+    """Remove the hidden file. If that fails it stays, but no listing shows it."""
     with contextlib.suppress(OSError):
         os.unlink(hidden)

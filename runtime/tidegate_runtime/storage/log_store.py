@@ -12,9 +12,9 @@ from typing import BinaryIO, Final, Protocol
 class Put(Enum):
     """The result of a put-if-absent.
 
-    WON: the file holds exactly these bytes. LOST: it was read, and holds others.
-    UNKNOWN: it may have been written; the caller has to read and compare before anything else.
-    WITHHELD: its turn never came, and nothing was written.
+    WON: the file holds exactly these bytes. LOST: it was read, and holds others. UNKNOWN: it may
+    have been written; the caller has to read and compare before anything else. WITHHELD: its turn
+    never came, and nothing was written.
     """
 
     WON = "won"
@@ -27,8 +27,9 @@ NO_CONDITION: Final = "NoPutIfAbsent"
 """The `error_class` of the Unavailable that a store without conditional PUT raises."""
 
 Turn = Callable[[], bool]
-"""Waits until a PUT's turn has come and returns True, or False if it never will; may be called
-again."""
+"""Waits until a PUT's turn has come and returns True, or False if it never will. May be called
+again.
+"""
 
 
 def at_once() -> bool:
@@ -59,7 +60,7 @@ class LogStore(Protocol):
         """
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, or None where there is none. Raises: Unavailable."""
+        """Return the bytes of a file, or None if there is none. Raises: Unavailable."""
 
     def open(self, path: str) -> BinaryIO:
         """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
@@ -70,12 +71,12 @@ class LogStore(Protocol):
         """Write a file whole and durably if no file is there; never overwrite.
 
         It prepares what it can, then waits for `turn`; nothing is visible to others before that.
-        `deadline_s` bounds the life of the request, in seconds from now or from its turn.
-        Raises: Unavailable for what no retry cures (no space, no rights; NO_CONDITION).
+        `deadline_s` limits the life of the request, in seconds from now or from its turn.
+        Raises: Unavailable for errors that no retry cures (no space, no rights; NO_CONDITION).
         """
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file whole, replacing one that is there: for hints and files under fresh names.
+        """Write a file whole, replacing an existing one: for hints and for files under fresh names.
 
         Raises: Unavailable.
         """

@@ -1,7 +1,7 @@
-"""What a table's store asks of a bucket: a few requests, each sent once and answered as it was.
+"""The requests that an object store needs from a bucket, each sent exactly once.
 
-Implementations: `s3_bucket`, `gcs_bucket`, `adls_bucket`. Keys are whole object names. What goes
-wrong is raised as the client library raises it; `object_answers` says what that suggests.
+Implementations: `s3_bucket`, `gcs_bucket`, `adls_bucket`. Keys are whole object names. Errors are
+raised as the client library raises them; `object_responses` classifies them.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
 
 SINGLE_PUT_BYTES_MAX: Final = 5 * 1024 * 1024 * 1024 - 1
-"""What every store takes in one request: above it they want several, and several are no PUT."""
+"""What every store accepts in one request. Larger objects need several, which is no atomic PUT."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a listing, in the order of names. `token` asks for the next; None at the end."""
+    """A part of a listing, ordered by name. `token` requests the next one; None at the end."""
 
     entries: tuple[FileStat, ...]
     token: str | None = None
@@ -27,48 +27,48 @@ class Page:
 
 @dataclass(frozen=True)
 class Head:
-    """An object without its bytes. `version` is a token of the store's for these very bytes."""
+    """An object without its bytes. `version` is the store's token for exactly these bytes."""
 
     size: int
     version: str
 
 
 class Bucket(Protocol):
-    """A bucket of an object store. Nothing is sent twice, by it or by the library below it."""
+    """A bucket of an object store. Neither it nor the library below it repeats a request."""
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects right under `prefix`; those before `start` may be left out."""
+        """Return objects directly under `prefix`; those before `start` may be left out."""
 
     async def head(self, key: str) -> Head:
-        """Return what an object is."""
+        """Return an object's metadata."""
 
     async def read(self, key: str) -> bytes:
-        """Return an object whole."""
+        """Return a whole object."""
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
-        """Return bytes of that version, and fail where the object is another by now."""
+        """Return bytes of that version; fail if the object has been replaced."""
 
     async def create(self, key: str, content: bytes) -> None:
-        """Write an object whole by one request, which the store refuses where there is one."""
+        """Write a whole object by one request, which the store refuses if the object exists."""
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
-        """Do that from the caller's thread, where there is such a way; False: nothing was sent.
+        """Do the same from the caller's thread; False if it can't, and nothing was sent.
 
-        All but the sending is done when its turn comes.
-        Raises: Refusal; OSError, for an answer that did not come in time.
+        Before its turn comes, everything but the sending is done.
+        Raises: ErrorResponse; OSError, for a response that did not come in time.
         """
 
     async def put(self, key: str, content: bytes) -> None:
-        """Write an object whole, over what is there."""
+        """Write a whole object, replacing an existing one."""
 
     async def delete(self, key: str) -> None:
         """Remove an object; a missing one may be an error."""
 
 
 def file_system(scheme: str, extra: str, arguments: Mapping[str, Any]) -> Any:
-    """Return fsspec's file system of a scheme, of its own and without a memory of listings.
+    """Return a new fsspec file system of a scheme, without a cache of listings.
 
-    Raises: Misconfigured, where its library is not installed or refuses the arguments.
+    Raises: Misconfigured, if its library is not installed or refuses the arguments.
     """
     try:
         return fsspec.filesystem(
@@ -83,8 +83,8 @@ def file_system(scheme: str, extra: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def send_once(session: Any) -> None:
-    """Keep aiohttp from sending a request again of its own accord when a connection breaks.
+    """Keep aiohttp from repeating a request by itself when a connection breaks.
 
-    It has no public switch for that; the tests count what arrives.
+    It has no public switch for that; the tests count the requests that arrive.
     """
     session._retry_connection = False

@@ -1,11 +1,11 @@
-"""What an object store's answer suggests, without the libraries that bring it.
+"""What an object store's response means, without importing the client libraries.
 
-| answer | suggests |
+| response | meaning |
 |---|---|
 | 2xx | done |
 | 412, and Azure's 409 `BlobAlreadyExists` | the condition was refused: read and compare |
 | 408, any other 409, 425, 429, 5xx, a timeout, a reset, a 2xx that cannot be read | unknown |
-| any other, and what was never sent | fatal |
+| any other, and a request that was never sent | fatal |
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 Response = Any
-"""A reply as the client library gives it, or the exception that came in its place."""
+"""A response as the client library returns it, or the exception raised instead."""
 
 _REFUSED_CODES: Final = ("PreconditionFailed", "BlobAlreadyExists")
 _UNKNOWN_STATUS: Final = (408, 409, 425, 429)
@@ -33,16 +33,16 @@ _LOST_ON_THE_WAY: Final = frozenset(
         "DecodeError",
     }
 )
-"""The libraries' roots of what may have reached the store all the same."""
+"""Base exceptions of the libraries after which the request may have reached the store."""
 
 _OBJECTS_GONE: Final = ("NoSuchKey", "404", "notFound", "BlobNotFound")
-"""What S3 (whose HEAD has no words), Google and Azure say of an object that is not there. Others
-are of a bucket, of an access point, or, Azure's `ResourceNotFound`, of rights.
+"""Error codes of S3 (whose HEAD has no body), Google and Azure for a missing object. Other 404
+codes are about a bucket, an access point or, Azure's `ResourceNotFound`, about rights.
 """
 
 
 class ResponseMeaning(Enum):
-    """What an answer suggests."""
+    """What a response means."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -51,7 +51,7 @@ class ResponseMeaning(Enum):
 
 
 class ErrorResponse(Exception):
-    """A store's answer other than success, where no library has an exception that keeps it."""
+    """A store's response other than success, for which no library has a suitable exception."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{status} {code}: {message[:512]}")
@@ -60,9 +60,9 @@ class ErrorResponse(Exception):
 
 
 def judge(answer: Response) -> ResponseMeaning:
-    """Return what an answer suggests.
+    """Return what a response means.
 
-    Raises: the answer itself, when it is an exception that no store and no network brings.
+    Raises: the response itself, if it is an exception of neither a store nor the network.
     """
     if not isinstance(answer, BaseException):
         return ResponseMeaning.DONE
@@ -74,7 +74,7 @@ def judge(answer: Response) -> ResponseMeaning:
         names = {kind.__name__ for kind in type(answer).__mro__}
         return ResponseMeaning.UNKNOWN if names & _LOST_ON_THE_WAY else ResponseMeaning.FATAL
     if library in ("google", "gcsfs"):
-        # Only what brings the credentials is at work here: nothing was sent.
+        # These libraries only provide the credentials: no request was sent.
         return ResponseMeaning.FATAL
     if isinstance(answer, OSError) or library == "aiohttp":
         return ResponseMeaning.UNKNOWN
@@ -82,19 +82,19 @@ def judge(answer: Response) -> ResponseMeaning:
 
 
 def is_not_implemented(answer: Response) -> bool:
-    """Whether a store says that it does not know such a request, or a condition of it."""
+    """Whether a store reports that it does not support such a request or its condition."""
     reply = _reply(answer) if isinstance(answer, BaseException) else None
     return reply is not None and reply.status == _NOT_IMPLEMENTED
 
 
 def is_missing(answer: Response) -> bool:
-    """Whether the answer says that the object, and nothing else, is not there."""
+    """Whether the response says that the object is missing, and nothing else."""
     reply = _reply(answer) if isinstance(answer, BaseException) else None
     return reply is not None and reply.status == 404 and reply.code in _OBJECTS_GONE
 
 
 def words(answer: Response) -> str:
-    """Return what an answer says, with the store's code: s3fs keeps the bare message of most."""
+    """Return a response's message with the store's code, which s3fs drops from most errors."""
     text = str(answer) or "it took too long"
     reply = _reply(answer) if isinstance(answer, BaseException) else None
     code = f"{reply.code}: " if reply and reply.code and reply.code not in text else ""
@@ -102,9 +102,9 @@ def words(answer: Response) -> str:
 
 
 def said(answer: Mapping[str, Any], word: str) -> Any:
-    """Return what every answer of a store says of such a request.
+    """Return a value that every response of a store to such a request has.
 
-    Raises: Refusal, for one that does not: a page that a gateway answers with has a status too.
+    Raises: ErrorResponse, if it is missing: a gateway's page may have the same status.
     """
     if word not in answer:
         raise ErrorResponse(
@@ -115,9 +115,9 @@ def said(answer: Mapping[str, Any], word: str) -> Any:
 
 @contextmanager
 def read_as_told() -> Iterator[None]:
-    """Take what an answer lacks, or says in another way than stores do, for a refusal.
+    """Turn errors over missing or malformed parts of a response into an ErrorResponse.
 
-    Raises: Refusal.
+    Raises: ErrorResponse.
     """
     try:
         yield
@@ -126,8 +126,10 @@ def read_as_told() -> Iterator[None]:
 
 
 class _Reply(NamedTuple):
-    """A store's own answer. `status` is 0 where the library does not tell it, and of success where
-    the library trips over what came with it.
+    """A store's own response.
+
+    `status` is 0 if the library does not report it, and that of a success if the library failed to
+    read its content.
     """
 
     status: int
@@ -135,7 +137,7 @@ class _Reply(NamedTuple):
 
 
 def _reply(answer: BaseException) -> _Reply | None:
-    """The store's reply behind an exception; s3fs keeps the original as the cause."""
+    """Return the store's response behind an exception; s3fs keeps the original as the cause."""
     if isinstance(answer, ErrorResponse):
         return _Reply(answer.status, answer.code)
     for error in (answer, answer.__cause__):

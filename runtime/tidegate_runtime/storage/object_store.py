@@ -1,8 +1,8 @@
 """The store on S3, Google Cloud Storage and Azure: put-if-absent by one conditional PUT.
 
-A refusal of the condition is never believed as such: the object is read and compared. A PUT without
-a clear answer is UNKNOWN. The libraries' own retries are off; requests that may be repeated are
-repeated here.
+A refused condition is not yet LOST: the object is read and compared first. A PUT without a clear
+response is UNKNOWN. The libraries' own retries are off; requests that may be repeated are repeated
+here.
 """
 
 import asyncio
@@ -41,15 +41,16 @@ BUCKETS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Bucket]]] = {
     "gs": GcsBucket,
     "abfss": AdlsBucket,
 }
-"""From a URI's scheme to the class that speaks the store's protocol."""
+"""The class for each URI scheme, which implements the store's protocol."""
 
 OPTIONS: Final = (*s3_bucket.OPTIONS, *gcs_bucket.OPTIONS, *adls_bucket.OPTIONS)
-"""All options of object stores; each store takes its own and ignores those of the others."""
+"""The options of all object stores; each store uses its own and ignores the others."""
 
 _PATIENCE_S: Final = 60.0
 _SLOWEST_BYTES_PER_S: Final = 256 * 1024
-"""The timeout of a request is `_PATIENCE_S`, plus its size at this rate: many tasks may share a
-network link."""
+"""The timeout of a request is `_PATIENCE_S` plus its size at this rate, as many tasks may share a
+network link.
+"""
 
 _ATTEMPTS_MAX: Final = 4
 _FIRST_PAUSE_S: Final = 0.1
@@ -59,13 +60,13 @@ _log = logging.getLogger(__name__)
 
 
 _SKEWED: Final = ("RequestTimeTooSkewed", "Request date header too old", "reasonable timeframe")
-"""Texts by which S3, Azure and Google's token service refuse a request that a wrong clock dated."""
+"""Texts with which S3, Azure and Google's token service refuse a request from a wrong clock."""
 
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
-"""What Python's TLS says of a certificate by an authority that it does not know."""
+"""The text in Python's TLS error for a certificate of an unknown authority."""
 
 Opening = Callable[[str, str, Mapping[str, str]], Bucket]
-"""Opens a bucket: from scheme, name and options."""
+"""Opens a bucket, given scheme, name and options."""
 
 
 def opened_alone(scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
@@ -76,9 +77,9 @@ def opened_alone(scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
 class SharedBuckets:
     """Opens each bucket once for all stores of a process, and keeps it while one of them lives.
 
-    A client of S3 takes 25 MB and half a second to make, and fetches credentials of its own, and
-    many tables may lie in one bucket. Opening a bucket does not block the others: its credentials
-    may come from a service that does not answer.
+    An S3 client takes 25 MB and half a second to make, and fetches its own credentials, and many
+    tables may lie in one bucket. Opening a bucket does not block the others: its credentials may
+    come from a service that does not answer.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class SharedBuckets:
 
     def __call__(self, scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
         """Return a bucket, opening it if necessary. Raises: Misconfigured; Unavailable."""
-        # A child process has another event loop, and may not use its parent's connections.
+        # A child process has another event loop, and must not use its parent's connections.
         key = (os.getpid(), scheme, name, tuple(sorted(told.items())))
         with self._turns.setdefault(key, Lock()):
             bucket = self._opened.get(key)
@@ -119,7 +120,7 @@ class ObjectStore:
 
     @property
     def root(self) -> str:
-        """The URI of the table root: `s3://bucket/key` or its like."""
+        """The URI of the table root: `s3://bucket/key` or similar."""
         return self._root
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
@@ -143,7 +144,7 @@ class ObjectStore:
             token = page.token
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of an object, or None where there is none. Raises: Unavailable."""
+        """Return the bytes of an object, or None if there is none. Raises: Unavailable."""
         answer = self._ask(partial(self._bucket.read, self._key(path)))
         if is_missing(answer):
             return None
@@ -164,7 +165,8 @@ class ObjectStore:
         """Write an object if none is there, by one request that ends at the deadline.
 
         For S3 the request is built and signed before its turn comes.
-        Raises: Unavailable for what no retry cures: no bucket, no rights, no conditional PUT.
+        Raises: Unavailable for errors that no retry cures: no bucket, no rights, no conditional
+        PUT.
         """
         key = self._key(path)
         if len(content) > SINGLE_PUT_BYTES_MAX:
@@ -187,7 +189,7 @@ class ObjectStore:
                 raise self._unavailable("write", path, answer)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write an object whole, replacing one that is there. Raises: Unavailable."""
+        """Write an object whole, replacing an existing one. Raises: Unavailable."""
         request = partial(self._bucket.put, self._key(path), content)
         self._value("write", path, self._ask(request, _patience_s(len(content))))
 
@@ -228,7 +230,7 @@ class ObjectStore:
         return joined(self._prefix, checked(path, self._root))
 
     def _created(self, key: str, content: bytes, timeout_s: float, turn: Turn) -> Response:
-        """Send the one conditional PUT, and return the store's answer, or WITHHELD."""
+        """Send the one conditional PUT, and return the store's response, or WITHHELD."""
         try:
             if self._bucket.create_now(key, content, timeout_s, turn):
                 return None
@@ -254,7 +256,7 @@ class ObjectStore:
         timeout_s: float = _PATIENCE_S,
         attempts: int = _ATTEMPTS_MAX,
     ) -> Response:
-        """Return the store's answer, or the error with which the request failed, as a value.
+        """Return the store's response, or the exception of the request, as a value.
 
         Only requests that may be repeated, reads and plain PUTs, get more than one attempt.
         """
@@ -277,7 +279,7 @@ class ObjectStore:
                 pause_s *= 3
             return [answer]
 
-        # In a list, because `sync` would raise an exception that it gets as a result.
+        # In a list, because `sync` would raise an exception that is its result.
         answers: list[Response] = sync(get_loop(), patient)
         return answers[0]
 
@@ -297,7 +299,7 @@ class ObjectStore:
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file: each read asks for a range of the version that was opened."""
+    """An object as a file: each read requests a range of the version that was opened."""
 
     def __init__(self, store: ObjectStore, path: str, head: Head) -> None:
         self._store = store

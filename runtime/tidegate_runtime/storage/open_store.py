@@ -1,4 +1,4 @@
-"""Opens the store of a table root."""
+"""Open the store of a table root."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,10 +18,10 @@ _NO_OPTIONS: Final[Mapping[str, str]] = {}
 def open_store(
     root: str, options: Mapping[str, str] = _NO_OPTIONS, within: Sequence[str] = ()
 ) -> LogStore:
-    """Return the store of a table root; it connects when it is first used.
+    """Return the store of a table root; it connects at its first use.
 
-    `options` are the object store's (`object_store.OPTIONS`); a local table needs none. A
-    local root under one of the URI prefixes `within` must have its real path under one as well.
+    `options` are the object store's (`object_store.OPTIONS`); a local table needs none. The real
+    path of a local root under one of the URI prefixes `within` must lie under one as well.
     Raises: Misconfigured, for a root without a store or an unknown option.
     """
     canonical = canonical_root(root)

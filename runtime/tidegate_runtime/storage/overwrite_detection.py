@@ -1,4 +1,4 @@
-"""Detects a committed version whose file was overwritten since, by the SHA-256 in the registry.
+"""Detect a committed version whose file was overwritten, by the SHA-256 in the registry.
 
 An engine that writes without put-if-absent overwrites silently, and what was committed is lost.
 """
@@ -20,7 +20,7 @@ def overwritten(root: str, one: CommittedFile) -> BrokenLog:
 
 
 def check_restored(store: LogStore, one: CommittedFile | None) -> None:
-    """Refuse a log in which a version is overwritten, until it is restored or has been cleaned up.
+    """Refuse a log with an overwritten version, until it is restored or has been cleaned up.
 
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
     """

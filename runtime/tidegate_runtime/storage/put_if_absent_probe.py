@@ -1,8 +1,8 @@
-"""Tests a store's put-if-absent by contests: two writers race for each of many scratch names.
+"""Test a store's put-if-absent by contests: two writers race for each of many scratch names.
 
-It finds a store that refuses or ignores the condition, leaves part of a PUT that was cut off, or
-lists what it does not hold. It can't prove that what held a few hundred times always holds, nor say
-what two machines see that mount the same file system.
+It detects a store that refuses or ignores the condition, keeps part of a PUT that was cut off, or
+lists files that it does not hold. It can't prove that what worked a few hundred times always works,
+nor what two machines see that mount the same file system.
 """
 
 import secrets
@@ -28,15 +28,15 @@ _DEADLINE_S: Final = 30.0
 _CUT_BYTES: Final = 256 * 1024
 _TRIES_MAX: Final = 20
 _PAUSE_S: Final = 0.1
-"""How often in a probe, and after what pause, a PUT with an unknown result is sent again."""
+"""The pause before a PUT with an unknown result is sent again, and how often a probe may do so."""
 
 
 @dataclass(frozen=True)
 class ProbeReport:
     """The result of a probe. `failures` are sentences on what the store did wrong.
 
-    `left` counts scratch files that could not be removed, which does not count as a failure: some
-    stores retain objects on purpose.
+    `left` counts scratch files that could not be removed. That is no failure: some stores retain
+    objects on purpose.
     """
 
     root: str
@@ -50,7 +50,7 @@ class ProbeReport:
 
     @property
     def passed(self) -> bool:
-        """Whether each contest had exactly one winner, whose bytes are there."""
+        """Whether each contest had exactly one winner, whose bytes are stored."""
         return not self.failures
 
 
@@ -64,11 +64,11 @@ def probe(
     progress: Callable[[int], None] = _silent,
     at_once: int = 1,
 ) -> ProbeReport:
-    """Hold contests of two writers, cut PUTs off and send them again, and return what happened.
+    """Run contests of two writers, cut PUTs off and send them again, and return what happened.
 
     Scratch files lie under `_tidegate/` and are removed. `progress` is called with the number of
-    contests decided so far; `at_once` are held at the same time. Raises: Unavailable, when the
-    store cannot be written at all.
+    contests decided so far; `at_once` contests run concurrently.
+    Raises: Unavailable, when the store cannot be written at all.
     """
     scratch = _Scratch(store)
     with ThreadPoolExecutor(max_workers=2 * at_once) as contestants:
@@ -104,10 +104,10 @@ def probe(
 
 @dataclass
 class _Scratch:
-    """The names that a probe writes, and what it found: each fault in `wrong` with its number.
+    """The names that a probe writes, and the faults that it finds: `wrong` counts each kind.
 
-    `tries` is how often a PUT may still be sent again. `doubts` counts unknown answers of contests
-    that left no file: S3 often answers only that there was a conflict.
+    `tries` is how often a PUT may still be sent again. `doubts` counts unknown results of contests
+    that left no file: S3 often reports only that there was a conflict.
     """
 
     store: LogStore
@@ -120,7 +120,7 @@ class _Scratch:
     left: int = 0
 
     def name(self, end: str) -> str:
-        """Return a scratch path, and remember to delete it in the end."""
+        """Return a scratch path, and register it for deletion at the end."""
         self.names.append(joined(_FOLDER, f"{self.prefix}-{end}"))
         return self.names[-1]
 
@@ -133,7 +133,7 @@ class _Scratch:
             self.wrong["after a file was replaced, its old content was read"] += 1
 
     def takes_conditions(self) -> bool:
-        """Whether the store accepts a conditional PUT at all; a plain one has worked before."""
+        """Return whether the store accepts a conditional PUT, given that it accepts a plain one."""
         try:
             self.store.put_if_absent(self.name("first"), b"first", _DEADLINE_S)
         except Unavailable as error:
@@ -142,7 +142,7 @@ class _Scratch:
         return True
 
     def decide(self, path: str, contents: Sequence[bytes], told: Iterable["Future[Put]"]) -> None:
-        """Compare the answers that two contestants got with what the store holds."""
+        """Compare the results of two contestants with what the store holds."""
         answers = [_answer(future) for future in told]
         self.puts.update(answers)
         there = self.store.read(path)
@@ -167,8 +167,9 @@ class _Scratch:
                 self.wrong[f"other bytes after a cut were {rival.value}"] += 1
 
     def _settled(self, path: str, content: bytes) -> Put:
-        """Repeat a PUT while its result is unknown: as long as the one that was cut off is under
-        way, S3 answers with a conflict.
+        """Repeat a PUT while its result is unknown.
+
+        As long as the one that was cut off is in flight, S3 responds with a conflict.
         """
         answer = self.store.put_if_absent(path, content, _DEADLINE_S)
         while answer is Put.UNKNOWN and self.tries:
@@ -206,7 +207,7 @@ def _contest(
         together.wait()
         return store.put_if_absent(path, content, _DEADLINE_S)
 
-    # Adjacent in the pool's queue: a contestant at the barrier waits for the next one taken up.
+    # Adjacent in the pool's queue: a contestant at the barrier waits for the next one to start.
     return path, contents, [contestants.submit(contend, content) for content in contents]
 
 

@@ -3,9 +3,9 @@
     put_if_absent:  stage ─▶ append ─▶ read back: the fold says whose ─▶ publish, in order ─▶ WON
                                                                       └▶ publish theirs ───▶ LOST
 
-Publishing copies the staged bytes to `N.json` by a plain PUT. Anyone may do so any number of times,
-as the bytes are the same each time. The store below must replace a file whole, and nobody may write
-commits but through this class.
+Publishing copies the staged bytes to `N.json` by a plain PUT. Any process may do so any number of
+times, as the bytes are the same each time. The store below must replace a file whole, and only this
+class may write commits.
 """
 
 import logging
@@ -38,16 +38,18 @@ _READ_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
 _STALE_S: Final = 10.0
 """Time since the last read after which the topic's id is checked again, in case it was recreated:
-twice the interval at which idle tables read it."""
+twice the interval at which idle tables read it.
+"""
 _OLD_S: Final = 60.0
-"""Time since the partition was read after which its claim is no longer published: a process that
-slept meanwhile might bring a cleaned-up version back."""
+"""Time since the partition was read after which its claim is not published: a process that was
+suspended meanwhile might restore a version that was cleaned up.
+"""
 _CLOCK: Final = SystemClock()
 _log = logging.getLogger(__name__)
 
 
 class RatifyLog:
-    """The topic partition that decides on versions; one for all tables, shared by threads.
+    """The topic partition that decides on versions: one for all tables, shared by threads.
 
     It is read to its end before each answer. Every method may raise Unavailable.
     """
@@ -65,14 +67,14 @@ class RatifyLog:
         self._reading, self._sending = Lock(), Lock()
 
     def append(self, record: Ratification, timeout_s: float) -> None:
-        """Append a record; if that fails, it may have arrived nevertheless, or still will."""
+        """Append a record. If that fails, it may have arrived nevertheless, or may still arrive."""
         key = record.table_root.encode()
         with self._sending:
             try:
                 self._producer.publish(self._at, key, encode(record), headers(record))
                 self._producer.flush(timeout_s)
             except Unavailable:
-                # An idempotent producer may be dead for good: the next record gets another one.
+                # An idempotent producer may have failed for good: the next record gets a new one.
                 self._producer = self._bus.producer()
                 raise
 
@@ -109,8 +111,9 @@ class RatifyLog:
                 position = self._next = Offset(record.offset + 1)
 
     def _meet(self, is_shorter: bool) -> None:
-        """Forget what was read if the topic was recreated: its id is another then, even if it has
-        grown as long as the old one.
+        """Forget what was read if the topic was recreated.
+
+        Then its id has changed, even if it has grown as long as the old one.
         """
         topic = self._at.topic
         topic_id = self._bus.identity([topic]).topic_ids[topic]
@@ -125,7 +128,7 @@ class RatifyLog:
         try:
             record = decode(Ratification, value)
         except MalformedRecord as error:
-            # Nobody can read it, so it decides nothing for anybody.
+            # No process can read it, so it decides nothing for any of them.
             where = f"{self._at}@{offset}"
             log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
             return
@@ -135,7 +138,7 @@ class RatifyLog:
 
 
 class RatifiedStore:
-    """A `LogStore` over a store that can replace files, but not put them if absent."""
+    """A `LogStore` over a store that can replace files, but lacks put-if-absent."""
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class RatifiedStore:
         return self._below.root
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
-        """Yield files, once a decided version is published. Raises: BrokenLog; Unavailable."""
+        """Yield files, after publishing a decided version. Raises: BrokenLog; Unavailable."""
         if folder.removesuffix("/") == LOG_FOLDER:
             self._follow()
         yield from self._below.list_from(folder, start)
@@ -173,7 +176,8 @@ class RatifiedStore:
         self._follow()
         content = self._below.read(path)
         if content is not None and not self._is_published(version):
-            # Another committer decided and published it just now, or nobody decided it.
+            # Another committer has just decided and published it, or the partition never decided
+            # it.
             self._check_decided(version)
         return content
 
@@ -207,7 +211,7 @@ class RatifiedStore:
             return self._contend(version, content, ends_s)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file whole, replacing one that is there. Raises: Unavailable."""
+        """Write a file whole, replacing an existing one. Raises: Unavailable."""
         self._below.put(path, content)
 
     def delete(self, path: str) -> None:
@@ -223,7 +227,7 @@ class RatifiedStore:
         left_s = ends_s - self._clock.boot_s()
         if left_s <= 0:
             return Put.UNKNOWN
-        # If this fails the claim may still have arrived: reading the partition tells.
+        # If this fails the claim may still have arrived: reading the partition shows it.
         with suppress(Unavailable):
             self._log.append(claim, left_s)
         ratified = self._follow()
@@ -248,7 +252,7 @@ class RatifiedStore:
         return ratified
 
     def _is_published(self, version: int) -> bool:
-        """Whether a version is known to be decided and published."""
+        """Return whether a version is known to be decided and published."""
         return self._published is not None and version <= self._published.head
 
     def _check_decided(self, version: int) -> None:
@@ -280,7 +284,8 @@ class RatifiedStore:
             self._below.put(path, content)
             there = content
         elif there is None:
-            # Another may have published it and deleted the staged file between our two reads.
+            # Another committer may have published it and deleted the staged file between our two
+            # reads.
             there = self._below.read(path)
         if there is None:
             raise BrokenLog(
@@ -321,9 +326,9 @@ def ratifying(
     roots: Iterable[str],
     new_id: Callable[[], UUID],
 ) -> Callable[[str], LogStore]:
-    """Return a function that opens stores, ratified ones for roots under `roots`.
+    """Return a function that opens stores: ratified ones for roots under `roots`.
 
-    The `RatifyLog`, which they share, is made with the first of them.
+    They share one `RatifyLog`, which is made with the first of them.
     """
     prefixes = tuple(root.rstrip("/") for root in roots)
     opened: list[RatifyLog] = []

@@ -1,4 +1,4 @@
-"""What a table root and a path below it may look like: one spelling, and never out of the root."""
+"""Table roots and paths below them: one canonical form, and never a path outside the root."""
 
 import os
 import posixpath
@@ -17,16 +17,16 @@ SCHEMES: Final = {
     "abfs": "abfss",
     "memory": "memory",
 }
-"""The spellings of a store's scheme, and the one that we keep."""
+"""The canonical form of each scheme."""
 
 _ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.:]+\.[^@/:]+")
 
 _SINGLE_SLASH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""How Hadoop spells a place in the store that it takes as the default one: `hdfs:/data`."""
+"""Hadoop's form of a path in its default store: `hdfs:/data`."""
 
 
 def checked(path: str, root: str) -> str:
-    """Return the path as it came when it names a file below the root.
+    """Return the path unchanged if it names a file below the root.
 
     Raises: InvalidRequest (`PathOutsideTable`), for anything that could name another place.
     """
@@ -41,7 +41,7 @@ def checked(path: str, root: str) -> str:
 
 
 def checked_folder(folder: str, root: str) -> str:
-    """Return the folder without a slash at its end; the empty one is the root itself.
+    """Return the folder without a trailing slash; an empty one is the root itself.
 
     Raises: InvalidRequest (`PathOutsideTable`).
     """
@@ -55,9 +55,9 @@ def joined(folder: str, name: str) -> str:
 
 
 def canonical_root(uri_or_path: str) -> str:
-    """Return the one spelling of a table root: `file:///abs`, `s3://bucket/key` or its like.
+    """Return the canonical form of a table root: `file:///abs`, `s3://bucket/key` or similar.
 
-    A path is taken as it stands: nothing in it is percent-encoded, as in Hadoop's paths.
+    A path is taken literally: nothing in it is percent-encoded, as in Hadoop's paths.
     Law: canonical_root(canonical_root(x)) == canonical_root(x)
     Raises: Misconfigured, for another scheme or a root that names no place of its own.
     """
@@ -81,10 +81,10 @@ def canonical_root(uri_or_path: str) -> str:
 
 
 def root_prefix(uri_or_path: str) -> str:
-    """Return the one spelling of a place under which table roots may lie: a store, or a part of it.
+    """Return the canonical form of a prefix of table roots: a store, or a part of it.
 
     Law: where root_prefix(x) is p, canonical_root(f"{x}/t") begins with p
-    Raises: Misconfigured, for another scheme or a path that depends on where we stand.
+    Raises: Misconfigured, for another scheme or a relative path.
     """
     scheme, separator, rest = uri_or_path.partition("://")
     is_local = scheme == "file" or not separator
@@ -102,7 +102,7 @@ def root_prefix(uri_or_path: str) -> str:
 
 
 def lies_under(root: str, prefix: str) -> bool:
-    """Return whether a canonical root lies under a `root_prefix`, by its spelling."""
+    """Return whether a canonical root lies under a `root_prefix`, comparing text only."""
     bare = prefix.rstrip("/")
     return root == bare or root.startswith(f"{bare}/")
 
@@ -118,7 +118,7 @@ def _local_root(path: str) -> str:
 
 
 def _of_this_machine(rest: str, given: str) -> str:
-    """Return the path of a URI of the scheme `file`, which begins behind a host."""
+    """Return the path of a URI of the scheme `file`, which comes after the host."""
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost"):
         raise Misconfigured(
@@ -146,8 +146,9 @@ def _object_root(scheme: str, rest: str, given: str) -> str:
 
 
 def _account_as_we_spell_it(scheme: str, place: str) -> str:
-    """Return the place with the one host that an account of Azure has of several for a container:
-    without its port, in small letters, and by the name of the protocol for folders.
+    """Return the place with the canonical host of an Azure account, which has several.
+
+    It has no port, is in lower case, and is the name for the protocol with folders.
     """
     container, at, host = place.partition("@")
     if scheme != "abfss" or not at:

@@ -1,4 +1,4 @@
-"""A bucket of S3, or of a store that speaks its protocol, through s3fs; PUTs by `If-None-Match`."""
+"""A bucket of S3, or of a compatible store, through s3fs; conditional PUTs by `If-None-Match`."""
 
 import asyncio
 import hashlib
@@ -48,27 +48,28 @@ OPTIONS: Final = (
     "path_style",
     "request_payer",
 )
-"""The options of S3; each may also be spelled `aws_…`, as AWS's environment variables are."""
+"""The options of S3. Each may also be written `aws_…`, like AWS's environment variables."""
 
 PATIENCE_MIN_S: Final = 0.001
 
 LARGE_BYTES: Final = 4 * 1024 * 1024
-"""The size above which a timeout counts with the time that the upload takes."""
+"""The size above which a timeout includes the time of the upload."""
 
 RENEWAL_S: Final = 30.0
-"""Least time between two renewals of credentials; the library itself reads their file only once."""
+"""Minimum time between two renewals of credentials; the library itself reads their file only once.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class S3Bucket:
-    """A bucket, by its name. The store has to obey the condition on a PUT."""
+    """A bucket, by its name. The store has to obey the condition of a PUT."""
 
     def __init__(self, name: str, told: Mapping[str, str]) -> None:
         self._name = name
         self._told = told
         self._system = _file_system(told)
-        # A bucket with Requester Pays wants that said in every request.
+        # A bucket with Requester Pays needs that in every request.
         pays = told.get("request_payer", "").lower() == "true"
         self._place = {"Bucket": name, **({"RequestPayer": "requester"} if pays else {})}
         self._is_outdated = False
@@ -79,7 +80,7 @@ class S3Bucket:
         self._turn = Lock()
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects right under `prefix`; the store begins at `start` by itself."""
+        """Return objects directly under `prefix`; the store begins at `start`."""
         # StartAfter excludes the name itself, so it gets the name without its last character.
         place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
         page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
@@ -92,34 +93,35 @@ class S3Bucket:
         return Page(entries, said(page, "NextContinuationToken") if is_part else None)
 
     async def head(self, key: str) -> Head:
-        """Return what an object is; its ETag is its version."""
+        """Return an object's metadata; its ETag is its version."""
         try:
             answer = await self._call("head_object", Key=key)
         except OSError as error:
             if is_missing(error):
-                # The answer to a HEAD has no body that tells a store's 404 from a gateway's.
+                # The response to a HEAD has no body by which to tell a store's 404 from a
+                # gateway's.
                 await self._body(Key=key, Range="bytes=0-0")
             raise
         return Head(said(answer, "ContentLength"), etag(answer))
 
     async def read(self, key: str) -> bytes:
-        """Return an object whole."""
+        """Return a whole object."""
         return await self._body(Key=key)
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
-        """Return bytes of that version, and fail where the object is another by now."""
+        """Return bytes of that version; fail if the object has been replaced."""
         return await self._body(Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=version)
 
     async def create(self, key: str, content: bytes) -> None:
-        """Write an object whole by one request, which the store refuses where there is one."""
+        """Write a whole object by one request, which the store refuses if the object exists."""
         await self._put(key, content, IfNoneMatch="*")
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
-        """Do the same synchronously, through obstore; False if nothing was written.
+        """Do the same synchronously, through obstore; return False if nothing was written.
 
-        Credentials are at hand before its turn comes. The answer is there within the timeout, or
+        Credentials are loaded before its turn comes. The response comes within the timeout, or
         twice that for a large object.
-        Raises: Refusal; OSError, for an answer that did not come; Misconfigured.
+        Raises: ErrorResponse; OSError, for a response that did not come; Misconfigured.
         """
         if self._takes_other_way:
             return False
@@ -135,7 +137,7 @@ class S3Bucket:
             return False
         except ErrorResponse as refusal:
             if not refusal.status:
-                # A success in words that are not S3's: s3fs shows more of the next one.
+                # A success in a form that is not S3's: s3fs will show more of the next response.
                 self._take_other_way(refusal)
             self._heed(refusal.code)
             raise
@@ -146,7 +148,7 @@ class S3Bucket:
         return True
 
     async def put(self, key: str, content: bytes) -> None:
-        """Write an object whole, over what is there."""
+        """Write a whole object, replacing an existing one."""
         await self._put(key, content)
 
     async def delete(self, key: str) -> None:
@@ -192,7 +194,7 @@ class S3Bucket:
             self._is_outdated = True
 
     def _renew(self, now_s: float) -> None:
-        """Load the credentials anew if those at hand were refused."""
+        """Reload the credentials if the current ones were refused."""
         if self._is_outdated and now_s >= self._renewed_s + RENEWAL_S:
             self._is_outdated, self._renewed_s = False, now_s
             self._system = _file_system(self._told)
@@ -205,7 +207,7 @@ class S3Bucket:
         log_event(_log, "puts_by_s3fs", bucket=self._name, why=str(why))
 
     def _conditional_puts(self) -> ConditionalPuts:
-        """Return the way by obstore. Raises: UseOtherWay; Misconfigured; botocore's errors."""
+        """Return the PUTs by obstore. Raises: UseOtherWay; Misconfigured; botocore's errors."""
         with self._turn:
             if self._puts is None:
                 pays = "RequestPayer" in self._place
@@ -215,9 +217,9 @@ class S3Bucket:
 
 
 def _patience_s(timeout_s: float, size: int) -> float:
-    """Return the timeout of a request: a power of two, for each has a client of its own.
+    """Return the timeout of a request: a power of two, as each timeout has a client of its own.
 
-    It is between half of `timeout_s` and all of that, or, where the upload itself takes a while,
+    It lies between half of `timeout_s` and all of it or, if the upload itself takes a while,
     between all of it and twice as much.
     """
     at_most_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
@@ -230,7 +232,7 @@ def _checksum(content: bytes) -> str:
 
 
 def is_led_elsewhere() -> bool:
-    """Whether AWS's configuration files name another endpoint, which the library would use.
+    """Return whether AWS's configuration files name another endpoint, which the library would use.
 
     Files that can't be read count as no: opening the store raises their error.
     """
@@ -247,7 +249,7 @@ def is_led_elsewhere() -> bool:
 
 @contextmanager
 def _fitting() -> Iterator[None]:
-    """Turn the library's complaints about options into our error. Raises: Misconfigured."""
+    """Turn the library's errors about options into ours. Raises: Misconfigured."""
     try:
         yield
     except ValueError as error:
@@ -272,6 +274,6 @@ def _file_system(told: Mapping[str, str]) -> Any:
         },
     }
     system = file_system("s3", "s3", arguments)
-    # s3fs would repeat any request on top of botocore; the store above repeats what may be.
+    # s3fs would repeat any request on top of botocore; `ObjectStore` repeats those that may be.
     system.retries = 1
     return system

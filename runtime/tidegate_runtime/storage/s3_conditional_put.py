@@ -1,8 +1,9 @@
-"""S3's conditional PUT through obstore, from the thread that waits for it; signed and sent by Rust.
+"""S3's conditional PUT through obstore, sent from the calling thread and signed in Rust.
 
-botocore says where the bucket is, with which credentials and whom to trust, as for every other
-request; obstore (delta-rs's client of object stores) signs, sends once, and follows no redirect.
-What it can't send, or a store doesn't take from it, goes through s3fs instead (`UseOtherWay`).
+botocore provides the bucket's address, the credentials and the certificate authorities, as for
+every other request. obstore (delta-rs's client of object stores) signs, sends once, and follows no
+redirect. A PUT that it can't send, or that a store doesn't accept from it, goes through s3fs
+instead (`UseOtherWay`).
 """
 
 import re
@@ -21,14 +22,15 @@ from tidegate_runtime.storage.object_responses import ErrorResponse
 from tidegate_runtime.storage.s3_responses import OUTDATED
 
 CONNECTIONS_MAX: Final = 64
-"""Idle connections that are kept: as many as there are threads that send conditional PUTs."""
+"""Idle connections to keep: as many as there are threads that send conditional PUTs."""
 
 SIGNER_S: Final = 3.0
-"""Timeout of the service that gives credentials; those at hand are used until they expire."""
+"""Timeout of the service that issues credentials; the current ones are used until they expire."""
 
 _NOT_HERE: Final = (301, 302, 303, 307, 308, 400, 501)
-"""Answers to what was not written, and might have been if it had been sent otherwise: to another
-region, without a header that this store doesn't know, or with one that it asks for."""
+"""Statuses after which nothing was written, but another form of the request may succeed: to another
+region, without a header that this store doesn't know, or with one that it requires.
+"""
 
 _STATUS: Final = re.compile(r"non-2xx status code: (\d{3})[^:\n]*(?:: )?(.*)", re.DOTALL)
 _STATUSES: Final = {
@@ -38,17 +40,19 @@ _STATUSES: Final = {
     "UnauthenticatedError": 401,
     "FileNotFoundError": 404,
 }
-"""What the library's errors stand for, should a release of it say them in other words."""
+"""The status for each of obstore's exceptions, in case a release of it words its messages
+otherwise.
+"""
 
 _WHY_MAX: Final = 400
 _REDIRECT: Final = "redirect without LOCATION"
 _NO_ETAG: Final = "ETag Header missing"
 _ETAG: Final = re.compile(r'"?[0-9a-fA-F]{32}"?')
-"""S3's ETag of an object that was put whole, and that of what speaks like it."""
+"""The ETag of S3, and of compatible stores, for an object written by one PUT."""
 
 
 class UseOtherWay(Exception):
-    """Nothing was written, and s3fs may be able to; `for_good`: this bucket's PUTs in general."""
+    """Nothing was written, and s3fs may be able to; `for_good`: for all PUTs to this bucket."""
 
     def __init__(self, why: str, *, for_good: bool = True) -> None:
         super().__init__(why)
@@ -56,7 +60,7 @@ class UseOtherWay(Exception):
 
 
 class _NotSent(Exception):
-    """Where a request would have gone."""
+    """Carries the URL to which a request would have been sent."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -65,9 +69,9 @@ class _NotSent(Exception):
 
 @dataclass
 class ConditionalPuts:
-    """The conditional PUTs of one bucket; `config` is obstore's, without credentials and times.
+    """The conditional PUTs of one bucket; `config` is obstore's, without credentials and timeouts.
 
-    A client's timeout is fixed when it is made, so there is one for each that is asked for.
+    A client's timeout is fixed when it is made, so there is one client for each timeout.
     """
 
     bucket: str
@@ -79,9 +83,9 @@ class ConditionalPuts:
     _turn: Lock = field(default_factory=Lock)
 
     def client(self, timeout_s: float) -> Any:
-        """Return the client for requests that take so many seconds at most.
+        """Return the client for requests with this timeout.
 
-        Raises: UseOtherWay; botocore's errors, for credentials that do not come.
+        Raises: UseOtherWay; botocore's errors, if no credentials can be had.
         """
         signed_by = self.credentials.get_frozen_credentials() if self.credentials else None
         with self._turn:
@@ -105,7 +109,7 @@ class ConditionalPuts:
             return import_module("obstore.store").S3Store(
                 self.bucket,
                 config=dict(self.config),
-                # The addresses of a name share the time to connect between them.
+                # All addresses of a host name share this connect timeout.
                 client_options={**self.options, "timeout": patience, "connect_timeout": patience},
                 retry_config={"max_retries": 0},
                 credential_provider=credentials if signed_by else None,
@@ -115,12 +119,11 @@ class ConditionalPuts:
 
 
 def conditional_puts(system: Any, bucket: str, *, pays: bool) -> ConditionalPuts:
-    """Return the way to a bucket, with the options and the configuration of s3fs's `system`.
+    """Return the PUTs of a bucket, with the options and the configuration of s3fs's `system`.
 
-    Raises: UseOtherWay, for what obstore would send elsewhere, or signed by another rule, and
-        where it is not installed;
-        Misconfigured, for a file of certificates that can't be read; ValueError and botocore's
-        errors, for wrong options.
+    Raises: UseOtherWay, if obstore is not installed, or would use another address or signature;
+    Misconfigured, for a file of certificates that can't be read; ValueError and botocore's errors,
+    for wrong options.
     """
     try:
         import_module("obstore")
@@ -135,7 +138,7 @@ def conditional_puts(system: Any, bucket: str, *, pays: bool) -> ConditionalPuts
     if isinstance(said, Mapping) and said.get("signature_version", "s3v4") != "s3v4":
         raise UseOtherWay("AWS's configuration names another signature")
     config = {
-        # The constructor takes from the environment what it isn't told.
+        # The constructor takes from the environment what it is not given.
         "endpoint": where,
         "aws_endpoint_url_s3": where,
         "virtual_hosted_style_request": True,
@@ -160,9 +163,9 @@ def conditional_puts(system: Any, bucket: str, *, pays: bool) -> ConditionalPuts
 
 
 def send(client: Any, key: str, content: bytes) -> None:
-    """Send a PUT that the store refuses where there is such an object.
+    """Send a PUT that the store refuses if the object exists.
 
-    Raises: Refusal; OSError, for an answer that did not come; UseOtherWay.
+    Raises: ErrorResponse; OSError, for a response that did not come; UseOtherWay.
     """
     wrong = import_module("obstore.exceptions")
     if key.strip("/") != key or not key:
@@ -181,7 +184,7 @@ def send(client: Any, key: str, content: bytes) -> None:
 
 
 def _as_told(error: Exception) -> Exception:
-    """Return what the library's error stands for; it has no field for a status."""
+    """Translate obstore's exception, which has the status only in its text."""
     said, _, inside = str(error).partition("\n\nDebug source")
     found = _STATUS.search(said)
     if found is not None:
@@ -197,7 +200,7 @@ def _as_told(error: Exception) -> Exception:
         )
     if (known := _STATUSES.get(type(error).__name__)) is not None:
         return ErrorResponse(known, "", said)
-    # Why nothing came is only said within: refused, reset, not trusted.
+    # Only the inner error says why no response came: refused, reset, not trusted.
     why = " ".join(inside.partition("inner:")[2].split())
     return OSError(f"{said}: {why[:_WHY_MAX]}")
 
@@ -208,7 +211,7 @@ def _element(page: str, name: str) -> str:
 
 
 def _authorities(session: Any) -> bytes:
-    """Return the certificates of those who may vouch for a store, as botocore has them."""
+    """Return the certificate authorities that botocore trusts."""
     named = session.get_config_variable("ca_bundle")
     path = named or import_module("botocore.httpsession").get_cert_path(True)
     try:
@@ -219,10 +222,10 @@ def _authorities(session: Any) -> bytes:
 
 
 def _session() -> Any:
-    """Return a session of botocore's for a bucket: its configuration, and where credentials are."""
+    """Return a botocore session for a bucket, with its configuration and source of credentials."""
     session = import_module("botocore.session").Session()
-    # Credentials are renewed in the thread of a PUT, and by default as patiently as any request is
-    # sent: a minute for each address, five times.
+    # Credentials are renewed in the thread of a PUT, and by default with the timeouts of any
+    # request: a minute for each address, five times.
     asked = {"connect_timeout": SIGNER_S, "read_timeout": SIGNER_S}
     session.set_default_client_config(
         import_module("botocore.config").Config(**asked, retries={"total_max_attempts": 2})
@@ -231,7 +234,7 @@ def _session() -> Any:
 
 
 def _client(session: Any, system: Any) -> Any:
-    """Return a client that sends nothing: it says where s3fs's requests go."""
+    """Return a client that sends nothing: it only computes where s3fs's requests go."""
     unsigned = {"signature_version": import_module("botocore").UNSIGNED}
     config = import_module("botocore.config").Config(**{**system.config_kwargs, **unsigned})
     arguments = {"endpoint_url": system.endpoint_url, **system.client_kwargs}
@@ -239,7 +242,7 @@ def _client(session: Any, system: Any) -> Any:
 
 
 def _url(client: Any, bucket: str, key: str) -> str:
-    """Return where the client would send a PUT. Raises: botocore's errors."""
+    """Return the URL to which the client would send a PUT. Raises: botocore's errors."""
 
     def instead(request: Any, **_: Any) -> None:
         raise _NotSent(request.url)
@@ -255,7 +258,7 @@ def _url(client: Any, bucket: str, key: str) -> str:
 def _credentials(session: Any, system: Any) -> Any:
     """Return botocore's credentials, which renew themselves; None for anonymous requests.
 
-    Raises: UseOtherWay, where there are none: s3fs says why.
+    Raises: UseOtherWay, if there are none: s3fs reports why.
     """
     if system.anon:
         return None

@@ -1,4 +1,4 @@
-"""What S3 says, told from what whoever lies before it says: pages have a status, too, and ETags."""
+"""Tell S3's own responses from those of a proxy in front of it, which may have ETags, too."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,12 +7,13 @@ from typing import Any, Final
 from tidegate_runtime.storage.object_responses import ErrorResponse, said
 
 OUTDATED: Final = ("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired")
-"""S3's error codes for credentials that are no longer good: their file may hold new ones by now."""
+"""S3's error codes for credentials that are not valid any longer: their file may hold new ones."""
 
 
 def etag(answer: Mapping[str, Any]) -> str:
-    """Return what S3 calls an object's bytes. Raises: Refusal, for a weak ETag as web servers and
-    their frameworks give to each page: S3 knows none.
+    """Return the ETag of an object's bytes.
+
+    Raises: ErrorResponse, for a weak ETag: web servers give one to each page, S3 never does.
     """
     told = str(said(answer, "ETag"))
     if told.startswith("W/"):
@@ -21,7 +22,10 @@ def etag(answer: Mapping[str, Any]) -> str:
 
 
 def check_written(answer: Mapping[str, Any]) -> None:
-    """Take no page for a success: to a PUT S3 has nothing to say but headers. Raises: Refusal."""
+    """Check that a page is not taken for a success: S3's response to a PUT has no body.
+
+    Raises: ErrorResponse.
+    """
     etag(answer)
     size = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "0")
     if size != "0":
@@ -29,11 +33,10 @@ def check_written(answer: Mapping[str, Any]) -> None:
 
 
 def check_whose(error: OSError) -> None:
-    """Raise a Refusal for a 404 without a store's code, which the library replaces by the number,
-    or by nothing where the page happens to be XML.
+    """Raise an ErrorResponse for a 404 without a store's error code.
 
-    A gateway that has lost its stores says that to whatever it is asked, and a file that is missing
-    from a log is another matter.
+    The library puts the status in its place, or nothing if the page is XML. A gateway that has lost
+    its store answers every request so, which must not count as a file missing from the log.
     """
     answer = getattr(error.__cause__, "response", None) or {}
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -44,11 +47,11 @@ def check_whose(error: OSError) -> None:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Have the client trip over an answer as over a refusal. Raises: Refusal."""
+    """Turn the client's errors over a response into an ErrorResponse. Raises: ErrorResponse."""
     try:
         yield
     except RecursionError as error:
-        # Redirected, it asks for the bucket's region, is redirected, asks for it again, and so on.
+        # After a redirect the client asks for the bucket's region, is redirected again, and so on.
         why = "the store leads elsewhere: give the endpoint_url that it leads to, or the region"
         raise ErrorResponse(307, "", why) from error
     except ValueError as error:

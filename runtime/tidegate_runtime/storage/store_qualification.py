@@ -1,9 +1,9 @@
-"""Which stores may hold a table: those known to have put-if-absent, and those that pass a probe.
+"""Decide which stores may hold a table: those known to have put-if-absent, or that pass a probe.
 
-S3, GCS and Azure themselves, and local file systems with hard links, need no probe. Stores that
-speak their protocols (a custom endpoint, S3 Express, a mounted network file system) are probed once
-in the life of a process, before the first table on them is accepted. A probe may take minutes, or
-hang with the store, so callers wait for it for a few seconds at most.
+S3, GCS and Azure themselves, and local file systems with hard links, need no probe. Compatible
+stores (a custom endpoint, S3 Express, a mounted network file system) are probed once in the life of
+a process, before the first table on them is accepted. A probe may take minutes, or hang with the
+store, so callers wait for it for a few seconds at most.
 """
 
 import math
@@ -34,27 +34,28 @@ _ENDPOINTS: Final = {
     "gs": ("google_endpoint_url", "STORAGE_EMULATOR_HOST"),
     "abfss": ("azure_endpoint_url", "AZURE_STORAGE_CONNECTION_STRING"),
 }
-"""By scheme, the option and the environment variables that name another endpoint."""
+"""For each scheme, the option and the environment variables that name another endpoint."""
 
 _UNSORTED: Final = "--x-s3"
-"""The suffix of the names of S3 Express's buckets, whose listings are unsorted."""
+"""The name suffix of S3 Express buckets, whose listings are unsorted."""
 
 _AT_ONCE: Final = 8
 _MOUNTS: Final = "/proc/self/mountinfo"
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-"""How the kernel escapes spaces, tabs, line feeds and backslashes there."""
+"""The kernel's escapes of spaces, tabs, line feeds and backslashes in that file."""
 
 
 WAIT_S: Final = 5.0
 """How long the caller that starts a probe waits for it; few take longer."""
 
 AGAIN_S: Final = 60.0
-"""How long after its end a probe's result is used before the store is probed again: longer than a
-table rests before its committer asks again, or nobody would ever hear the result of a long probe.
+"""How long after its end a probe's result is used before the store is probed again. This is longer
+than a table rests before its committer asks again, or the result of a long probe would never be
+used.
 """
 
 ProbeCall = Callable[[str, Callable[[], ProbeReport]], Future[ProbeReport]]
-"""Runs the probe of a root's store, perhaps in a thread."""
+"""Runs the probe of a root's store, possibly in a thread."""
 
 _CLOCK: Final = SystemClock()
 
@@ -70,23 +71,23 @@ def _at_once(root: str, asked: Callable[[], ProbeReport]) -> Future[ProbeReport]
 
 @dataclass
 class _Probing:
-    """A probe, under way or done. Units: `since_s` and `ended_s` by `Clock.boot_s`."""
+    """A probe, running or finished. Units: `since_s` and `ended_s` by `Clock.boot_s`."""
 
     report: Future[ProbeReport]
     since_s: float
     ended_s: float = math.inf
 
     def is_over(self, now_s: float) -> bool:
-        """Whether its result is old enough to probe again."""
+        """Return whether its result is old enough to probe again."""
         return now_s > self.ended_s + AGAIN_S
 
     def end(self, now_s: float) -> None:
-        """Note when it ended."""
+        """Record when it ended."""
         self.ended_s = now_s
 
 
 class StoreQualification:
-    """Accepts or refuses stores, and remembers which passed. With `contests` 0 it accepts all."""
+    """Accepts or refuses stores, and remembers which passed. If `contests` is 0, it accepts all."""
 
     def __init__(
         self,
@@ -104,10 +105,10 @@ class StoreQualification:
         self._turn = Lock()
 
     def vet(self, store: LogStore) -> None:
-        """Accept a store that may hold a table, probing it first if it is of unknown make.
+        """Accept a store that may hold a table; one of an unknown kind is probed first.
 
         A ratified store passes: it needs no put-if-absent below it.
-        Raises: Misconfigured (`UnsafeStore`); Unavailable, also while a probe is under way.
+        Raises: Misconfigured (`UnsafeStore`); Unavailable, also while a probe is running.
         """
         if isinstance(store, RatifiedStore):
             return
@@ -168,7 +169,7 @@ def _place(root: str) -> str:
 
 
 def _mounts() -> dict[str, str]:
-    """Return the type of file system at each mount point; empty where `/proc` has no mountinfo."""
+    """Return the type of file system at each mount point; empty if `/proc` has no mountinfo."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()

@@ -1,4 +1,4 @@
-"""Stands for a store that can't be opened: its methods raise why, and other tables go on."""
+"""A placeholder for a store that can't be opened: its methods raise why; other tables continue."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
 
 @dataclass(frozen=True)
 class UnavailableStore:
-    """A table's folder at a root over which this release fails. Every method raises `why`."""
+    """A table's folder that this release can't open. Every method raises `why`."""
 
     root: str
     why: Exception

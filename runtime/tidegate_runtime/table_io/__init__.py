@@ -1,1 +1,1 @@
-"""A table's files, read and written: its log, checkpoints, rows, vectors, changes."""
+"""Readers and writers of a table's files: log, checkpoints, rows, deletion vectors, change rows."""

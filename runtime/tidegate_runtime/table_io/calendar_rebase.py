@@ -1,8 +1,8 @@
-"""Days and moments of files whose writer counted in the calendar of the time: Julian before 1582.
+"""Rebase dates and timestamps of files written in the hybrid calendar: Julian before 1582.
 
-Spark 2 wrote so, later ones do where they are told to, and the footer says it. Such a file's
-15 March 1500 is a count of days that Delta's calendar, Gregorian throughout, knows as another day:
-what is kept is the date as people wrote it.
+Spark 2 wrote such files, later versions do if configured to, and the footer says so. Such a file's
+15 March 1500 is a count of days which in Delta's calendar, Gregorian throughout, means another
+date. The rebase keeps the written date and changes the count.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,8 @@ _VERSION: Final = b"org.apache.spark.version"
 _ZONE: Final = b"org.apache.spark.timeZone"
 _OF_DATES: Final = (b"org.apache.spark.legacyDateTime", "3.0.0")
 _OF_INT96: Final = (b"org.apache.spark.legacyINT96", "3.1.0")
-"""What marks a file that counts in the old calendar, and the first version that needs the mark."""
+"""The key that marks a file in the old calendar, and the first Spark version that writes the key.
+"""
 
 _UTC: Final = frozenset({"", "UTC", "GMT", "Z", "Etc/UTC", "+00:00"})
 _GREGORIAN_FROM: Final = -141_427
@@ -42,18 +43,18 @@ _EVEN_ZONES_FROM_US: Final = (_EVEN_ZONES_FROM - _EPOCH) // timedelta(microsecon
 
 @dataclass(frozen=True)
 class OldCalendar:
-    """What a file counts in the old calendar: days, moments; and in which zone it did."""
+    """What of a file is in the old calendar: dates, timestamps; and the writer's time zone."""
 
     dates: bool
     moments: bool
     zone: str
 
     def is_about(self, kind: DataType) -> bool:
-        """Return whether a column of a type holds anything that is to be counted anew."""
+        """Return whether a column of a type holds any value to rebase."""
         return holds(kind, lambda one: self._is_counted(one))
 
     def recounted(self, array: Any, kind: DataType) -> Any:
-        """Return logical values of a type as Delta counts them. Raises: ValueError."""
+        """Return logical values of a type, rebased to Delta's calendar. Raises: ValueError."""
         if not self.is_about(kind):
             return array
         match kind:
@@ -96,7 +97,7 @@ class OldCalendar:
 
 
 def calendar_of(parquet: pq.ParquetFile) -> OldCalendar | None:
-    """Return what a file counts in the old calendar, None where it counts as Delta does."""
+    """Return what of a file is in the old calendar, or None if nothing is."""
     told: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
     if _VERSION not in told:
         return None
@@ -122,16 +123,16 @@ def _days(array: Any) -> Any:
 
 
 def _day(count: int) -> int:
-    """Return the Gregorian day with the name that a day has in the old calendar."""
+    """Return the Gregorian day with the same date as a day of the old calendar."""
     if count >= _GREGORIAN_FROM:
         return count
-    # The Julian day number, and from it the date of the Julian calendar.
+    # First the Julian day number, then its date in the Julian calendar.
     shifted = count + 2_440_588 + 32_082
     year = (4 * shifted + 3) // 1_461
     in_year = shifted - 1_461 * year // 4
     month = (5 * in_year + 2) // 153
     day = in_year - (153 * month + 2) // 5
-    # Years begin in March here, so that leap days come last; day numbers begin 4800 years before.
+    # Years begin in March here, so that leap days come last. Day numbers begin 4800 years earlier.
     gregorian = 365 * year + year // 4 - year // 100 + year // 400
     return gregorian + (153 * month + 2) // 5 + day - 32_044 - 2_440_588
 
@@ -144,14 +145,17 @@ def _in_utc(count: int | None) -> int | None:
 
 
 def _in_zone(count: int | None, zone: tzinfo) -> int | None:
-    """Return a moment whose writer knew no local mean time: before 1900, only the zone's offset."""
+    """Rebase a timestamp of a writer that uses the zone's offset of 1900 for all earlier times.
+
+    Local mean times are not applied.
+    """
     if count is None or count >= _EVEN_ZONES_FROM_US:
         return count
     offset = zone.utcoffset(_EVEN_ZONES_FROM) or timedelta()
     days, rest = divmod(count + offset // timedelta(microseconds=1), _DAY_US)
     there = _EPOCH + timedelta(days=_day(days), microseconds=rest)
     first, again = (zone.utcoffset(there.replace(fold=fold)) or timedelta() for fold in (0, 1))
-    # A time that clocks showed twice is the one that the writer's offset makes of it.
+    # Of a local time that occurs twice, take the one with the writer's offset.
     past = again if again < first != offset else first
     return (there - past - _EPOCH) // timedelta(microseconds=1)
 

@@ -1,4 +1,4 @@
-"""Change rows: a plan of changes -> rows with change type, commit version and commit timestamp."""
+"""Read the change rows of a plan, with change type, commit version and commit timestamp."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -44,13 +44,13 @@ def change_schema(metadata: Metadata) -> pa.Schema:
 def read_change_file(
     store: LogStore, of: ChangePlan, file: ChangeFile, metadata: Metadata
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes that a file of a plan holds, in the schema of `metadata`.
+    """Yield the changes in one file of a plan, in the schema of `metadata`.
 
     Shape: the table's columns, `_change_type`, `_commit_version`, `_commit_timestamp`.
-    Raises: as `data_files.read_file`.
+    Raises: as `data_file_reader.read_file`.
     """
     shape = change_schema(metadata)
-    # By place: a table that records no changes of its own may have columns of these names.
+    # By position: a table without a change feed may have columns of these names.
     instant = shape.types[-1]
     values = _partition_values(metadata, file)
     fields = schema_of(metadata).fields
@@ -80,16 +80,16 @@ def read_changes(store: LogStore, start_version: int, end_version: int | None = 
 def stream_changes(
     store: LogStore, start_version: int, end_version: int | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the shape of the changes of some versions, both ends included, and their batches.
+    """Return the schema of the changes of some versions, both ends included, and their batches.
 
-    They are told in the newest schema; where columns are mapped, in that of the range's end, so
-    that a later change of names does not matter. An end past the newest version means the newest.
-    The range is judged at once; data is read when batches are asked for, and no more than a batch
-    is held.
+    They are in the table's newest schema. If columns are mapped, they are in that of the range's
+    end, so that a later rename does not matter. An end past the newest version means the newest.
+    The range is checked at once. Data is read as batches are requested, and at most one batch is
+    held in memory.
     Raises: InvalidRequest (`InvalidVersionRange`, `VersionNotFound`, `CdfNotEnabled`);
-    UnsupportedFeature where a schema in the range can't be told in that one; as `read_file`.
+    UnsupportedFeature if a schema in the range can't be read as that one; as `read_file`.
     """
-    # Only definitions matter here: files may be a million, and the commits name those that changed.
+    # Keys suffice: there may be a million files, and the commits name those that changed.
     head = open_keys(store)
     end = _checked_range(store, head, start_version, end_version)
     first = open_keys(store, start_version)
@@ -117,10 +117,10 @@ def stream_changes(
 
 
 def _partition_values(metadata: Metadata, file: ChangeFile) -> PartitionValues:
-    """Return the partition values that the log states of a file.
+    """Return the partition values that the log states for a file.
 
-    The table may have been partitioned otherwise when the file was written: what is a partition
-    column now may stand in the file, and what is none any more may stand in the log alone.
+    The table may have been partitioned otherwise when the file was written: a present partition
+    column may be in the file, and a former one may be in the log only.
     """
     mode, stated = mode_of(metadata), file.partition_values
     named = {one.name: physical_name(one, mode) for one in schema_of(metadata).fields}
@@ -130,7 +130,7 @@ def _partition_values(metadata: Metadata, file: ChangeFile) -> PartitionValues:
 
 
 def _teller(store: LogStore, first: LiveKeys, end: int, head: LiveKeys) -> LiveKeys:
-    """Return the snapshot in whose schema the changes are told."""
+    """Return the snapshot whose schema the changes are read in."""
     if end == head.version:
         return head
     last = open_keys(store, end)
@@ -177,7 +177,7 @@ def _check_recorded(store: LogStore, metadata: Metadata, version: int) -> None:
 def _check_followable(
     store: LogStore, commit: Commit, metadata: Metadata, teller: LiveKeys
 ) -> None:
-    """Refuse a commit after which changes are not recorded, or can't be told as is asked."""
+    """Refuse a commit whose changes are not recorded or can't be read in the schema of `teller`."""
     if commit.protocol is not None:
         check_readable(commit.protocol, metadata, store.root)
     if commit.metadata is not None:

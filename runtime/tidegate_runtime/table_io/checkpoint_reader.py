@@ -1,7 +1,7 @@
-"""Checkpoint files, read: Parquet or JSON -> columns of actions, sidecars included.
+"""Read checkpoint files: Parquet or JSON, with sidecars, to columns of actions.
 
 Only the columns that a snapshot needs are read, a row group at a time. Writers differ in what they
-leave out (null structs, absent fields), so every field is looked for and none is required.
+leave out (null structs, absent fields), so every field is optional.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,17 +47,17 @@ _LEAVES: Final[Mapping[str, str]] = {
     "checkpointMetadata": "version",
     "sidecar": "path",
 }
-"""A field of each action that no writer leaves out."""
+"""For each action a field that every writer sets."""
 
 _SOLE: Final = ("", ".storageType")
-"""What follows a field's name in that of a leaf whose nulls are the field's own."""
+"""Suffixes from a field's name to a leaf column that is null only if the field itself is."""
 
 _MAPS: Final = frozenset({"configuration", "options", "tags"})
 
 
 @dataclass(frozen=True)
 class FileColumns:
-    """What is read of live files and of tombstones; with None, no tombstone is read."""
+    """The columns to read of live files and of tombstones; with None, no tombstone is read."""
 
     files: pa.Schema = ADD_SCHEMA
     tombstones: pa.Schema | None = REMOVE_SCHEMA
@@ -70,7 +70,7 @@ KEYS: Final = FileColumns(KEY_SCHEMA, None)
 def read_checkpoint(
     store: LogStore, parts: Iterable[LogFile], columns: FileColumns = WHOLE
 ) -> LogPart:
-    """Return what a checkpoint says; its parts or sidecars, where it has several, add up.
+    """Return the content of a checkpoint: all its parts or sidecars together.
 
     Raises: BrokenLog (`CorruptCheckpoint`) for a missing, torn or malformed file; Unavailable.
     """
@@ -155,7 +155,7 @@ def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevel:
 
 
 class _Held:
-    """What the footer of a checkpoint file tells of its columns and row groups."""
+    """The columns and row groups of a checkpoint file, according to its footer."""
 
     def __init__(self, shape: pa.Schema, footer: Footer, stored: pq.ParquetSchema) -> None:
         self._shape = shape
@@ -171,7 +171,7 @@ class _Held:
         return nulls is None or nulls != rows
 
     def paths(self, group: int, action: str, schema: pa.Schema) -> list[str]:
-        """Return the dotted names of the fields that hold anything, of those that are wanted."""
+        """Return the dotted names of the wanted fields that are not null throughout a row group."""
         there = _fields_of(self._shape, action)
         names = [f"{action}.{one.name}" for one in schema if one.name in there]
         rows = self._groups[group].rows
@@ -183,7 +183,7 @@ class _Held:
         ]
 
     def with_parsed(self, files: pa.Schema) -> pa.Schema:
-        """Return the columns to read of live files: typed statistics too where text may lack."""
+        """Return the columns to read of live files, with typed statistics if JSON ones may lack."""
         kind = _fields_of(self._shape, "add").get(PARSED)
         if kind is None or "stats" not in files.names or not self._text_may_lack():
             return files
@@ -203,7 +203,7 @@ class _Held:
 
 
 def _in_utc(kind: pa.DataType, path: str, instants: Collection[str]) -> pa.DataType:
-    """Return a type whose INT96 leaves are instants: that is all they are written for."""
+    """Return a type with its INT96 leaves as UTC timestamps, the only use of INT96."""
     if pa.types.is_struct(kind):
         inner = [_in_utc(one.type, f"{path}.{one.name}", instants) for one in kind]
         return pa.struct(list(map(pa.field, [one.name for one in kind], inner)))
@@ -211,7 +211,7 @@ def _in_utc(kind: pa.DataType, path: str, instants: Collection[str]) -> pa.DataT
 
 
 def _settled(files: pa.Table) -> pa.Table:
-    """Return files without typed statistics that nobody will ask for."""
+    """Return files without typed statistics that are not needed."""
     if PARSED not in files.schema.names:
         return files
     needless = files["stats"].null_count == 0 or files[PARSED].null_count == files.num_rows
@@ -219,7 +219,7 @@ def _settled(files: pa.Table) -> pa.Table:
 
 
 def _together(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the files of several parts; typed statistics of differing types become text."""
+    """Return the files of several parts; typed statistics of differing types become JSON."""
     kinds = {t.schema.field(PARSED).type for t in tables if PARSED in t.schema.names}
     return stacked(tables if len(kinds) < 2 else [with_texts(one) for one in tables])
 
@@ -248,7 +248,7 @@ def _actions(rows: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """Return a column with our type; a struct gains the fields it lacks."""
+    """Return a column in our type; a struct gets the fields it lacks."""
     if column.type == wanted:
         return column
     if not (pa.types.is_struct(wanted) and pa.types.is_struct(column.type)):
@@ -281,7 +281,7 @@ def _models(rows: pa.Table, kind: str, model: type[Action]) -> Iterator[Action]:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row without its nulls, maps as mappings."""
+    """Return a row without its nulls, with maps as mappings."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):

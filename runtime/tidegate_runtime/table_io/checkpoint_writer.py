@@ -1,4 +1,4 @@
-"""Checkpoint files, written: columns of actions -> Parquet, whole; then the hint, forward only."""
+"""Write checkpoint files as whole Parquet files, then move `_last_checkpoint`, only forward."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -52,9 +52,9 @@ def encode_classic(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
 
 
 def move_hint_forward(store: LogStore, hint: LastCheckpoint) -> bool:
-    """Point `_last_checkpoint` to a checkpoint, unless it points to one as new; return whether so.
+    """Point `_last_checkpoint` to a checkpoint, and return True, unless it points to one as new.
 
-    A hint that can't be believed, or whose checkpoint is gone, is no reason to stay.
+    A hint that is unreadable, or whose checkpoint is gone, is replaced.
     Raises: Unavailable.
     """
     if hinted_version(store) >= hint.version:
@@ -64,7 +64,7 @@ def move_hint_forward(store: LogStore, hint: LastCheckpoint) -> bool:
 
 
 def hinted_version(store: LogStore) -> int:
-    """Return the version of the checkpoint to which `_last_checkpoint` points, -1 for none.
+    """Return the version of the checkpoint to which `_last_checkpoint` points, or -1.
 
     Raises: Unavailable.
     """
@@ -81,7 +81,7 @@ def _is_there(store: LogStore, version: int) -> bool:
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of about ROWS_MAX rows: a row group each."""
+    """Yield tables of about ROWS_MAX rows, one for each row group."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Compares a snapshot with its version checksum.
+"""Compare a snapshot with its version checksum.
 
 A read only logs a contradiction, since the checksum itself may be wrong. Checkpoints, compactions
 and checksums that we write would make damage permanent, so there a contradiction is an error.
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def verdict_on(store: LogStore, snapshot: Snapshot, listed: LogFile | None) -> ChecksumVerdict:
-    """Return whether a snapshot is as the checksum file says that was listed with its version.
+    """Return whether a snapshot agrees with the checksum file that was listed with its version.
 
     A contradiction is logged, once for each version. Raises: Unavailable.
     """
@@ -37,7 +37,7 @@ def verdict_on(store: LogStore, snapshot: Snapshot, listed: LogFile | None) -> C
 
 
 def stated_checksum(store: LogStore, version: int) -> VersionChecksum | None:
-    """Return the checksum of a version, or None without a checksum file that can be read.
+    """Return the checksum of a version, or None without a readable checksum file.
 
     Raises: Unavailable.
     """
@@ -76,7 +76,7 @@ def check_stated(store: LogStore, snapshot: Snapshot) -> None:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _warn_once(root: str, version: int, why: str) -> None:
-    """Log a doubt; the cache is the memory of which were told: a version is read many times."""
+    """Log a contradiction; the cache limits it to once for each version."""
     log_event(_log, "checksum_doubted", level=logging.WARNING, root=root, version=version, why=why)
 
 

@@ -1,6 +1,6 @@
-"""Reads the rows of data files in the table's schema, with partition values from the log.
+"""Read the rows of data files in the table's schema, with partition values from the log.
 
-Batches are read one at a time, so a file needs the memory of a row group, not of the whole file.
+Batches are read one at a time, so reading needs the memory of a row group, not of a whole file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,10 +45,10 @@ ROWS_MAX: Final = 16_384
 """Rows of a batch: some megabytes, which fit into a processor's cache."""
 
 NODES_MAX: Final = 100_000
-"""Nodes and values that a predicate may have."""
+"""Maximum number of nodes and values of a predicate."""
 
 FILES_MAX: Final = 1_024
-"""How many files' add actions are turned into Python objects at once."""
+"""How many files' add actions are converted to Python objects at once."""
 
 PartitionValues = Mapping[str, str | None]
 
@@ -68,7 +68,7 @@ def read_table(
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
 ) -> pa.Table:
-    """Return the rows of a snapshot, those for which the predicate is true if there is one.
+    """Return the rows of a snapshot or, with a predicate, those for which it is true.
 
     Raises: as `read_file`.
     """
@@ -86,7 +86,7 @@ def scan(
 
     Files that can't hold a row for which the predicate is true are not opened.
     Raises: as `read_file`; UnsupportedFeature for a comparison under a collation; InvalidRequest
-    (`BadPredicate`) for what the grammar of predicates lacks.
+    (`BadPredicate`) for a predicate outside the grammar.
     """
     metadata = snapshot.metadata
     names = [one.name for one in selected(metadata, columns)]
@@ -113,9 +113,9 @@ def read_file(
     """Yield the rows of a live file, a row of ADD_SCHEMA as a mapping, in the table's schema.
 
     Partition values come from the log; a column that the file lacks is null; columns that the
-    schema lacks are dropped. Names that differ in case alone are one column. Rows that its deletion
+    schema lacks are dropped. Names that differ only in case are one column. Rows that its deletion
     vector deletes are left out. `_metadata.row_id` and `_metadata.row_commit_version` are columns
-    where rows are tracked and somebody asks for them.
+    if rows are tracked and `columns` names them.
     Raises: BrokenLog (`DataFileMissing`, `CorruptDataFile`, `DeletionVectorMissing`,
     `CorruptDeletionVector`); UnsupportedFeature for a file in another store; InvalidRequest for an
     unknown column; Unavailable.
@@ -142,7 +142,7 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in the given fields; `partition_values` win over the file.
 
-    `path` is as the log spells it; `choice` says which rows. Raises: as `read_file`.
+    `path` is in the log's form; `choice` selects rows. Raises: as `read_file`.
     """
     try:
         with open_table_file(store, path) as file:
@@ -183,7 +183,7 @@ def _check_grammar(predicate: Predicate) -> None:
 
 
 def _check_comparable(predicate: Predicate, schema: StructType, root: str) -> None:
-    """Refuse comparisons of strings that do not compare by their bytes: we would miss rows."""
+    """Refuse comparisons of strings with a collation other than by bytes: we would miss rows."""
     if "type" in predicate:
         name = find_name(schema.names, path_of(predicate)[0])
         field = None if name is None else schema.get(name)
@@ -198,21 +198,21 @@ def _check_comparable(predicate: Predicate, schema: StructType, root: str) -> No
 
 
 def rows_of(files: pa.Table) -> Iterator[Mapping[str, Any]]:
-    """Yield what is needed to read each file of a table of ADD_SCHEMA, a few at a time."""
+    """Yield what reading each file of a table of ADD_SCHEMA needs, a few at a time."""
     needed = files.select([name for name in _TO_READ if name in files.schema.names])
     for start in range(0, needed.num_rows, FILES_MAX):
         yield from needed.slice(start, FILES_MAX).to_pylist()
 
 
 def schema_of(metadata: Metadata) -> StructType:
-    """Return the table's schema; parsed once for each text."""
+    """Return the table's schema, parsed once for each schema string."""
     return _schema(metadata.schema_string)
 
 
 def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructField, ...]:
-    """Return the fields of some columns, as the schema spells them; all in its order for None.
+    """Return the fields of some columns, named as in the schema; None selects all in its order.
 
-    Raises: InvalidRequest for a column that is not there.
+    Raises: InvalidRequest for an unknown column.
     """
     schema = schema_of(metadata)
     if columns is None:
@@ -242,7 +242,7 @@ def partition_values_of(metadata: Metadata, values: PartitionValues) -> Partitio
 
 @lru_cache(maxsize=64)
 def _spelled(schema: str, partition_columns: tuple[str, ...]) -> Mapping[str, str]:
-    """Return partition columns as the schema spells them: cases may differ."""
+    """Return partition columns with their names in the schema, which may differ in case."""
     names = _schema(schema).names
     return {name: find_name(names, name) or name for name in partition_columns}
 
@@ -311,7 +311,7 @@ def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
     try:
         value = partitions.column([text], field.kind)[0]
     except ValueError:
-        # Conditions and the conflict rules take it as Spark does; so do rows.
+        # As Spark reads it; predicates and the conflict rules do the same.
         value = pa.scalar(
             lenient_partition_values.cast(text or "", field.kind), arrow_type(field.kind)
         )

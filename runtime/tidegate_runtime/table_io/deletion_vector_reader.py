@@ -1,6 +1,6 @@
-"""Deletion vectors as they lie in a table, and rows chosen by them: batch after batch.
+"""Read deletion vectors, and select rows by them, batch after batch.
 
-A vector in memory costs what it costs in its file; a batch is masked by the bits of its own rows.
+A vector takes the same memory as in its file. A batch is masked by the bits of its own rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,18 +24,18 @@ _REMEDY: Final = "restore the file, or the table to a version before it"
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """Which rows of a data file are meant, by their positions: those in `rows`, or all others."""
+    """Selects rows of a data file by position: those in `rows`, or all others."""
 
     rows: Bitmap
     are_left_out: bool
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no row at all is meant."""
+        """Whether no row is selected."""
         return not (self.are_left_out or self.rows.blocks)
 
     def of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield of each batch the rows that are meant; the batches are a whole file, in order."""
+        """Yield the selected rows of each batch; the batches are a whole file, in order."""
         start = 0
         for batch in batches:
             chosen = self._of_batch(batch, start)
@@ -53,7 +53,7 @@ class ChosenRows:
         return pa.RecordBatch.from_struct_array(rows)
 
     def _mask(self, start: int, size: int) -> pa.BooleanArray | None:
-        """Return which rows of a stretch are meant; None where no row of it is in the set."""
+        """Return which rows of a range are selected; None if none of them is in `rows`."""
         blocks = range(start // BLOCK, -(-(start + size) // BLOCK))
         if self.rows.blocks.keys().isdisjoint(blocks):
             return None
@@ -64,7 +64,7 @@ class ChosenRows:
 
 
 def live_rows(store: LogStore, file: Mapping[str, Any]) -> RowChoice:
-    """Return which rows of a live file, a row of ADD_SCHEMA as a mapping, the table holds.
+    """Return the choice of rows that are live in a live file, a row of ADD_SCHEMA as a mapping.
 
     Raises: BrokenLog (`CorruptDeletionVector`).
     """
@@ -82,7 +82,7 @@ def live_rows(store: LogStore, file: Mapping[str, Any]) -> RowChoice:
 
 
 def chosen_rows(store: LogStore, choice: RowChoice, path: str = "") -> ChosenRows:
-    """Return the rows that a choice means, from the vectors that it names; `path` is of the file.
+    """Return the rows of a choice, reading the vectors that it names; `path` is the data file's.
 
     Raises: as `read_vector`.
     """
@@ -93,7 +93,7 @@ def chosen_rows(store: LogStore, choice: RowChoice, path: str = "") -> ChosenRow
 
 
 def read_vector(store: LogStore, vector: DeletionVector, path: str = "") -> Bitmap:
-    """Return the rows that a deletion vector deletes, that of the data file `path` if it is known.
+    """Return the rows that a deletion vector deletes; `path` is its data file, if known.
 
     Raises: BrokenLog (`DeletionVectorMissing`, `CorruptDeletionVector`); UnsupportedFeature for a
     file in another store; Unavailable.

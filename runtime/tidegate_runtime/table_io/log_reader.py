@@ -1,4 +1,4 @@
-"""The files of a table's log: lists them, finds those that make up a version, reads them."""
+"""List the files of a table's log, find those that make up a version, and read them."""
 
 import os
 from collections import deque
@@ -28,23 +28,24 @@ from tidegate_runtime.containment import about
 from tidegate_runtime.storage.log_store import FileStat, LogStore
 
 REACH: Final = 100
-"""How many versions before the requested one the first listing begins, without a helpful hint."""
+"""How many versions before the requested one the first listing begins, without a usable hint."""
 
 REACH_GROWTH: Final = 10
 
 TOGETHER_BYTES: Final = 1 << 20
-"""Bytes of commits that are turned into columns at once, by one thread: small commits are not so
-many steps, and large ones stay within a processor's cache."""
+"""Bytes of commits that one thread converts to columns at once: small commits need fewer steps, and
+large ones stay within a processor's cache.
+"""
 
 THREADS_MAX: Final = 4
-"""Threads that turn commits into columns: more would wait for one another, and for the reading."""
+"""Threads that convert commits to columns: more would wait for one another, and for the reads."""
 
 _Contents = list[tuple[str, bytes]]
-"""Files of the log: names and bytes."""
+"""Names and bytes of files of the log."""
 
 
 def list_log(store: LogStore, start: str = "") -> Iterator[tuple[LogFile, FileStat]]:
-    """Yield the files of the log from a name on; an empty checkpoint counts as none.
+    """Yield the files of the log from a name on. An empty checkpoint is ignored.
 
     Raises: Unavailable.
     """
@@ -59,7 +60,7 @@ def find_segment(
 ) -> LogSegment:
     """Return the files that make up a version, leaving out those in `passed_over`.
 
-    The listing begins at `_last_checkpoint`, or shortly before the version; the whole log is listed
+    The listing begins at `_last_checkpoint`, or shortly before the version. The whole log is listed
     only if that does not suffice.
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`); Unavailable.
     """
@@ -68,7 +69,7 @@ def find_segment(
         try:
             return choose((file for file in listed if file.name not in passed_over), version)
         except (InvalidRequest, BrokenLog):
-            # What lies before the listing may be needed: a hint may name what is gone.
+            # Files before the listing may be needed: the hint may name a missing checkpoint.
             continue
     listed = _listed(store, 0, version)
     with of_table(store.root):
@@ -76,7 +77,7 @@ def find_segment(
 
 
 def read_content(store: LogStore, name: str) -> bytes | None:
-    """Return the bytes of a file of the log, or None where it is not there.
+    """Return the bytes of a file of the log, or None if it is missing.
 
     Raises: BrokenLog (`CorruptCommit`) for an empty one; Unavailable.
     """
@@ -93,7 +94,7 @@ def read_content(store: LogStore, name: str) -> bytes | None:
 def read_deltas(
     store: LogStore, listed: Sequence[LogFile], files: pa.Schema = ADD_SCHEMA
 ) -> list[LogPart]:
-    """Return what commits and log compactions that were listed say, `files` of the live files.
+    """Return the content of listed commits and log compactions, with columns `files` of live files.
 
     Raises: BrokenLog (`CorruptCommit`, `LogGap`); Unavailable.
     """
@@ -118,7 +119,7 @@ def read_deltas(
 def _side_by_side(
     turned: Callable[[_Contents], list[LogPart]], groups: Iterator[_Contents]
 ) -> list[LogPart]:
-    """Return what groups of files say, in their order; while some are turned, others are read."""
+    """Return the content of groups of files, in order; some are converted while others are read."""
     first, second = next(groups, []), next(groups, None)
     if second is None:
         return turned(first)
@@ -128,7 +129,7 @@ def _side_by_side(
     with ThreadPoolExecutor(threads, thread_name_prefix="columns") as pool:
         for group in chain((first, second), groups):
             under_way.append(pool.submit(turned, group))
-            # One more than there are threads for: what waits to be turned takes memory.
+            # One more than there are threads: groups that wait for conversion take memory.
             if len(under_way) > threads:
                 parts += under_way.popleft().result()
         for one in under_way:
@@ -143,7 +144,10 @@ def span_of(contents: Sequence[tuple[str, bytes]]) -> str:
 
 
 def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[_Contents]:
-    """Yield names and bytes of files, as many at once as their objects may take memory."""
+    """Yield names and bytes of files, in groups of about TOGETHER_BYTES.
+
+    Raises: BrokenLog (`LogGap`), for a listed file that is missing.
+    """
     contents: _Contents = []
     size = 0
     for file in listed:
@@ -164,7 +168,7 @@ def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[_Contents]
 
 @contextmanager
 def of_table(root: str) -> Iterator[None]:
-    """Name the table in errors of pure code, which was not told which table it looks at."""
+    """Add the table to errors of pure code, which does not know it."""
     try:
         with about(f"table {root}"):
             yield
@@ -174,7 +178,7 @@ def of_table(root: str) -> Iterator[None]:
 
 @contextmanager
 def defined_in(names: Collection[str]) -> Iterator[None]:
-    """Name the files by which a table's protocol and metadata came in errors about these."""
+    """Add to errors about a table's protocol and metadata the files that define these."""
     try:
         yield
     except (BrokenLog, UnsupportedFeature) as error:
@@ -184,7 +188,7 @@ def defined_in(names: Collection[str]) -> Iterator[None]:
 
 
 def _starts(store: LogStore, version: int | None) -> Iterator[int]:
-    """Yield the versions from which to list, the likeliest first."""
+    """Yield the versions from which to list, the most likely to suffice first."""
     hinted = _hinted_version(store)
     if hinted is not None and (version is None or version >= hinted):
         yield hinted
@@ -195,7 +199,7 @@ def _starts(store: LogStore, version: int | None) -> Iterator[int]:
 
 
 def _listed(store: LogStore, start: int, version: int | None) -> list[LogFile]:
-    """Return the files of the log from a version on, up to the first past the version asked for."""
+    """Return the files of the log from `start` on, up to the first past the requested version."""
     listed = []
     for file, _ in list_log(store, f"{start:020d}" if start else ""):
         listed.append(file)

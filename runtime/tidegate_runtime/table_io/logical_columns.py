@@ -1,4 +1,4 @@
-"""Physical columns -> logical ones: the values of a data file in the types of the schema."""
+"""Convert physical columns to logical ones: a data file's values in the types of the schema."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -26,7 +26,7 @@ class WrongType(Exception):
 
 
 def find_name(names: Sequence[str], wanted: str) -> str | None:
-    """Return the name itself, else the only one that differs in case alone, else None."""
+    """Return the name itself, else the only one that differs only in case, else None."""
     if wanted in names:
         return wanted
     found = [name for name in names if name.lower() == wanted.lower()]
@@ -36,9 +36,9 @@ def find_name(names: Sequence[str], wanted: str) -> str | None:
 def sources_of(
     physical: pa.Schema, wanted: Sequence[StructField], mode: ColumnMappingMode
 ) -> Mapping[str, str | None]:
-    """Return what a file calls each column of the table, None for one that it lacks.
+    """Return the file's name for each column of the table, or None for one that it lacks.
 
-    Raises: WrongType for a file without field ids, where the table's columns are found by them; as
+    Raises: WrongType for a file without field ids, if the table's columns are found by them; as
     `find_field`.
     """
     there = list(physical)
@@ -52,10 +52,10 @@ def sources_of(
 def find_field(
     there: Sequence[pa.Field], wanted: StructField, mode: ColumnMappingMode
 ) -> int | None:
-    """Return which of a file's fields holds a field of the table, or None where none does.
+    """Return which of a file's fields holds a field of the table, or None.
 
-    A field without an id, such as the kind of a change, is found by its name in every mode.
-    Raises: WrongType where several do: which of them holds the values, nobody knows.
+    A field without an id, such as the change type, is found by its name in every mode.
+    Raises: WrongType if several match, as it is unknown which one holds the values.
     """
     number = field_id(wanted)
     if mode is ColumnMappingMode.ID and number is not None:
@@ -75,7 +75,7 @@ def conform(
     Raises: WrongType.
     """
     target = arrow_type(kind)
-    # Where fields have other names in files, equal types may be a coincidence.
+    # If fields have other names in files, equal types may be a coincidence.
     if array.type == target and (mode is ColumnMappingMode.NONE or not pa.types.is_nested(target)):
         return array
     if pa.types.is_null(array.type) or pa.types.is_null(target):
@@ -127,7 +127,7 @@ def _map(array: Any, kind: MapType, target: Any, mode: ColumnMappingMode) -> pa.
 
 
 def _owned(array: Any) -> Any:
-    """Return the array with its own buffers from their start: offsets of a slice mislead."""
+    """Return the array with buffers of its own, as a slice's offsets refer to the whole array."""
     return array if array.offset == 0 else pa.concat_arrays([array, array.slice(0, 0)])
 
 

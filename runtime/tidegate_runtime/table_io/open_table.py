@@ -1,4 +1,4 @@
-"""Opens a table: lists its log, chooses the files of a version, reads and replays them."""
+"""Open a table: list its log, choose the files of a version, read and replay them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -40,7 +40,8 @@ from tidegate_runtime.table_io.log_reader import (
 from tidegate_runtime.table_io.time_travel import find_version
 
 REFRESH_MAX: Final = 1_000
-"""Number of new commits above which opening a table anew is cheaper than reading them by name."""
+"""Number of new commits above which opening the table again is cheaper than reading them by name.
+"""
 
 
 def open_snapshot(
@@ -48,7 +49,7 @@ def open_snapshot(
 ) -> Snapshot:
     """Return the table at a version, at a point in time, or at its newest version.
 
-    If the version has a checksum file, `checksum` says whether it agrees; a contradiction is logged
+    If the version has a checksum file, `checksum` says whether it agrees. A contradiction is logged
     once for each version, and the snapshot is returned nevertheless.
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, `TimestampBeforeEarliest`,
     `TimestampAfterLatest`); BrokenLog (`LogGap`, `CorruptCommit`, `CorruptCheckpoint`,
@@ -70,14 +71,14 @@ def version_at(store: LogStore, timestamp_ms: int) -> int:
 
 
 def head_version(store: LogStore, at_least: int = -1) -> int | None:
-    """Return the newest version, or None where there is no table.
+    """Return the newest version, or None if there is no table.
 
     `at_least` is a version that was seen before: the listing begins there.
     Raises: Unavailable.
     """
     for start in dict.fromkeys((max(at_least, 0), 0)):
         listed = list_log(store, f"{start:020d}")
-        # A log compaction says nothing of its own, and checksums come late.
+        # A log compaction holds no version of its own, and checksums are written later.
         derived = (LogFileKind.CHECKSUM, LogFileKind.COMPACTED)
         versions = [file.version for file, _ in listed if file.kind not in derived]
         if versions:
@@ -86,14 +87,14 @@ def head_version(store: LogStore, at_least: int = -1) -> int | None:
 
 
 def oldest_commit(store: LogStore) -> int | None:
-    """Return the oldest version whose commit file is there, or None. Raises: Unavailable."""
+    """Return the oldest version that still has its commit file, or None. Raises: Unavailable."""
     return next(
         (file.version for file, _ in list_log(store) if file.kind is LogFileKind.COMMIT), None
     )
 
 
 def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:
-    """Return a commit and its bytes, or None where the version is not there.
+    """Return a commit and its bytes, or None if there is no such version.
 
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
     """
@@ -126,7 +127,7 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
 
 
 def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
-    """Return a table at a version, or at its newest; of its files only the keys.
+    """Return a table at a version, or at its newest, with only the keys of its files.
 
     This is enough for the committer, and for callers that need only metadata and protocol.
 

@@ -1,8 +1,8 @@
-"""What the footer of a Parquet file says of its row groups, read without trusting it.
+"""Read the row groups in the footer of a Parquet file, without trusting the footer.
 
-pyarrow ends the process when it is asked for the statistics of a column chunk whose entry in the
-footer contradicts the schema. So how many nulls a chunk holds is read here, from Thrift's compact
-protocol; the rest of the footer is pyarrow's, which refuses what it can't read.
+pyarrow crashes the process when it is asked for the statistics of a column chunk whose entry in the
+footer contradicts the schema. So the null counts of chunks are read here, from Thrift's compact
+protocol. pyarrow reads the rest of the footer, and refuses what it can't read.
 """
 
 import io
@@ -27,7 +27,7 @@ _LIST, _SET, _MAP, _STRUCT = 9, 10, 11, 12
 
 @dataclass(frozen=True)
 class RowGroup:
-    """How many rows a row group has, and how many nulls each leaf column that states them."""
+    """The number of rows of a row group, and of nulls in each leaf column that states it."""
 
     rows: int
     nulls: Mapping[str, int]
@@ -35,7 +35,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Footer:
-    """The footer of a file: pyarrow's reading of it, and the row groups as they are here."""
+    """The footer of a file: pyarrow's metadata, and the row groups as read here."""
 
     metadata: pq.FileMetaData
     groups: tuple[RowGroup, ...]
@@ -44,7 +44,7 @@ class Footer:
 def read_footer(file: BinaryIO) -> Footer:
     """Return the footer of a Parquet file.
 
-    Raises: ValueError, OSError or ArrowException for what is none.
+    Raises: ValueError, OSError or ArrowException for any other file.
     """
     size = file.seek(0, io.SEEK_END)
     tail = _tail(file, size, TAIL_BYTES)
@@ -69,7 +69,7 @@ def _tail(file: BinaryIO, size: int, wanted: int) -> bytes:
 
 
 class _Compact:
-    """Thrift's compact protocol, as far as a footer needs it."""
+    """A reader of Thrift's compact protocol, as far as a footer needs it."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -120,7 +120,7 @@ class _Compact:
         return found
 
     def _fields(self) -> Iterator[tuple[int, int]]:
-        """Yield the number and kind of each field of a struct; who takes one reads its value."""
+        """Yield the number and kind of each field of a struct; the caller takes its value."""
         number = 0
         while head := self._content[self._at]:
             self._at += 1

@@ -1,7 +1,7 @@
-"""Row ids and row commit versions: what row tracking says of each row, where somebody asks.
+"""Row ids and row commit versions: the columns of row tracking, for readers that request them.
 
-A row keeps its id when it moves to another file: then the file has it in a column of its own.
-Otherwise it follows from the file's first id and the row's position, deleted rows counted.
+A row keeps its id when it moves to another file: then that file stores it in a column. Otherwise it
+follows from the file's first id and the row's position, counting deleted rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ from tidegate_delta.schema.types import LONG, StructField
 ROW_ID: Final = "_metadata.row_id"
 ROW_COMMIT_VERSION: Final = "_metadata.row_commit_version"
 POSITION: Final = StructField("_metadata.row_index", LONG)
-"""The position of a row in its file: no column of it, made while it is read."""
+"""The position of a row in its file: not stored, but computed on reading."""
 
 _TRACKED: Final = (ROW_ID, ROW_COMMIT_VERSION)
 
 
 def tracked_field(metadata: Metadata, name: str) -> StructField | None:
-    """Return the field of a column that row tracking brings, or None for another name.
+    """Return the field of a row tracking column, or None for another name.
 
-    Raises: InvalidRequest where the table's rows are not tracked.
+    Raises: InvalidRequest if the table's rows are not tracked.
     """
     if name not in _TRACKED:
         return None
@@ -63,7 +63,7 @@ def _counted(files: pa.Table, marks: pa.ChunkedArray) -> tuple[int, str | None]:
 
 
 def physical_fields(metadata: Metadata, fields: Sequence[StructField]) -> tuple[StructField, ...]:
-    """Return what is read of a file to tell some fields, those of row tracking among them."""
+    """Return the fields to read from a file for some fields, row tracking columns among them."""
     own = tuple(one for one in fields if one.name not in _TRACKED)
     if len(own) == len(fields):
         return own
@@ -79,7 +79,7 @@ def with_tracking(
 ) -> pa.RecordBatch:
     """Return rows of `physical_fields` as rows of `fields`.
 
-    Raises: BrokenLog (`CorruptCommit`) for a file that has no first id, and rows without theirs.
+    Raises: BrokenLog (`CorruptCommit`) if rows store no ids and their file has no first id.
     """
     columns = [
         _values(batch, file, metadata, one.name)

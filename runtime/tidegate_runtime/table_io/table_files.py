@@ -1,4 +1,4 @@
-"""Files that the log names by a path: data files, change files, files of deletion vectors."""
+"""Files that the log names by path: data files, change files, files of deletion vectors."""
 
 from typing import BinaryIO
 
@@ -10,9 +10,9 @@ from tidegate_runtime.storage.root_paths import SCHEMES
 
 
 def open_table_file(store: LogStore, path: str) -> BinaryIO:
-    """Return a reader of the file that a path of the log names, below the table root or not.
+    """Return a reader of the file at a path of the log, below the table root or not.
 
-    A path is a URI: `./` and the like are taken away, as where paths are compared.
+    A path is a URI: `./` and the like are removed, as they are for comparing paths.
     Raises: FileNotFoundError; UnsupportedFeature for a file in another store; Unavailable.
     """
     if not is_absolute(path):

@@ -1,6 +1,7 @@
 """When each version was committed: its in-commit timestamp, or else its file's modification time.
 
-Modification times may repeat or step back; each is raised to a millisecond after the one before.
+Modification times may repeat or step back. Each is raised to at least a millisecond after the one
+before.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,8 +23,9 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.log_reader import list_log, of_table, read_content
 
 UNEVEN: Final = 100
-"""How many commits before the first one asked for are listed too: raising one's modification time
-may raise those after it. delta-spark lists as many."""
+"""How many commits before the first requested one are listed, too: raising a modification time may
+raise later ones. delta-spark lists as many.
+"""
 
 Opened = Snapshot | LiveKeys
 """A table at its newest version."""
@@ -32,7 +34,7 @@ Opened = Snapshot | LiveKeys
 def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     """Return the version that was the newest at a point in time.
 
-    With in-commit timestamps it reads a few commits and lists only the start of the log; without
+    With in-commit timestamps it reads a few commits and lists only the start of the log. Without
     them the modification times come from a listing.
     Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
     """
@@ -73,8 +75,8 @@ def versions_between(
 
     Without `end_ms` the last one is None.
     Raises: InvalidRequest (`TimestampAfterLatest` for a start or an end past the newest version,
-    `TimestampBeforeEarliest` for an end before the oldest, `InvalidVersionRange` where no version
-    was made in between); BrokenLog; Unavailable.
+    `TimestampBeforeEarliest` for an end before the oldest, `InvalidVersionRange` if no version was
+    committed in between); BrokenLog; Unavailable.
     """
     start = _first_from(store, head, start_ms)
     if end_ms is None:
@@ -111,8 +113,8 @@ def commit_timestamps(store: LogStore, head: Opened, start: int, end: int) -> Ma
 def own_timestamp(store: LogStore, version: int) -> int:
     """Return the in-commit timestamp of a version, in ms since the Unix epoch.
 
-    Raises: BrokenLog (`CorruptCommit`) where the table promises one and the commit has none,
-    `LogGap` where the commit is gone.
+    Raises: BrokenLog (`CorruptCommit`) if the table requires one and the commit has none, `LogGap`
+    if the commit file is missing.
     """
     found = _stated_timestamp(store, version)
     if found is None:
@@ -125,7 +127,7 @@ def own_timestamp(store: LogStore, version: int) -> int:
 
 
 def _stated_timestamp(store: LogStore, version: int) -> int | None:
-    """Return the in-commit timestamp of a version, None where its commit file is gone."""
+    """Return the in-commit timestamp of a version, or None if its commit file is missing."""
     name = commit_name(version)
     content = read_content(store, name)
     if content is None:
@@ -142,7 +144,7 @@ def _stated_timestamp(store: LogStore, version: int) -> int | None:
 
 
 def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
-    """Return the oldest version that was committed at a point in time or after it."""
+    """Return the oldest version that was committed at a point in time or later."""
     bound = _ict_from(head)
     if bound is None or timestamp_ms < bound[1]:
         commits = _commits(store, head.version if bound is None else bound[0] - 1)
@@ -165,7 +167,7 @@ def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
 
 
 def _ict_from(head: Opened) -> tuple[int, int] | None:
-    """Return the version and time from which on commits have in-commit timestamps, or None."""
+    """Return the version and time from which commits have in-commit timestamps, or None."""
     if not in_commit_timestamps_enabled(head.metadata):
         return None
     version = ict_enablement_version(head.metadata)
@@ -174,7 +176,7 @@ def _ict_from(head: Opened) -> tuple[int, int] | None:
 
 
 def _oldest_travelable(store: LogStore) -> int | None:
-    """Return the oldest commit whose state can be read: 0, or that of the oldest checkpoint."""
+    """Return the oldest commit whose snapshot can be built: 0, or that of the oldest checkpoint."""
     checkpoints: list[LogFile] = []
     for file, _ in list_log(store):
         if file.is_checkpoint:

@@ -1,7 +1,7 @@
-"""V2 checkpoints, written in any form the protocol allows: sidecars first, then what names them.
+"""Write V2 checkpoints, in any form the protocol allows: sidecars first, then the top-level file.
 
-A sidecar that nothing names is litter and no harm; a checkpoint that names one that is not there is
-damage. So what fails in between leaves the table as it was.
+An unreferenced sidecar is harmless, while a checkpoint with a missing sidecar is damage. So a
+failure in between leaves the table as it was.
 """
 
 import io
@@ -42,7 +42,7 @@ FEATURE: Final = "v2Checkpoint"
 
 
 class Form(Enum):
-    """How a V2 checkpoint may look."""
+    """The forms of a V2 checkpoint."""
 
     JSON = "json, with sidecars"
     PARQUET = "parquet, with sidecars"
@@ -56,7 +56,7 @@ WITH_SIDECARS: Final = (Form.JSON, Form.PARQUET, Form.CLASSIC)
 
 @dataclass(frozen=True)
 class CheckpointLayout:
-    """In which form a checkpoint is written, and how many files a sidecar holds at most."""
+    """The form of a checkpoint to write, and the maximum number of files in a sidecar."""
 
     form: Form = Form.PARQUET
     sidecar_files: int = SIDECAR_FILES
@@ -71,7 +71,7 @@ def write_v2(
 ) -> LastCheckpoint:
     """Write the V2 checkpoint of a snapshot, and return the hint to it.
 
-    Written again, it has other names and says the same.
+    Writing it again gives the same content under other names.
     Raises: UnsupportedFeature for a table whose protocol does not list the feature; Unavailable.
     """
     if FEATURE not in reader_features(snapshot.protocol):
@@ -111,9 +111,9 @@ def _name(version: int, form: Form, new_id: Callable[[], UUID]) -> str:
 def _put_sidecars(
     store: LogStore, snapshot: Snapshot, each: int, now_ms: int, new_id: Callable[[], UUID]
 ) -> Iterator[tuple[Sidecar, int]]:
-    """Write the sidecars of a snapshot; yield what names them and how many actions each holds.
+    """Write the sidecars of a snapshot; yield the action and the number of actions of each.
 
-    The last has the tombstones.
+    The last one has the tombstones.
     """
     shape = sidecar_schema(snapshot.metadata)
     no_files, none = snapshot.files.slice(0, 0), snapshot.tombstones.slice(0, 0)
@@ -132,7 +132,7 @@ def _put_sidecars(
 
 
 def _encode(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
-    """Return batches as a Parquet file, a row group a batch, and how many rows it has."""
+    """Return batches as a Parquet file, one row group each, and the number of rows."""
     buffer, rows = io.BytesIO(), 0
     with pq.ParquetWriter(buffer, schema, compression=CODEC, store_schema=False) as writer:
         for batch in batches:

@@ -1,7 +1,7 @@
-"""Variants of data files: a struct of bytes as it is, a shredded one put together again.
+"""Read variants of data files: plain structs of bytes as they are, shredded ones reassembled.
 
-Shredding stores parts of a variant in columns of their own (`typed_value`) beside what is left of
-it (`value`); a group of both is a variant again, nested to any depth.
+Shredding stores parts of a variant in columns of their own (`typed_value`) beside the rest of it
+(`value`). A group of both is a variant again, nested to any depth.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ _NS: Final = "ns"
 def to_variants(column: Any, target: pa.DataType) -> pa.Array:
     """Return variants as structs of `metadata` and `value`.
 
-    Raises: ValueError for bytes that are no variants; AttributeError or ArrowException for
-    columns that can't hold any.
+    Raises: ValueError for bytes that are no variants; AttributeError or ArrowException for columns
+    that can't hold any.
     """
     parts = _parts(column)
     if "metadata" not in parts or not parts.keys() & {"value", "typed_value"}:
@@ -51,7 +51,7 @@ def _parts(group: Any) -> Mapping[str, Any]:
 
 
 def _built(parts: Mapping[str, Any], names: Sequence[Dictionary | None]) -> _Built:
-    """Return the variant of each row of a group; None where neither part holds one."""
+    """Return the variant of each row of a group; None if neither part holds one."""
     count = len(names)
     left = parts["value"].to_pylist() if "value" in parts else [None] * count
     typed = parts.get("typed_value")
@@ -98,7 +98,7 @@ def _primitives(typed: Any) -> _Built:
 
 
 def _plain(typed: Any) -> tuple[Any, _Encode]:
-    """Return a column as whole numbers, texts or bytes, and how each becomes a variant."""
+    """Return a column as integers, texts or bytes, and the function that encodes a value."""
     kind, is_ = typed.type, pa.types
     if isinstance(kind, pa.UuidType):
         return typed.storage, variant_encoding.uuid

@@ -1,4 +1,4 @@
-"""A figure of the benchmark beside what is recorded of it."""
+"""Comparison of a benchmark figure with its recorded value."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the host withheld, told from the kernel's counts."""
+"""CPU time that the hypervisor withheld (steal), from the kernel's counters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A stream whose writer remembers what it is given instead of sending it to Kafka."""
+"""A change stream whose writer keeps records in memory instead of sending them to Kafka."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tidegate_runtime.storage.local_store import LocalStore
 
 @dataclass
 class Topic:
-    """What a reader of committed records sees, and the position that stands with it."""
+    """The committed records of a change topic, and the position committed with them."""
 
     records: list[ChangeRecord] = field(default_factory=list)
     position: Position | None = None
@@ -28,7 +28,7 @@ class Topic:
     dies_at: int = -1
 
     def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
-        """Take a chunk whole; or die, before it or after it, as a process may."""
+        """Take a whole chunk; or fail before or after it, as a dying process does."""
         assert topic == "cdc.t"
         if self.dies_at == len(self.chunks):
             self.dies_at = -1
@@ -38,19 +38,19 @@ class Topic:
         self.chunks.append(len(records))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        """The changes, without tombstones."""
+        """Return the changes, without tombstones."""
         return [json.loads(one.value) for one in self.records if one.value is not None]
 
     def ops(self, version: int) -> list[str]:
-        """The kinds of a version's changes."""
+        """Return the operations of a version's changes."""
         return [one["op"] for one in self.told if one["source"]["txId"] == version]
 
     def replayed(self) -> Rows:
-        """The rows that the records leave, for a reader who keeps the last of each key."""
+        """Return the rows that remain when a reader keeps the last record of each key."""
         kept: dict[bytes | None, dict[str, Any]] = {}
         for one in self.records:
             after = None if one.value is None else json.loads(one.value)["after"]

@@ -1,4 +1,4 @@
-"""An error of a class that nobody knows puts one table into quarantine; the others are told on."""
+"""An unforeseen exception puts one table into quarantine; the other tables are still published."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ TOPICS = CdcSettings().kafka.topics
 
 
 class Odd(Exception):
-    """Of no class that any list could name."""
+    """An exception class that no handler names."""
 
 
 class Writer(Topic):
-    """The writer of a topic that remembers; it fails while it is said to."""
+    """An in-memory change writer that fails while `fails` is set."""
 
     fails = False
 
     def take_over(self) -> None:
-        """Fence nobody."""
+        """Do nothing."""
 
     def publish(self, topic: str, records: Any, position: Any) -> None:
-        """Take a chunk."""
+        """Take a chunk, or fail."""
         if self.fails:
             raise Odd("of an odd kind")
         super().publish("cdc.t", records, position)
@@ -48,18 +48,18 @@ class Writer(Topic):
 
 @dataclass
 class Clock(SystemClock):
-    """A clock that goes on when it is told."""
+    """A clock that tests advance."""
 
     boot: float = 1_000.0
 
     def boot_s(self) -> float:
-        """Return boot time."""
+        """Return the time since boot."""
         return self.boot
 
 
 @dataclass
 class Scene:
-    """A publisher with two tables, of which `bad` fails while it is said to."""
+    """A publisher with two tables; `bad` fails when a test says so."""
 
     bus: MemoryBus
     clock: Clock
@@ -75,7 +75,7 @@ class Scene:
         return [one["after"]["id"] for one in self.topics[table.id].told]
 
     def look(self) -> None:
-        """Look, as often as it takes to come to a table that nobody tells."""
+        """Poll twice: a table without an owner is taken over at the second poll."""
         for _ in range(2):
             self.follower.look()
 
@@ -106,7 +106,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def failing(module: Any, name: str) -> Callable[..., Any]:
-    """Return a function of a module, which fails over what lies in the folder `bad`."""
+    """Return a module's function, patched to fail for tables in the folder `bad`."""
     real = getattr(module, name)
 
     def function(*arguments: Any, **named: Any) -> Any:
@@ -138,7 +138,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
         assert (told.service, told.name, told.error_class) == ("cdc-publisher", "bad", "Odd")
         assert told.reason.startswith("Odd: of an odd kind")
         assert told.attempts == 1
-    # Before its time, and by a doorbell, it is left alone.
+    # Neither a poll before its retry time nor a notification makes it retry.
     scene.look()
     scene.follower.notice(scene.bad.doorbell())
     assert scene.state() == [told]

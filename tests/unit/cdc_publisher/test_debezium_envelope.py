@@ -1,4 +1,4 @@
-"""Changes as records in Debezium's envelope."""
+"""Debezium envelopes of row changes."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which columns are the key."""
+"""Selection of the key columns."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is published next."""
+"""The state machine that decides what to publish next."""
 
 from uuid import UUID
 

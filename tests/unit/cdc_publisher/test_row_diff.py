@@ -1,4 +1,4 @@
-"""What really changed between the rows that left and the rows that joined."""
+"""Differences between removed rows and added rows."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The publisher over tables on disk, a registry in memory, and topics that remember."""
+"""The publisher over tables on disk, an in-memory registry and in-memory change topics."""
 
 from math import inf
 from pathlib import Path
@@ -30,10 +30,10 @@ TOPICS = CdcSettings().kafka.topics
 
 
 class Writer(Topic):
-    """The writer of a topic that remembers; whoever opens it is its owner."""
+    """An in-memory change writer; opening it takes no ownership from others."""
 
     def take_over(self) -> None:
-        """Fence nobody."""
+        """Do nothing."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def tables(tmp_path: Path, bus: MemoryBus) -> tuple[WrittenTable, WrittenTable]:
 
 @pytest.fixture
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
-    """Return what stands on the change topics, by table."""
+    """Return the change topics by table id."""
     told: dict[UUID, Writer] = {}
 
     def writer_of(_kafka: object, table: UUID, _timeout_ms: int) -> Writer:
@@ -82,7 +82,7 @@ def publisher(bus: MemoryBus, clock: Clock | None = None, **section: Any) -> Cdc
 
 
 def say(bus: MemoryBus, table: WrittenTable, **update: Any) -> None:
-    """Say something of a table in the registry."""
+    """Publish a registry record of a table with some fields replaced."""
     record = read_registry(bus, TOPICS)[table.id]
     changed = TableRecord.model_validate({**record.model_dump(), **update})
     at = TopicPartition(TOPICS.table_state, record.topic_partition)
@@ -120,7 +120,8 @@ def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
     assert told(topics[forged.id]) == []
     assert told(topics[sound.id]) == [4, 5], "the others go on"
     path.write_bytes(committed)
-    # Whoever comes to a table that nobody tells looks twice, for another may be about to.
+    # A table without an owner is taken over at the second poll, since another publisher may be
+    # about to take it.
     one.look()
     one.look()
     assert told(topics[forged.id]) == [4, 5]
@@ -226,7 +227,7 @@ def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
 
 
 def lag_of(table: WrittenTable, bus: MemoryBus) -> tuple[float | None, float | None]:
-    """Return how far a table is behind, in versions and in seconds, as far as that is measured."""
+    """Return a table's lag in versions and in seconds; None where it is not measured."""
     labels = {"table": read_registry(bus, TOPICS)[table.id].name}
     versions, seconds = (
         prometheus_client.REGISTRY.get_sample_value(f"tidegate_cdc_lag_{unit}", labels)
@@ -337,13 +338,13 @@ def test_a_name_too_long_for_a_topic_stops_its_table_alone(
 
 
 class Hours(SystemClock):
-    """A clock that goes on by a tenth of a turn each time it is asked."""
+    """A clock that advances by a tenth of a time slice at each call."""
 
     def __init__(self) -> None:
         self._asked = 0
 
     def boot_s(self) -> float:
-        """Return seconds."""
+        """Return the time since boot."""
         self._asked += 1
         return self._asked * service.SLICE_S / 10
 

@@ -1,4 +1,4 @@
-"""The settings of the publisher, as a person writes them."""
+"""The settings of the publisher, as users write them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The record of how far a table is told."""
+"""The record of a change stream's position."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""When a stream stops rather than tell something wrong, and what a key does."""
+"""When a change stream stops rather than publish wrong changes, and how keys behave."""
 
 from pathlib import Path
 

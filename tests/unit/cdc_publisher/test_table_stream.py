@@ -1,4 +1,4 @@
-"""One table's stream over a table on disk, with a writer that remembers instead of Kafka."""
+"""One table's change stream over a table on disk, with an in-memory writer instead of Kafka."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""One chunk on its way while the next is made, in order."""
+"""Sending one chunk while the next is prepared, in order."""
 
 import threading
 from functools import partial

@@ -1,4 +1,4 @@
-"""The transactional door before any broker is asked."""
+"""The transactional producer without any broker."""
 
 from uuid import UUID
 
@@ -41,7 +41,7 @@ def test_brokers_that_do_not_answer_in_time_are_away_and_no_fault_of_ours(
     def silent(*_: object, **__: object) -> None:
         raise TimeoutError
 
-    # What the library's admin raises where its own time and ours are up at once.
+    # The library's admin client raises TimeoutError when its own timeout and ours end together.
     monkeypatch.setattr(AdminClient, "list_topics", silent)
     with pytest.raises(Unavailable, match=r"kafka\.bootstrap_servers"):
         read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0, until="settled")

@@ -1,4 +1,4 @@
-"""A Delta table written by hand, file by file and commit by commit, for tests of the followers."""
+"""A Delta table written file by file and commit by commit, for tests of the followers."""
 
 import json
 import random
@@ -28,7 +28,7 @@ def rows(*ids: int, name: str = "n") -> Rows:
 
 
 def change_at_random(table: "WrittenTable", dice: random.Random) -> None:
-    """Write the next version: an append, a delete or an update, some of them of many rows."""
+    """Write the next version at random: an append, delete or update, sometimes of many rows."""
     ids = {row["id"] for row in table.content}
     chosen = set(dice.sample(sorted(ids), min(len(ids), dice.choice([1, 5, 60]))))
     match dice.randrange(3):
@@ -48,7 +48,7 @@ def change_at_random(table: "WrittenTable", dice: random.Random) -> None:
 
 @dataclass
 class WrittenTable:
-    """A table in a folder. Each call but `files` writes the next version."""
+    """A table in a folder. Each writing method writes the next version."""
 
     folder: Path
     id: UUID = field(default=UUID(int=0xF11E))
@@ -69,7 +69,7 @@ class WrittenTable:
 
     @property
     def content(self) -> Rows:
-        """The rows of the table as it stands."""
+        """The table's current rows."""
         return [row for file in self.files.values() for row in file]
 
     def create(self) -> "WrittenTable":
@@ -83,7 +83,7 @@ class WrittenTable:
         self.commit("WRITE", *(self._add(file) for file in files))
 
     def rewrite(self, change: Callable[[Rows], Rows], *, data_change: bool = True) -> None:
-        """Replace every file by one with its rows changed, as copy-on-write does."""
+        """Replace every file by one with changed rows, as copy-on-write does."""
         actions: list[dict[str, Any]] = []
         for path, content in list(self.files.items()):
             after = change(content)
@@ -93,7 +93,7 @@ class WrittenTable:
         self.commit("MERGE" if data_change else "OPTIMIZE", *actions)
 
     def drop(self, path: str) -> None:
-        """Remove a file and nothing else."""
+        """Remove a file and add nothing."""
         self.commit("DELETE", self._remove(path))
 
     def allow_vectors(self) -> None:
@@ -103,7 +103,7 @@ class WrittenTable:
         self.commit("ADD FEATURE", {"protocol": protocol})
 
     def mask(self, *ids: int) -> None:
-        """Let the table hold all rows of its files but those with these ids, by vectors alone."""
+        """Delete the rows with these ids from the table by deletion vectors alone."""
         actions: list[dict[str, Any]] = []
         for path, stored in self._stored.items():
             gone = [position for position, row in enumerate(stored) if row["id"] in ids]
@@ -114,7 +114,7 @@ class WrittenTable:
         self.commit("DELETE", *actions)
 
     def change_with_file(self, changes: Rows, *, name: str = "cdc") -> None:
-        """Write a version whose changes stand in a change file; the data files stay as they are."""
+        """Write a version that has a change file and leaves the data files as they are."""
         path = f"_change_data/{name}.parquet"
         shape = self.schema.append(pa.field("_change_type", pa.string()))
         size = self._parquet(path, changes, shape)
@@ -134,7 +134,7 @@ class WrittenTable:
         self.commit("WRITE", self._metadata(), *removes, *(self._add(file) for file in files))
 
     def commit(self, operation: str, *actions: Mapping[str, Any]) -> None:
-        """Write a version of any actions."""
+        """Write a version with any actions."""
         self.version += 1
         info = {"commitInfo": {"timestamp": 1_000 + self.version, "operation": operation}}
         lines = "".join(json.dumps(action) + "\n" for action in (info, *actions))
@@ -152,7 +152,7 @@ class WrittenTable:
         )
 
     def doorbell(self) -> CommitRecord:
-        """Return the record of the newest version."""
+        """Return the notification for the newest version."""
         return CommitRecord(
             table=self.id,
             table_root=self.root,
@@ -164,11 +164,11 @@ class WrittenTable:
         )
 
     def register(self, producer: Producer, topics: Topics) -> None:
-        """Tell the registry of the table."""
+        """Publish the table's registration."""
         _send(producer, topics.table_state, self.id, codec.encode(self.record()))
 
     def ring(self, producer: Producer, topics: Topics) -> None:
-        """Ring the doorbell for the newest version."""
+        """Publish the notification for the newest version."""
         _send(producer, topics.commits, self.id, codec.encode(self.doorbell()))
 
     def _metadata(self) -> dict[str, Any]:

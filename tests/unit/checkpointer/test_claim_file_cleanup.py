@@ -1,4 +1,4 @@
-"""What proposals leave behind: swept once nobody can ask for it, and not before."""
+"""Claim files and staged commits are deleted once no request can refer to them, and not before."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An error of a class that nobody knows puts one table into quarantine, and no other."""
+"""An unforeseen exception puts one table into quarantine, and no other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,23 +35,23 @@ TOPICS = CheckpointerSettings().kafka.topics
 
 
 class Odd(Exception):
-    """Of no class that any list could name."""
+    """An exception class that no handler names."""
 
 
 @dataclass
 class Clock(SystemClock):
-    """A clock that goes on when it is told."""
+    """A clock that tests advance."""
 
     boot: float = 1_000.0
 
     def boot_s(self) -> float:
-        """Return boot time."""
+        """Return the time since boot."""
         return self.boot
 
 
 @dataclass
 class Scene:
-    """A checkpointer with two tables, of which `bad` fails while it is said to."""
+    """A checkpointer with two tables; `bad` fails when a test says so."""
 
     bus: MemoryBus
     clock: Clock
@@ -63,7 +63,7 @@ class Scene:
         return list(read_follower_state(self.bus, TOPICS).values())
 
     def grow(self) -> None:
-        """Write versions that make checkpoint, compaction and checksums due."""
+        """Write enough versions to make checkpoint, compaction and checksums due."""
         for table in (self.bad, self.good):
             while table.version < 17:
                 table.append(rows(table.version + 1))
@@ -84,7 +84,7 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def failing(name: str, error: Exception | None = None) -> Callable[..., Any]:
-    """Return a function of the service, which fails over what lies in the folder `bad`."""
+    """Return a function of the service, patched to fail for tables in the folder `bad`."""
     real = getattr(service, name)
 
     def function(*arguments: Any, **named: Any) -> Any:
@@ -120,7 +120,7 @@ STAGES: dict[str, Callable[..., Any]] = {
     "_sum": no_sum,
     "_compact": no_compaction,
 }
-"""What fails -> what stands in its place."""
+"""The failing stage -> what to patch it with."""
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -137,7 +137,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
         assert (told.error_class, told.attempts) == ("Odd", 1)
         assert told.reason == "Odd: of an odd kind"
         assert told.next_try_ms is not None
-    # Before its time, and by a doorbell, it is left alone.
+    # Neither a poll before its retry time nor a notification makes it retry.
     scene.follower.look()
     scene.follower.notice(scene.bad.doorbell())
     assert scene.state() == [told]

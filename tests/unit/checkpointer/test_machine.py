@@ -1,4 +1,4 @@
-"""What is due, and when."""
+"""Which maintenance is due, and when."""
 
 from tidegate_checkpointer.machine import (
     RECENT_MAX,

@@ -1,4 +1,4 @@
-"""The checkpointer over tables on disk and a registry in memory."""
+"""The checkpointer over tables on disk and an in-memory registry."""
 
 import os
 import shutil
@@ -439,7 +439,7 @@ def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     topics = CheckpointerSettings().kafka.topics
     [record] = read_registry(bus, topics).values()
     changed = TableRecord.model_validate({**record.model_dump(), **update})
-    # A registry of its own: a claim (`staged`) takes no registration back.
+    # A new registry, because a claim (`staged`) does not override a registration.
     bus = MemoryBus(topics.declared())
     producer = bus.producer()
     at = TopicPartition(topics.table_state, record.topic_partition)
@@ -447,7 +447,7 @@ def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     producer.flush(1.0)
     grow(table, 12)
     before = log_of(table)
-    metrics.CHECKPOINT_AGE.labels(record.name).set(inf)  # as it was set aside before
+    metrics.CHECKPOINT_AGE.labels(record.name).set(inf)  # as when it was set aside
     checkpointer(bus).look()
     assert log_of(table) == before
     labels = {"table": record.name}

@@ -1,4 +1,4 @@
-"""Which tables are summarised."""
+"""Which tables get checkpoints."""
 
 import pytest
 

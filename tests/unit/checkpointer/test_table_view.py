@@ -1,4 +1,4 @@
-"""What is known of a table, and what is held at once to know it."""
+"""What a table view knows of a table, and how much it holds in memory to know it."""
 
 import gc
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""Bombs: proposals that are small to send and would be large to take. `bombs.py NAME FOLDER`.
+"""Bombs: proposals that are small to send but would be expensive to process.
 
-A process of its own makes the bomb, lays limits on itself, gives the bomb to a committer on a real
-folder, and prints what the committer said of it and of a good proposal after it, as JSON.
+Run as `bombs.py NAME FOLDER`. The process builds the bomb, limits its own memory and CPU, sends
+the bomb to a committer on a real folder, and prints as JSON the outcomes of the bomb and of a
+good proposal after it.
 """
 
 import json
@@ -25,17 +26,18 @@ from tidegate_runtime.kafka.client_protocols import Headers
 from tidegate_runtime.storage.local_store import LocalStore
 
 MEMORY_BYTES: Final = 768 * 1024 * 1024
-"""What a bomb may cost, the bytes that it is made of and that are read from a file included."""
+"""The memory limit of a bomb's process, including the bomb's own bytes and those read from a file.
+"""
 
 CPU_S: Final = 60
-"""A guard against what never ends: each takes a second or a few."""
+"""Stops an endless run; a bomb normally takes a second or a few."""
 
 MIB: Final = 1024 * 1024
 DEEP: Final = 100_000
 
 
 class Range:
-    """A committer, a table in a folder with the file `old`, and what is thrown at them."""
+    """A committer and a table in a folder with the file `old`, to which bombs are sent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,24 +53,24 @@ class Range:
         self.ask(proposal(add("old"), table_root=root))
 
     def ask(self, *values: Proposal | bytes, headers: Headers = ()) -> list[Outcome]:
-        """Return what is said of some records."""
+        """Return the outcomes of some records."""
         before = len(self.gate.outcomes())
         self.gate.send(*values, headers=headers)
         self.gate.settle()
         return self.gate.outcomes()[before:]
 
     def proposal(self, *rows: Any, **fields: Any) -> Proposal:
-        """Return a proposal for the table as it is with `old`."""
+        """Return a proposal that read the version with `old`."""
         root = self.folder.as_uri()
         return proposal(*rows, table_root=root, **{"read_version": 1, **fields})
 
     def claiming(self, parts: Iterator[bytes], **fields: Any) -> Proposal:
-        """Return a proposal whose actions lie in a file, made of these parts."""
+        """Return a proposal whose claim check file consists of these parts."""
         one = self.proposal(**fields)
         return self._claim(one, f"_tidegate/proposals/{one.proposal_id}.ndjson", parts)
 
     def staging(self, parts: Iterator[bytes]) -> Proposal:
-        """Return ready bytes for the next version."""
+        """Return a verbatim proposal for the next version."""
         path = f"_delta_log/_staged_commits/{2:020d}.{an_id()}.json"
         nothing = {"path": path, "size": 1, "sha256": "0" * 64}
         one = self.proposal(kind="verbatim", exact_version=2, claim_check=nothing)
@@ -87,19 +89,19 @@ Bomb = Callable[[Range], Proposal | bytes]
 
 
 def million_actions(here: Range) -> Proposal:
-    """Ten times as many actions as are allowed, each of them well made."""
+    """Ten times as many actions as allowed, each of them valid."""
     line = json.dumps(add("part-%07d.parquet")).encode() + b"\n"
     return here.claiming(line % number for number in range(1_000_000))
 
 
 def million_ready_actions(here: Range) -> Proposal:
-    """The same as a version that is ready to be written."""
+    """The same as a verbatim entry."""
     line = json.dumps(add("part-%07d.parquet")).encode() + b"\n"
     return here.staging(line % number for number in range(1_000_000))
 
 
 def blank_lines(here: Range) -> Proposal:
-    """A file of nothing."""
+    """A claim file of blank lines."""
     return here.claiming(iter([b"\n" * (200 * MIB)]))
 
 
@@ -109,7 +111,7 @@ def one_long_line(here: Range) -> Proposal:
 
 
 def padded_actions(here: Range) -> Proposal:
-    """Actions with fields that nobody knows, each line just short enough."""
+    """Actions with unknown fields, each line just under the length limit."""
     padded = json.dumps(add("part-%07d.parquet")).encode()[:-2] + b',"x":[%s{}]}}\n'
     objects = b"{}," * MIB
     return here.claiming(padded % (number, objects) for number in range(64))
@@ -123,7 +125,7 @@ def many_tags(here: Range) -> Proposal:
 
 
 def larger_than_it_says(here: Range) -> Proposal:
-    """A claim of a few bytes to a file without an end."""
+    """A claim check that states a few bytes, for a file of unlimited size."""
     one = here.claiming(iter([b"{}"]))
     assert one.claim_check is not None
     with (here.folder / one.claim_check.path).open("r+b") as file:
@@ -132,22 +134,22 @@ def larger_than_it_says(here: Range) -> Proposal:
 
 
 def deep_record(here: Range) -> bytes:
-    """A record that is nested a hundred thousand times."""
+    """A record with a hundred thousand levels of nesting."""
     return b'{"a":' * DEEP + b"1" + b"}" * DEEP
 
 
 def deep_action(here: Range) -> Proposal:
-    """An action in a file that is."""
+    """A claim file with an action of as many levels."""
     return here.claiming(iter([b'{"add":' + b"[" * DEEP + b"]" * DEEP + b"}\n"]))
 
 
 def deep_statistics(here: Range) -> Proposal:
-    """Statistics that are, as far as there is room."""
+    """Statistics nested as deep as their length limit allows."""
     return here.proposal(add("a", stats='{"numRecords":1,"x":' + "[" * 8_000 + "]" * 8_000 + "}"))
 
 
 def deep_schema(here: Range) -> Proposal:
-    """A schema of arrays of arrays, as deep as a record has room for."""
+    """A schema of arrays of arrays, as deep as fits into a record."""
     deep = '{"type":"array","containsNull":true,"elementType":' * 10_000
     kind = deep + '"long"' + "}" * 10_000
     text = f'{{"type":"struct","fields":[{{"name":"x","type":{kind},"nullable":true}}]}}'
@@ -155,31 +157,31 @@ def deep_schema(here: Range) -> Proposal:
 
 
 def deep_predicate(here: Range) -> bytes:
-    """A predicate that denies itself a hundred thousand times."""
+    """A predicate with a hundred thousand nested negations."""
     record = encode(here.proposal(add("a"), reads={"predicates": [{"op": "X"}]}))
     return record.replace(b'{"op":"X"}', b'{"op":"not","arg":' * DEEP + b"1" + b"}" * DEEP)
 
 
 def wide_predicate(here: Range) -> Proposal:
-    """A predicate of fifty thousand parts."""
+    """A predicate with fifty thousand arguments."""
     parts = [{"op": "true"}] * 50_000
     return here.proposal(add("a"), reads={"predicates": [{"op": "and", "args": parts}]})
 
 
 def long_number(here: Range) -> bytes:
-    """A size of half a million digits."""
+    """A file size with half a million digits."""
     record = encode(here.proposal(add("a", size=4711)))
     return record.replace(b"4711", b"9" * 500_000)
 
 
 def rows_beyond_counting(here: Range) -> Proposal:
-    """A vector that says that it deletes 2^40 rows."""
+    """A deletion vector whose stated cardinality is 2^40."""
     vector = {**rows_of("old", [1]).rows, "cardinality": 2**40}
     return here.proposal(dv_intents=[rows_of("old", [1], rows=vector, num_records=2**41)])
 
 
 def vector_in_a_record(here: Range) -> Proposal:
-    """Three billion rows in the bytes of one record."""
+    """A deletion vector of three billion rows, inline in one record."""
     content = _vector(1, 50_000)
     rows = {
         "storageType": "i",
@@ -191,7 +193,7 @@ def vector_in_a_record(here: Range) -> Proposal:
 
 
 def vector_in_a_file(here: Range) -> Proposal:
-    """Three hundred billion rows in a file of as many bytes as are allowed."""
+    """A deletion vector of three hundred billion rows, in a file of the maximal allowed size."""
     content = _vector(70, 1 << 16)
     size = struct.pack(">I", len(content))
     name = f"deletion_vector_{'00000000-0000-0000-0000-000000000000'}.bin"
@@ -207,7 +209,7 @@ def vector_in_a_file(here: Range) -> Proposal:
 
 
 def _vector(buckets: int, blocks: int) -> bytes:
-    """Return a vector of so many buckets of so many blocks, every row of them deleted."""
+    """Return a vector with `buckets` buckets of `blocks` blocks, every row deleted."""
     bucket = b"".join(
         [
             struct.pack("<I", 12347 | blocks - 1 << 16),
@@ -240,11 +242,11 @@ BOMBS: Final[Mapping[str, tuple[Bomb, str, str]]] = {
     "vector in a record": (vector_in_a_record, "rejected", "rows_out_of_range"),
     "vector in a file": (vector_in_a_file, "rejected", "vector_unreadable"),
 }
-"""Each bomb, and what is to be said of it."""
+"""Each bomb, and its expected outcome."""
 
 
 def main(name: str, folder: str) -> None:
-    """Throw a bomb, and print what came of it."""
+    """Send a bomb and print its outcome."""
     here = Range(Path(folder))
     bomb = BOMBS[name][0](here)
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])

@@ -1,10 +1,10 @@
-"""A producer that sends much, and another that sends one proposal behind it."""
+"""A producer that floods a table, and another one with one proposal behind the flood."""
 
 from tests.builders import Gate, add, proposal
 
 
 def version_beside_a_flood(gate: Gate) -> int | None:
-    """Send twenty proposals and one of another producer, and return the version of that one."""
+    """Send twenty proposals and one by another producer, and return the version of that one."""
     other = proposal(add("other"))
     flood = [proposal(add(f"f{number}")) for number in range(20)]
     gate.send(*flood, headers=(("producer", b"flood"),))

@@ -1,4 +1,4 @@
-"""PUTs that fly until a test lets them land, one after the other."""
+"""PUTs that stay pending until a test completes them, one after the other."""
 
 from dataclasses import dataclass, field
 
@@ -8,18 +8,18 @@ from tidegate_delta.errors import OutcomeUnknown
 
 @dataclass
 class Held:
-    """A PUT that flies until the test lets it land."""
+    """A PUT that stays pending until the test completes it."""
 
     work: PutCall
     landing: PutResult | None = None
     is_lost: bool = False
 
     def done(self) -> bool:
-        """Return whether it was let down."""
+        """Return whether it has ended."""
         return self.is_lost or self.landing is not None
 
     def result(self, timeout: float | None = None, /) -> PutResult:
-        """Return how it ended. Raises: OutcomeUnknown, where no answer came."""
+        """Return its result. Raises: OutcomeUnknown, where no answer came."""
         if self.is_lost:
             raise OutcomeUnknown("no answer")
         assert self.landing is not None, "nobody waits for a PUT"
@@ -28,14 +28,17 @@ class Held:
 
 @dataclass
 class HeldPuts:
-    """PUTs that land at once, or when told, while `is_holding`; `lands_in_time`: who waits, too."""
+    """PUTs that complete at once, or while `is_holding` only when a test says so.
+
+    With `lands_in_time`, `wait` completes the first pending one.
+    """
 
     flights: list[Held] = field(default_factory=list)
     is_holding: bool = False
     lands_in_time: bool = False
 
     def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> Held:
-        """Send one."""
+        """Start a PUT."""
         flight = Held(work)
         self.flights.append(flight)
         if not self.is_holding:
@@ -43,20 +46,20 @@ class HeldPuts:
         return flight
 
     def land(self) -> None:
-        """Let the first one land that has not."""
+        """Complete the first pending PUT."""
         for flight in self.flights:
             if not flight.done():
                 flight.landing = flight.work()
                 return
 
     def release(self) -> None:
-        """Hold no more, and let land what was held."""
+        """Stop holding, and complete all pending PUTs."""
         self.is_holding = False
         while not all(flight.done() for flight in self.flights):
             self.land()
 
     def lose_first(self) -> None:
-        """Let the first one that has not landed end without an answer."""
+        """End the first pending PUT without an answer."""
         next(one for one in self.flights if not one.done()).is_lost = True
 
     def wait(self, timeout_s: float) -> None:

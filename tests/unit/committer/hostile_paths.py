@@ -1,4 +1,4 @@
-"""A corpus of paths that no action may name, made of what attackers put together."""
+"""A corpus of paths that no action may name, combined from known attack patterns."""
 
 from collections.abc import Iterator
 from itertools import product

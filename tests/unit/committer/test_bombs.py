@@ -1,4 +1,4 @@
-"""What is small to send and would be large to take is refused with a reason, within bounds."""
+"""Bombs (small to send, expensive to process) are refused with a reason, within bounds."""
 
 import json
 import subprocess

@@ -10,7 +10,7 @@ class Sum:
 
     @CachedProperty
     def total(self) -> int:
-        """What they come to."""
+        """Return the sum."""
         self.asked.append(1)
         return sum(self.numbers)
 

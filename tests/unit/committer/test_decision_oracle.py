@@ -1,4 +1,4 @@
-"""The conflict vectors: what delta-spark decided, and that no verdict changes unnoticed."""
+"""The conflict vectors: delta-spark's decisions, and a digest against unnoticed changes of ours."""
 
 import copy
 import hashlib
@@ -28,9 +28,9 @@ DIGESTS = {
     12: "d938dbd09e3bd56b",
     13: "d938dbd09e3bd56b",
 }
-"""Rules version -> digest of all verdicts: who changes a verdict raises the version.
+"""Rules version -> digest of all verdicts. Raise the version when you change a verdict.
 
-A refusal that names a feature more exactly is the same verdict under another digest.
+A refusal that names a feature more exactly keeps its verdict but changes the digest.
 """
 
 DECIDED_MIN = 511
@@ -45,7 +45,7 @@ def cases(own_corpus: Path) -> list[Case]:
 
 
 def verdict_on(case: Case) -> str:
-    """Return verdict and class; the name of the missing capability where it is refused."""
+    """Return verdict and error class, or the name of the missing capability."""
     hidden = ("expected", "finer_allowed", "stricter_allowed")
     question = copy.deepcopy({key: case[key] for key in case if key not in hidden})
     try:
@@ -109,7 +109,7 @@ def test_who_adds_a_constraint_to_a_table_of_before_the_features_is_vouched_for(
 
 
 def test_who_appends_to_an_identity_column_is_vouched_for(cases: list[Case]) -> None:
-    """A transaction of delta-spark need not say which values its rows have."""
+    """A delta-spark transaction need not state the identity values of its rows."""
     [case] = [one for one in cases if one["name"] == "metadata/identity-tagged"]
     [appending] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
     case = copy.deepcopy(case)
@@ -123,7 +123,7 @@ def test_who_appends_to_an_identity_column_is_vouched_for(cases: list[Case]) -> 
 
 
 def test_a_removal_is_told_without_partition_values_that_are_null(cases: list[Case]) -> None:
-    """As delta-spark spells it; in the log they stand as they came."""
+    """The judge answers in delta-spark's form; the log keeps them as they came."""
     [case] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
     case = copy.deepcopy(case)
     for row in case["table"]["base"][0]:
@@ -138,7 +138,7 @@ def test_a_removal_is_told_without_partition_values_that_are_null(cases: list[Ca
 
 
 def test_what_a_case_leaves_out_is_nothing(cases: list[Case]) -> None:
-    """Neither reads that there are none of, nor a kind of action that is told as null."""
+    """Empty read lists and null actions mean the same as missing ones."""
     [case] = [one for one in cases if one["name"] == "delete_delete/same-file"]
     bare = copy.deepcopy(case)
     bare["reads"] = {key: told or None for key, told in case["reads"].items()}

@@ -1,4 +1,4 @@
-"""Tables whose files have deletion vectors: others write them, the gate keeps them exact."""
+"""Tables whose files have deletion vectors of other engines: the committer keeps them exact."""
 
 from typing import Any
 from uuid import UUID
@@ -42,7 +42,7 @@ def creating(*rows: Row) -> Any:
 
 
 def write(gate: Gate, version: int, *rows: Row) -> None:
-    """Write a version as another engine does."""
+    """Write a version as another engine."""
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     store.files[in_log(commit_name(version))] = to_bytes([info("DELETE"), *rows])
@@ -50,7 +50,7 @@ def write(gate: Gate, version: int, *rows: Row) -> None:
 
 @pytest.fixture
 def gate() -> Gate:
-    """A gate with a table of the files a and b; a row of b was deleted by somebody else."""
+    """A committer with a table of the files a and b; another engine deleted a row of b."""
     gate = Gate()
     created, appended = gate.ask(
         creating(FEATURE, metadata(enableDeletionVectors="true")), proposal(add("a"), add("b"))

@@ -1,4 +1,4 @@
-"""A feature that asks something of every writer fails those who read the table before it."""
+"""A feature that binds every writer fails proposals that read the table before it."""
 
 import pytest
 
@@ -15,7 +15,7 @@ FREE = ["appendOnly", "domainMetadata", "changeDataFeed", "vacuumProtocolCheck",
 
 
 def behind(*features: str) -> Gate:
-    """Return a gate with a table whose version 1 another engine wrote: a protocol with features."""
+    """Return a committer with a table whose version 1, by another engine, has these features."""
     gate = Gate()
     begun: list[Row] = [protocol(1, 7, writerFeatures=[]), metadata()]
     gate.ask(proposal(*begun, read_version=-1, operation=Operation(name="CREATE TABLE")))
@@ -57,7 +57,7 @@ def test_what_a_version_without_features_implies_fails_nobody() -> None:
 
 
 def test_what_a_winner_implied_another_may_name() -> None:
-    """Who lists one feature more puts by name what the version before implied."""
+    """Listing one more feature turns the features implied by a version into named ones."""
     gate = Gate()
     gate.ask(
         proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))

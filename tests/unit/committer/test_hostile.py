@@ -1,4 +1,4 @@
-"""Hostile proposals: each is refused or set aside for the right reason; the service goes on."""
+"""Hostile proposals: each is refused or set aside for the right reason, and the service goes on."""
 
 import json
 from typing import Any
@@ -282,7 +282,7 @@ UNREADABLE: tuple[tuple[str, bytes], ...] = (
 
 @pytest.fixture
 def gate() -> Gate:
-    """A gate with a table of one file, and generous refusals."""
+    """A committer with a table of one file, and a high limit on refusals."""
     gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
     created, appended = gate.ask(builders.create(), proposal(add("old")))
     assert [created.status, appended.status] == ["committed", "committed"]
@@ -290,7 +290,7 @@ def gate() -> Gate:
 
 
 def told(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:
-    """Return status and rule of the answer, having seen that the service goes on."""
+    """Return the outcome's status and rule, after checking that the service goes on."""
     before = len(gate.entries())
     outcome = gate.ask(one)[-1]
     assert outcome.rejection is not None, outcome
@@ -360,7 +360,7 @@ def test_a_writer_whose_record_cannot_be_read_hears_so_by_the_headers(gate: Gate
 
 
 def body_of(one: Proposal, **fields: Any) -> bytes:
-    """Return the record of a proposal with fields that the model would not let through."""
+    """Return the record of a proposal with fields that the model would refuse."""
     body = {**json.loads(encode(one)), **fields}
     return json.dumps({name: value for name, value in body.items() if value is not ...}).encode()
 
@@ -459,7 +459,7 @@ def test_a_version_that_was_never_read_is_denied(gate: Gate) -> None:
 
 
 def claiming(content: bytes, **fields: Any) -> Proposal:
-    """Return a proposal whose claim check is about some content."""
+    """Return a proposal whose claim check refers to `content`."""
     one = proposal()
     path = f"_tidegate/proposals/{one.proposal_id}.ndjson"
     claim = {"path": path, "size": len(content), "sha256": sha256(content), **fields}
@@ -569,7 +569,7 @@ VECTORS = {"enableDeletionVectors": "true"}
 
 
 def tracking() -> Gate:
-    """Return a gate with a table that tracks rows and has a file."""
+    """Return a committer with a table that has row tracking and a file."""
     gate = Gate()
     listed = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=TRACKS)
     begun = gate.ask(
@@ -590,7 +590,7 @@ def test_row_ids_are_taken_off_no_file_that_must_have_some_and_has_no_count() ->
 
 
 def test_row_ids_are_taken_off_no_file_that_loses_rows_by_the_same_proposal() -> None:
-    """It would stand in the entry twice: without its ids, and with its new vector."""
+    """Otherwise the entry would hold the file twice: without row ids, and with its new vector."""
     gate = tracking()
     both = {"dv_intents": (rows_of("a", [1]),), "reads": ReadSet(files=("a",))}
     [refused] = gate.ask(proposal(read_version=0, operation=TAKES, **both))

@@ -1,4 +1,4 @@
-"""Paths that lead out of the table, hide from readers or mean two things: all are refused."""
+"""Paths that leave the table, hide from readers or are ambiguous: all are refused."""
 
 import posixpath
 from random import Random
@@ -59,7 +59,7 @@ def vector(which: list[int]) -> Row:
 
 
 def refused_as(propose: object, path: str) -> list[tuple[str, str]]:
-    """What is elsewhere, or spelt oddly, may leave a table that has it: here is none of these."""
+    """Return the expected refusal. Odd and outside paths may be removed where the log has them."""
     rules = ["bad_path"]
     if propose is not adds and wrong_with_old(path) is None:
         rules = ["removed_file_not_live", "file_not_live"]
@@ -97,7 +97,7 @@ CLONE = "s3://other/table/a.parquet"
 
 
 def of_a_clone(*proposals: Proposal) -> list[str]:
-    """What is answered on a table that has a file elsewhere, and takes vectors."""
+    """Return the results on a table that has a file outside its root and takes deletion vectors."""
     gate = Gate()
     gate.stores[builders.ROOT] = builders.table_in_memory([info("CLONE"), *TABLE, add(CLONE)])
     gate.ask(proposal(kind="register", read_version=-1))
@@ -137,7 +137,7 @@ def test_whatever_is_put_together_stays_below_the_root_however_often_it_is_decod
             continue
         taken += 1
         for key in (path, unquote(path), unquote(unquote(path))):
-            # Whatever a store takes for a separator.
+            # Some stores take a backslash for a separator.
             place = posixpath.normpath(posixpath.join("/tables/t", key.replace("\\", "/")))
             assert f"{place}/".startswith("/tables/t/"), path
     assert taken > WALKS // 100, "hardly a path was taken: nothing was asked"

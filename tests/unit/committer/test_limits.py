@@ -1,4 +1,4 @@
-"""What no writer of ours could read back is refused where proposed, else ignored or halted."""
+"""Sizes that our own readers could not read are refused in proposals, else ignored or halted."""
 
 import json
 from typing import Any
@@ -50,7 +50,7 @@ def begun(*rows: Row) -> Gate:
 
 
 def foreign(gate: Gate, *lines: str | Row) -> None:
-    """Write the next version past the gate."""
+    """Write the next version as another engine."""
     version = len(gate.entries())
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     gate.stores[ROOT].put(in_log(commit_name(version)), text.encode())

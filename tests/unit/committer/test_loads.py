@@ -1,4 +1,4 @@
-"""Tables are read while the loop goes on: a store that hangs keeps its own tables waiting."""
+"""Tables are loaded in the background: a store that does not answer delays only its own tables."""
 
 import threading
 from typing import Any

@@ -1,4 +1,4 @@
-"""PUTs in flight, and how long company is waited for."""
+"""Pending PUTs, and how long a committer waits for more group members."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What a committer shows of itself: readiness, gauges, counters, one log line an outcome."""
+"""What a committer reports: readiness, gauges, counters, and one log line per outcome."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[dict[str, Any]]]:
-    """Yield the lines of the log, as they are written from here on."""
+    """Yield the log lines as they are written from here on."""
     caplog.set_level(logging.INFO)
     written: list[dict[str, Any]] = []
     style = JsonFormatter("committer")
@@ -57,7 +57,7 @@ def value(name: str, **labels: str) -> float:
 
 
 def tables(gate: Gate) -> dict[str, float]:
-    """Return how many tables are in each state, those with none left out."""
+    """Return the number of tables in each state, without empty states."""
     gate.clock.boot += 1
     gate.loop.step()
     found = {state: value("tidegate_tables", state=state) for state in STATES}
@@ -65,7 +65,7 @@ def tables(gate: Gate) -> dict[str, float]:
 
 
 def foreign(gate: Gate, *rows: Row) -> None:
-    """Let another engine take the next version."""
+    """Write the next version as another engine."""
     gate.stores[ROOT].put(in_log(commit_name(len(gate.entries()))), to_bytes(rows))
 
 
@@ -106,7 +106,7 @@ def test_tables_are_counted_by_what_goes_on_at_them(gate: Gate) -> None:
 
 
 def watched(gate: Gate, steps: int) -> list[bool]:
-    """Serve for so many steps of a second, and return at each whether /healthz would say yes."""
+    """Run for `steps` steps of a second, and return after each whether /healthz is healthy."""
     running = Running(gate.clock, Health(gate.clock, stalled_s=60.0))
     well: list[bool] = []
     step = gate.loop.step

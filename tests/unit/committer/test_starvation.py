@@ -1,4 +1,4 @@
-"""A slow writer of ready bytes beside native writers that never stop: who gets a turn, and when."""
+"""A slow writer of verbatim entries beside busy native writers: which gets its turn, and when."""
 
 from dataclasses import dataclass
 
@@ -13,19 +13,19 @@ from tidegate_messages.proposal import Proposal
 from tidegate_messages.read_set import ReadSet
 
 TICK_S = 0.05
-"""A native group lands in every tick: twenty commits a second."""
+"""One native group commits in every tick: twenty commits a second."""
 
 RETRY_TICKS = 4
-"""What a refused writer takes to read the winners and to stage its bytes anew."""
+"""The time a refused writer needs to read the winners and stage its entry again."""
 
 TICKS = 200
 
 
 @dataclass
 class Slow:
-    """A writer that proposes its work for the version after the head, until it is committed.
+    """A writer that proposes a verbatim entry for the next version until it is committed.
 
-    Between its look at the table and its proposal pass RETRY_TICKS.
+    It needs RETRY_TICKS between reading the table and proposing.
     """
 
     gate: Gate
@@ -38,7 +38,7 @@ class Slow:
     is_done: bool = False
 
     def tick(self, now: int) -> None:
-        """Look at the table, or propose what was drawn up, or read the answer."""
+        """Read the table, propose the prepared entry, or read the outcome."""
         if self.is_done:
             return
         answer = self._answer()
@@ -74,7 +74,7 @@ def gate_with(grace_ms: int) -> Gate:
 
 
 def flood(gate: Gate, *writers: Slow, ticks: int = TICKS) -> list[int]:
-    """Let native appends come in every tick beside some writers; return the heads, by tick."""
+    """Send native appends in every tick beside some writers; return the head of each tick."""
     heads = []
     for now in range(ticks):
         gate.send(proposal(add(f"native{now}"), read_version=0))

@@ -1,4 +1,4 @@
-"""An older committer beside a newer one, or in its place: what it does not know it leaves alone."""
+"""An older committer beside or after a newer one: it preserves the fields that it does not know."""
 
 import json
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What errors say: what is wrong, and apart from it what to do about a table that is there."""
+"""Error messages: what is wrong, and separately what to do about an existing table."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""The broker's jars: fetched once, checked always; a Java of the test's own stands for Ivy."""
+"""The broker's jars: downloaded once, always checked; a fake `java` stands in for Ivy."""
 
 import hashlib
 import stat
@@ -22,7 +22,7 @@ mkdir -p "$target"
 
 
 class FakeJava:
-    """A `java` on PATH: it answers `-version`, and as Ivy it does what the body says."""
+    """A `java` on PATH that answers `-version`, and runs the given script in place of Ivy."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""The mirror of a user's Maven settings, as Ivy takes it."""
+"""The mirror in a user's Maven settings, as Ivy takes it."""
 
 import xml.etree.ElementTree as ET
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The commands over a committer in memory: a table called `shop`, on one bus and one store."""
+"""The commands over an in-memory committer: a table called `shop`, on one bus and one store."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from tidegate_runtime.storage.log_store import LogStore
 
 
 class Prompt(MemoryProducer):
-    """Sends, and lets the committer work before anybody waits."""
+    """A producer that runs the committer after each flush of proposals."""
 
     def __init__(self, bus: MemoryBus, work: Callable[[], None]) -> None:
         super().__init__(bus)
@@ -39,7 +39,7 @@ class Prompt(MemoryProducer):
 
 @dataclass
 class Line:
-    """A committer with a table called `shop`, and the commands on the same bus and stores."""
+    """A committer with a table called `shop`, and commands on the same bus and stores."""
 
     gate: Gate
 
@@ -58,7 +58,7 @@ class Line:
 
 
 def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
-    """Return a line whose commands find its bus and its stores."""
+    """Return a `Line` whose commands use its bus and its stores."""
     gate = Gate()
     gate.ask(create(name="shop"))
     monkeypatch.setattr(gate.bus, "producer", lambda: Prompt(gate.bus, gate.settle))
@@ -74,7 +74,7 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
 
 
 def conflict(line: Line) -> Proposal:
-    """Return a delete that lost against another one: the winner is version 2."""
+    """Return a refused delete; the winner is version 2."""
     line.gate.ask(proposal(add("a"), add("b"), engine_info="Job/1"))
     winner = delete("a", read_version=1, engine_info="Nightly/7")
     line.gate.ask(winner)

@@ -1,4 +1,4 @@
-"""A bus in memory behind which somebody answers proposals as a test says."""
+"""An in-memory bus on which a test's function answers proposals."""
 
 from collections.abc import Callable, Iterable
 from uuid import UUID
@@ -17,11 +17,11 @@ TABLE = UUID("0192aaaa-0000-7000-8000-000000000001")
 ROOT = "memory://t"
 
 Answers = Callable[[Proposal, str], Iterable[Outcome]]
-"""What is told of a proposal and its SHA-256, each time it arrives."""
+"""Returns the outcomes of a proposal with this SHA-256, each time it arrives."""
 
 
 class ManualClock:
-    """Time that passes only where somebody looks at it or sleeps."""
+    """A clock that advances only when read or slept on."""
 
     def __init__(self, step_s: float = 0.1) -> None:
         self.at_s = 1_000.0
@@ -39,7 +39,7 @@ class ManualClock:
 
 
 class Gate(MemoryBus):
-    """A bus whose proposals are answered at once, on the topic partition they came on."""
+    """A bus that answers proposals at once, on the topic partition where they arrived."""
 
     def __init__(self, topics: Topics, answers: Answers) -> None:
         super().__init__(topics.declared())
@@ -51,7 +51,7 @@ class Gate(MemoryBus):
         return _Answered(self)
 
     def register(self, partition: int = 0, root: str = ROOT, name: str = "t") -> TableRecord:
-        """Put a table into the registry."""
+        """Publish a table's registration."""
         record = TableRecord(
             table=TABLE,
             table_root=root,
@@ -87,7 +87,7 @@ class _Answered(MemoryProducer):
 
 
 def committed(proposal: Proposal, digest: str, version: int = 1) -> Outcome:
-    """Return the outcome `committed`."""
+    """Return a `committed` outcome."""
     return Outcome(
         proposal_id=proposal.proposal_id,
         proposal_sha256=digest,
@@ -98,6 +98,6 @@ def committed(proposal: Proposal, digest: str, version: int = 1) -> Outcome:
 
 
 def rejected(proposal: Proposal, digest: str, rejection: Rejection) -> Outcome:
-    """Return the outcome `rejected`."""
+    """Return a `rejected` outcome."""
     outcome = committed(proposal, digest).model_copy(update={"version": None})
     return outcome.model_copy(update={"status": "rejected", "rejection": rejection})

@@ -1,4 +1,4 @@
-"""Options: known ones are read, unknown ones refused with the nearest, later ones by name."""
+"""Options: known ones are read, unknown and unsupported ones refused by name with a hint."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The one catch-all: what it treats, what it lets pass, and what it says."""
+"""The catch-all handler: what it handles, what it passes on, and what it reports."""
 
 import pytest
 

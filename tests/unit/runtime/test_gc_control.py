@@ -1,4 +1,4 @@
-"""Garbage is looked for a little at a time, when nobody waits, and what is kept is left alone."""
+"""Garbage is collected in small steps during idle time, and long-lived objects are left alone."""
 
 import gc
 import weakref
@@ -17,11 +17,11 @@ from tidegate_runtime.gc_control import (
 )
 
 REUSED = 200
-"""Python keeps some lists that were freed for those who ask next, and counts these not."""
+"""Python keeps some freed lists for reuse and does not count their allocation."""
 
 
 class Knot:
-    """A cycle: freed only if it is looked for."""
+    """A reference cycle: only the collector frees it."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -39,7 +39,7 @@ def sweeper() -> Iterator[GarbageSweeper]:
 
 @pytest.fixture
 def looks() -> Iterator[list[int]]:
-    """The generations that were looked through."""
+    """Yield the generations that were collected."""
     found: list[int] = []
 
     def note(phase: str, told: dict[str, int]) -> None:

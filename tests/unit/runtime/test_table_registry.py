@@ -1,4 +1,4 @@
-"""The registry is what table-state says, read to its end."""
+"""The registry is the content of the table-state topic, read to its end."""
 
 import time
 from collections.abc import Sequence
@@ -121,7 +121,7 @@ def test_a_name_of_several_tables_is_refused_with_their_roots() -> None:
 
 
 class Hurried(MemoryBus):
-    """A bus that notes how long it is asked to wait."""
+    """A bus that records the timeouts it is given."""
 
     asked_s: list[float]
 
@@ -145,7 +145,7 @@ def test_who_asks_says_how_long_the_brokers_may_take() -> None:
 
 
 class Mute(MemoryBus):
-    """A bus whose topic has records that never come."""
+    """A bus whose topic has records that never arrive."""
 
     def reader(self) -> MemoryReader:
         return MuteReader(self)
@@ -157,7 +157,7 @@ class MuteReader(MemoryReader):
 
 
 class HalfMuteReader(MemoryReader):
-    """One partition says something whenever it is asked, another one never does."""
+    """One partition answers every read, another one never does."""
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
         return Offset(0), Offset(1)
@@ -196,7 +196,7 @@ def test_records_that_do_not_come_in_time_are_unavailable() -> None:
 
 
 class Counted(MemoryBus):
-    """A bus that counts the records that are read of it."""
+    """A bus that counts the records that are read from it."""
 
     read = 0
 

@@ -1,4 +1,4 @@
-"""Where each bound of admission lies: what just keeps it is admitted, one more is not."""
+"""The exact bounds of admission: a value at the limit is admitted, one more is refused."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A table lowers the limits of what shares an entry; nobody lifts them."""
+"""A table's properties lower the limits on sharing an entry; no setting raises them."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Change files: complete, or not needed, or refused; and what may share an entry with them."""
+"""Change files: complete, not needed or refused; and which proposals may share their entry."""
 
 import json
 from typing import Any, Final
@@ -235,7 +235,7 @@ def test_who_only_deletes_rows_needs_no_change_files_and_joins_nobody_who_has_so
 
 
 def mapped(**names: str) -> Row:
-    """Return the metaData of a table with a change feed; its columns by their physical names."""
+    """Return metaData of a table with a change feed and mapped columns: name -> physical name."""
     row = metadata(
         enableChangeDataFeed="true",
         **{"columnMapping.mode": "name", "columnMapping.maxColumnId": "9"},

@@ -1,4 +1,4 @@
-"""What a table asks of new rows: by the writer's word where SQL says it, by statistics else."""
+"""Constraints on new rows: writers attest SQL expressions, statistics check the others."""
 
 import json
 from typing import Any
@@ -43,7 +43,7 @@ def column(name: str, kind: Any = "long", *, nullable: bool = True, **about: Any
 
 
 def demanded(meta: Row, of: Row = PROTOCOL) -> list[str]:
-    """Return the hashes of what takes evaluation in a table."""
+    """Return the hashes of a table's constraints that need evaluation."""
     known = requirements(
         Metadata.model_validate(meta["metaData"]), Protocol.model_validate(of["protocol"])
     )

@@ -1,4 +1,4 @@
-"""Engines that may overwrite a version: warned of, or their table is halted."""
+"""Engines that may overwrite a version: the committer warns, or halts the table."""
 
 from dataclasses import replace
 
@@ -163,7 +163,7 @@ def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
     assert (status(gate), warned(gate)) == ("open", before)
     state = gate.table_committer().state
     assert state is not None
-    own = replace(state.entries[told.version or 0], by_delta_spark=True)  # as an heir reads it
+    own = replace(state.entries[told.version or 0], by_delta_spark=True)  # as a restart reads it
     assert not is_unsafe(own, gate.tables()[TABLE])
     assert is_unsafe(replace(own, provenance=None), gate.tables()[TABLE])
 
@@ -179,7 +179,7 @@ def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:
 
 
 def test_a_table_that_halts_while_an_entry_flies_heals_and_takes_the_same_bytes() -> None:
-    """The writer read a version by an unsafe engine, of which the committer had not heard."""
+    """The proposal's read version was written by an unsafe engine, unknown to the committer."""
     puts = HeldPuts()
     gate = served(BUCKET, "halt", puts=puts)
     path = in_log(commit_name(1))

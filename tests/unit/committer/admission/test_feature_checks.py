@@ -1,4 +1,4 @@
-"""What the features of the table that was read ask of a proposal, and what dropping one takes."""
+"""What features of the read table require of a proposal, and what dropping a feature requires."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ VECTOR = {
 }
 
 REFUSED = ("feature_in_use", "feature_not_listed", "not_supported")
-"""What is said of a feature that is dropped and in use; that the protocol lacks it comes first."""
+"""Refusals for dropping a feature that is in use; a missing protocol feature is reported first."""
 
 
 def said(state: TableState, one: Proposal) -> str:
@@ -73,7 +73,7 @@ def test_clustering_names_columns(text: str, answer: str) -> None:
     assert said(state, proposal(domain("delta.clustering", text))) == answer
     plain = table([info(), listed("domainMetadata"), metadata()])
     assert said(plain, proposal(domain("delta.clustering", text))) == "domains_not_supported"
-    # What a feature left behind that is gone may be cleared away.
+    # A domain that a dropped feature left behind may be removed.
     gone = domain("delta.clustering", text, removed=True)
     assert said(plain, proposal(gone)) == "committed"
 

@@ -1,4 +1,4 @@
-"""Row tracking is turned on where every file has row ids: readers fail at one that has none."""
+"""Enabling row tracking needs row ids on every file: readers fail at a file without them."""
 
 import json
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def test_who_would_create_the_table_once_more_hears_that_it_exists() -> None:
 
 
 def mapped(*physical: str) -> Row:
-    """Return the metaData of a table of x and s whose files have them under other names."""
+    """Return metaData of a table with columns x and s under other physical names."""
     body = metadata(**MAPPED)
     fields = [
         {

@@ -1,4 +1,4 @@
-"""Values of identity columns: each is given out once, whoever asks, and the mark follows."""
+"""Identity values: each is allocated once among all writers, and the high-water mark follows."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ MARK = "delta.identity.highWaterMark"
 
 
 def numbered(mark: int | None = None, *, step: int = 1, explicit: bool = False) -> Row:
-    """Return metadata of a table with an identity column `id`, which starts at 1, and `x`."""
+    """Return metadata with an identity column `id` that starts at 1, and a column `x`."""
     own: Row = {
         "delta.identity.start": 1,
         "delta.identity.step": step,
@@ -214,7 +214,7 @@ def test_who_creates_a_table_with_rows_may_write_the_mark_himself() -> None:
 
 
 def test_each_of_several_columns_is_asked_for_itself() -> None:
-    """One takes values of its writers' own: the other does not."""
+    """One column allows explicit values, the other does not."""
     meta = numbered(10)
     schema = json.loads(meta["metaData"]["schemaString"])
     open_to_all = {**schema["fields"][0]["metadata"], "delta.identity.allowExplicitInsert": True}
@@ -367,7 +367,7 @@ def test_a_lease_lapses_with_one_of_its_columns() -> None:
 
 
 def lapse(state: TableState, row: Row) -> TableState:
-    """Return the state after another engine's metadata."""
+    """Return the state after a commit of metadata by another engine."""
     entry = entry_of(commit(state.version + 1, info(), row), "0" * 64, 1)
     return evolve(state, VersionLanded(entry))
 

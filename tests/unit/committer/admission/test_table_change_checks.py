@@ -1,4 +1,4 @@
-"""Who may give a table another id, and what becomes of those who knew it by the one before."""
+"""When a proposal may change the table id, and what happens to writers that read the old one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The bytes of an entry: what stands in it, and that everybody remembers the same of it."""
+"""The bytes of an entry, and equal state in every committer that reads them."""
 
 import json
 from typing import Any

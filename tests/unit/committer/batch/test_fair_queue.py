@@ -1,4 +1,4 @@
-"""The line before a desk: first come first served, and fair to all who sent."""
+"""The fair queue of a table committer: first come first served, and fair among producers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def test_a_flood_lets_another_producer_into_the_next_entry() -> None:
 
 
 def served(producers: str, count: int) -> list[str]:
-    """Return who is served in turn, entry by entry of so many."""
+    """Return the producers of each entry in turn, for entries of `count` proposals."""
     line, seen = line_of(producers), []
     while line:
         line.share_out(0, count)
@@ -96,7 +96,7 @@ def test_nobody_is_lost_or_overtakes_himself(producers: str, start: int, count: 
 
 
 def in_rounds(waiting: str, count: int, before: str) -> list[int]:
-    """Return the places of those whose turn it is: round by round, who had none before first."""
+    """Return the places served next: round by round, producers not in `before` first."""
     names = sorted(dict.fromkeys(waiting), key=lambda name: name in before)
     queues = {name: [place for place, one in enumerate(waiting) if one == name] for name in names}
     longest = max(map(len, queues.values()), default=0)

@@ -1,4 +1,4 @@
-"""What may share an entry, rule by rule."""
+"""Which proposals may share an entry, rule by rule."""
 
 import pytest
 

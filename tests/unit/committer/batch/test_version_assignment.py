@@ -26,7 +26,7 @@ ROWS: tuple[Row, Row] = (listed(*TRACKED), metadata())
 
 
 def written(state: TableState, *proposals: Proposal) -> tuple[TableState, list[Row]]:
-    """Return the table after an entry of proposals that all fit into it, and the entry's rows."""
+    """Return the state after one entry that holds all these proposals, and the entry's rows."""
     decided = planned(state, *proposals, terms=TERMS)
     assert [one.status for one in decided.verdicts] == ["committed"] * len(proposals)
     one = encode(state, decided.group, ORIGIN, Attempt(ORIGIN.epoch, NOW_MS + 7))

@@ -1,4 +1,4 @@
-"""Appends that provably hold no row that was read rule nobody out; all others do."""
+"""Appends that provably hold no row that was read cause no conflict; all others do."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ def between(low: int, high: int) -> dict[str, str]:
 
 
 def delete(*predicates: Predicate, **fields: Any) -> Proposal:
-    """Return a delete of the file that is there by somebody who read version 1."""
+    """Return a delete of the existing file by a writer that read version 1."""
     reads = ReadSet(files=("old",), predicates=predicates)
     told = {"reads": reads, "operation": Operation(name="DELETE"), "read_version": 1, **fields}
     return proposal(remove("old"), **told)
@@ -46,7 +46,7 @@ def delete(*predicates: Predicate, **fields: Any) -> Proposal:
 
 @pytest.fixture
 def gate() -> Gate:
-    """A gate with a table of one file, at version 1."""
+    """A committer with a table of one file, at version 1."""
     gate = Gate()
     told = gate.ask(create(), proposal(add("old")))
     assert [one.status for one in told] == ["committed", "committed"]
@@ -181,7 +181,7 @@ def test_statistics_are_read_once_and_our_own_never_again() -> None:
 
 
 class _Counting(MemoryStore):
-    """Notes what is read."""
+    """Records which files are read."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -220,8 +220,9 @@ def test_a_column_goes_by_its_physical_name_or_its_logical_one() -> None:
 def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped_its_own(
     column: str, value: int
 ) -> None:
-    """The column that shows as `p` and partitions the table is `v` in the log, and the other way
-    round: whichever the predicate means, the new file holds rows of the one or the other."""
+    """Two columns have swapped their names: the one displayed as `p`, which partitions the table,
+    is `v` in the log. Whichever name the predicate means, the new file matches one reading.
+    """
     gate = Gate()
     swapped = renamed(mapped("p", "v"), mapped("v", "p", 2)).with_(partition_columns=("p",))
     [begun] = gate.ask(
@@ -249,7 +250,7 @@ def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped
 def test_a_file_that_is_gone_bears_the_name_of_the_append_that_delta_spark_finds_first(
     gate: Gate,
 ) -> None:
-    """It looks at no statistics, and where no partition is takes any append for one in the way."""
+    """delta-spark reads no statistics; without partitions every append is a conflict."""
     rewrite = proposal(remove("old"), add("new", **between(6, 9)), read_version=1)
     assert rule(gate, rewrite) == "committed"
     for one in (delete(is_("=", 5)), delete()):
@@ -263,7 +264,7 @@ def test_a_file_that_is_gone_bears_the_name_of_the_append_that_delta_spark_finds
 def test_no_more_is_asked_of_files_than_everybody_waits_for(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past that files count, be it those of a version or of the members of the group."""
+    """Past that limit files of a version or of the entry's group count as read."""
     heavy: dict[str, Any] = {"op": "and", "args": [is_("<", at) for at in range(6)]}
     listed: dict[str, Any] = {"op": "or", "args": [is_("=", at) for at in range(6)]}
     monkeypatch.setattr(concurrent_appends, "LOOKS_MAX", 6)
@@ -299,8 +300,9 @@ def test_who_asks_much_of_a_group_waits_for_the_next(
 def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Past that files count as read of which statistics tell nothing. Each value of a list is a
-    question here."""
+    """Past that limit files count as read. Statistics do not help here, and each value of a list
+    counts as one check.
+    """
     gate = Gate()
     gate.ask(create(["p"]), proposal(add("p=9/old")))
     monkeypatch.setattr(conflicts, "LOOKS_MAX", 6)

@@ -1,4 +1,4 @@
-"""What no proposal passes by: for each there is a rule that fires, or something that it changes."""
+"""The conflict prefilter passes no proposal for which a rule fires or that a rebase changes."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ PATCH = {"changes": [{"op": "set_property", "key": "mine", "value": "1"}]}
 
 @dataclass(frozen=True)
 class Meeting:
-    """A proposal, and the version that it can't pass by."""
+    """A proposal, and a version that the prefilter must not skip."""
 
     one: Proposal
     rows: Sequence[Row]
@@ -147,7 +147,7 @@ def test_who_meets_is_left_to_the_rules(name: str) -> None:
 
 
 def meets(before: RebaseState, winner: Entry) -> bool:
-    """Return whether a rule fires, or the proposal is another one afterwards."""
+    """Return whether a rule fires, or following the winner changes the proposal."""
     return any(rule(before, winner) for rule in RULES) or adopt(before, winner) != before
 
 
@@ -160,7 +160,7 @@ def test_statistics_are_not_looked_at_where_they_are_not_known_or_too_late() -> 
     unknown, late = replace(before, known=FetchedInputs()), replace(winner, version=65)
     assert not passes_by(unknown, winner.write_summary, None)
     assert meets(unknown, replace(winner, adds=None))
-    # So it is of a version whose commit file was cleaned up.
+    # The same holds for a version whose commit file was cleaned up.
     assert not passes_by(before, winner.write_summary, ())
     assert meets(replace(before, known=FetchedInputs(adds={1: ()})), winner)
     assert not passes_by(before, late.write_summary, late.adds)
@@ -168,7 +168,7 @@ def test_statistics_are_not_looked_at_where_they_are_not_known_or_too_late() -> 
 
 
 def test_a_file_counts_that_one_predicate_covers_and_another_reaches() -> None:
-    """So says the rule: a bound hides NaN, so numbers of a partition may be more than they are."""
+    """The conflict rule does so too: bounds hide NaN, so partition values may exceed them."""
     beyond: Row = {"op": ">", "column": "p", "value": 5.0, "type": "double"}
     equal: Row = {"op": "=", "column": "p", "value": 3.0, "type": "double"}
     predicates = (beyond, {"op": "and", "args": [equal, X_IS_5]})

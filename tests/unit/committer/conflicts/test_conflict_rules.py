@@ -1,4 +1,6 @@
-"""Each rule fires where it should and only there; what delta-spark decided is in the vectors."""
+"""Each conflict rule fires where it should and only there; the conflict vectors hold
+delta-spark's own decisions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -185,7 +187,7 @@ def test_a_switch_that_is_neither_on_nor_off_is_no_conflict_by_name() -> None:
         elsewhere = found(proposal(add("p=1/a")), winner(1, row), features=("appendOnly",))
         assert elsewhere is not None
         assert elsewhere.rejection.exception in CONCURRENT
-    # Row tracking's is read whether the table knows the feature or not.
+    # Row tracking's property is read even if the protocol does not list the feature.
     row["metaData"]["configuration"] = {"delta.enableRowTracking": "yes"}
     read = found(proposal(add("p=1/a")), winner(1, row), features=("appendOnly",))
     assert read is not None
@@ -199,7 +201,7 @@ def test_two_protocols_conflict_and_so_does_a_dropped_feature() -> None:
 
 
 def test_what_two_versions_do_not_imply_together_is_not_dropped() -> None:
-    """Writer version 5 names column mapping, which is supported with reader version 2 alone."""
+    """Writer version 5 implies column mapping, which needs reader version 2."""
     names = ["appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"]
     listed = winner(1, protocol(1, 7, writerFeatures=names))
     for reader, is_dropped in ((1, False), (2, True)):
@@ -268,7 +270,7 @@ def test_every_rule_has_deltas_names() -> None:
 
 
 def test_a_tolerated_winner_is_adopted() -> None:
-    # Each change is compared with what was adopted, not with what was read.
+    # Each change is compared with the rebased metadata, not with the metadata that was read.
     row, back = metadata(["p"]), metadata(["p"])
     row["metaData"]["configuration"] = {"io.unitycatalog.tableId": "u"}
     assert found(proposal(add("p=1/a")), winner(1, row)) is None

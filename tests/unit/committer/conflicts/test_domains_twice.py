@@ -1,4 +1,4 @@
-"""A foreign version that names a metadata domain twice: nobody knows which holds."""
+"""A foreign version that names a metadata domain twice: which configuration holds is undefined."""
 
 import pytest
 
@@ -24,7 +24,7 @@ WITHOUT = protocol(1, 7, writerFeatures=["appendOnly", "invariants"])
 
 
 def gate_with(before: Row, *foreign: Row) -> Gate:
-    """Return a gate whose table has a foreign version 2."""
+    """Return a committer whose table has a foreign version 2."""
     gate = Gate()
     create = Operation(name="CREATE TABLE")
     gate.ask(proposal(before, metadata(), add("old"), read_version=-1, operation=create))

@@ -1,4 +1,4 @@
-"""Metadata patches: who changes other columns and properties commits, and writers behind, too."""
+"""Metadata patches: patches of other columns and properties commit, also after a rebase."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ LONG = {"name": "n", "type": "integer", "nullable": True, "metadata": {}}
 
 
 def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
-    """Return a gate with a table at version 1: mapped columns x, s and n, and the file a."""
+    """Return a committer with a table at version 1: mapped columns x, s and n, and the file a."""
     gate = Gate()
     row = metadata(partition_columns, **{**ON, **properties})
     fields = json.loads(row["metaData"]["schemaString"])["fields"]
@@ -50,7 +50,7 @@ def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
     row["metaData"]["configuration"]["delta.columnMapping.maxColumnId"] = str(len(fields))
     told = gate.ask(
         proposal(
-            # A table is clustered or partitioned.
+            # Clustering and partitioning exclude each other.
             PARTITIONED if partition_columns else FEATURES,
             row,
             read_version=-1,
@@ -110,7 +110,7 @@ def widen(kind: str, *path: str) -> Row:
 
 
 def written(gate: Gate) -> Metadata:
-    """Return the table's metadata as the log has it."""
+    """Return the table's metadata from the log."""
     rows = [row["metaData"] for rows in gate.entries() for row in rows if "metaData" in row]
     return Metadata.model_validate_json(json.dumps(rows[-1]))
 

@@ -1,4 +1,4 @@
-"""What following a winner makes of a proposal, effect by effect."""
+"""Effects of a rebase onto a winner on the proposal, effect by effect."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ SUSPENDED: tuple[Row, Row] = (listed(*TRACKED), metadata(rowTrackingSuspended="t
 
 
 def winner(version: int, *rows: Row) -> Entry:
-    """Return a version with all that its commit says at hand."""
+    """Return a version with all adds of its commit loaded."""
     read = commit(version, *rows)
     made = entry_of(read, "0" * 64, 1)
     return Entry(**{**vars(made), "adds": tuple(read.adds)})

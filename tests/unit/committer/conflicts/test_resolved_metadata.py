@@ -1,4 +1,4 @@
-"""What metaData asks for is listed by the protocol, without its writer's doing."""
+"""Features that the metaData needs are added to the protocol, without action by the writer."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_who_writes_a_protocol_is_taken_at_its_word() -> None:
 
 
 def test_versions_bring_what_they_imply_together_and_no_more() -> None:
-    """Writer version 6 names column mapping, which is supported with reader version 2 alone."""
+    """Writer version 6 implies column mapping, which needs reader version 2."""
     state = table([info(), protocol(1, 6), metadata()], [add("a")])
     rows = written(state, metadata(enableDeletionVectors="true"))
     listed = rows[1]["protocol"]

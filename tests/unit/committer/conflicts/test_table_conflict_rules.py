@@ -1,4 +1,4 @@
-"""Each rule about the table itself fires where it should and only there."""
+"""Each conflict rule about the table itself fires where it should and only there."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ def listed(*features: str, reader: tuple[str, ...] = ()) -> Row:
 
 
 def rebase_state(one: Proposal, *table: Row) -> RebaseState:
-    """Return the standing of a proposal that read version 0 of a table, a plain one unless said."""
+    """Return the rebase state of a proposal that read version 0 of a table (by default plain)."""
     candidate = considered(one)
     assert candidate.flaw is None, candidate.flaw
     made = commit(0, *(table or (protocol(), metadata())))
@@ -126,7 +126,7 @@ def test_row_ids_are_no_conflict_of_domains() -> None:
 
 
 def numbered(mark: int | None, **changed: Any) -> Row:
-    """Return metadata with an identity column whose mark is set, and other fields changed."""
+    """Return metadata with an identity column at this high-water mark, and other fields changed."""
     own: Row = {"delta.identity.start": 1, "delta.identity.step": 1}
     own["delta.identity.allowExplicitInsert"] = False
     if mark is not None:
@@ -158,7 +158,7 @@ def test_a_tag_that_lies_is_not_believed() -> None:
         numbered(9, format={"provider": "orc", "options": {}}),
         numbered(9, partitionColumns=["x"]),
         numbered(9, configuration={"a": "1"}),
-        # Without its mark a column would give values twice.
+        # Without its high-water mark a column would allocate values twice.
         numbered(None),
     )
     for lie in lies:
@@ -328,7 +328,7 @@ def test_partition_values_of_mapped_columns_have_physical_names() -> None:
 
 
 def test_a_new_definition_is_judged_whole() -> None:
-    """Each of these was taken, and delta-rs could not open the table."""
+    """Each of these was once accepted, and delta-rs could not open the table."""
 
     def told(*rows: Row) -> str:
         created = proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE"))

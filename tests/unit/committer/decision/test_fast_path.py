@@ -1,4 +1,4 @@
-"""The fast path: every oddity by itself, before every member and after every version."""
+"""The fast path: each oddity alone, before every member and after every version."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -44,7 +44,7 @@ def candidate(one: Proposal) -> Candidate:
 
 
 def odd_ones() -> Iterator[Candidate]:
-    """Yield an append and a change as they are, and with each oddity."""
+    """Yield an append and a change, plain and with each oddity."""
     for make in (append, change):
         yield candidate(make())
         for fields in ODD_FIELDS:
@@ -56,7 +56,7 @@ def odd_ones() -> Iterator[Candidate]:
 
 
 def group_of(state: TableState, store: MemoryStore, member: Make | None) -> DecisionInput:
-    """Return the view of a group that a member has joined, whatever the steps say of it."""
+    """Return a decision input whose group holds the member, whatever the steps decide about it."""
     group, known = BatchPlanner(state, POLICY).group, FetchedInputs()
     if member is not None:
         one = candidate(member())
@@ -87,7 +87,7 @@ def test_who_is_odd_goes_through_the_steps_unless_they_say_nothing(
 def straight(
     state: TableState, store: MemoryStore, member: Make | None, odd: list[Candidate]
 ) -> int:
-    """Return how many take the fast path; of none has a step anything to say."""
+    """Return how many take the fast path; the full steps must commit each of those unchanged."""
     view, way, went = group_of(state, store, member), FastPath(state, POLICY), 0
     place = len(view.group.members)
     for one in odd:

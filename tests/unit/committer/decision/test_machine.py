@@ -1,4 +1,4 @@
-"""The order of a decision, group commit, and what must stand in the log before it is told."""
+"""The order of a decision, group commit, and what must be in the log before it is published."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ TERMS = DecisionTerms(NOW_MS + 1_000, 100)
 
 
 def table(*versions: list[Row]) -> TableState:
-    """Return a table whose log is known from version 0 on, under the rules of today."""
+    """Return a table whose log is known from version 0 on, under the current rules version."""
     state = TableState(TABLE, ROOT, 1_000)
     for version, rows in enumerate(versions):
         state = evolve(state, VersionLanded(entry_of(commit(version, *rows), "0" * 64, 1)))
@@ -103,12 +103,12 @@ def test_on_an_unpartitioned_table_an_append_before_a_delete_rules_it_out() -> N
 
 
 def test_who_changes_the_isolation_level_is_judged_by_the_one_it_leaves() -> None:
-    """Or the entry would say that it stands at a level at which nobody has judged it."""
+    """Otherwise the entry would state an isolation level at which it was not checked."""
     state = table(creation(isolationLevel="SnapshotIsolation"), [info(), add("a")])
     reads = ReadSet(predicates=({"op": "true"},))
     strict = proposal(metadata(isolationLevel="Serializable"), read_version=0, reads=reads)
     assert rules(planned(state, strict)) == ["concurrent_append"]
-    # What sets no level, and is no metaData, stands at the table's.
+    # A proposal without metaData uses the table's level.
     assert rules(planned(state, proposal(add("b"), read_version=0, reads=reads))) == ["committed"]
 
 

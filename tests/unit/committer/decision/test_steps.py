@@ -1,4 +1,4 @@
-"""Steps of a decision whose order or gate counts: who waits for another entry, and gets in."""
+"""Decision steps where order or the committer matters: which proposals wait for another entry."""
 
 import json
 
@@ -26,7 +26,7 @@ FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
 
 @pytest.fixture
 def gate() -> Gate:
-    """A gate with a table of the file a, at version 1."""
+    """A committer with a table of the file a, at version 1."""
     gate = Gate()
     create = Operation(name="CREATE TABLE")
     properties = metadata(enableDeletionVectors="true")
@@ -38,7 +38,7 @@ def gate() -> Gate:
 
 
 def revision() -> Proposal:
-    """Return a delete of the first row of a, by a vector of its writer's own making."""
+    """Return a delete of the first row of a, by a deletion vector that the writer made."""
     stats = json.dumps({"numRecords": 10, "tightBounds": False})
     rows = remove("a"), add("a", stats=stats, deletionVector=vector(0))
     reads = ReadSet(files=("a",), delete_insensitive=True)
@@ -65,7 +65,7 @@ def test_who_moves_rows_waits_for_a_member_that_deletes_some(gate: Gate) -> None
 
 
 def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate) -> None:
-    """He waits for the entry: what it says of rows is known once it has landed."""
+    """It waits for the entry, because row relocations are known only once the entry has landed."""
     away, anew = remove("a", dataChange=False), add("h", dataChange=False)
     fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
     first = compact({"a": 10}, "g", read_version=1)

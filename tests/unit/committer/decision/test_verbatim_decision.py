@@ -1,4 +1,4 @@
-"""Ready bytes before a whole committer: each row of their table of verdicts, and what is denied."""
+"""Verbatim entries decided by a whole committer: each row of their decision table, and denials."""
 
 import json
 from typing import Any
@@ -163,7 +163,7 @@ def test_a_version_below_the_oldest_that_is_left_is_expired() -> None:
     for number in range(3):
         gate.ask(proposal(add(f"a{number}"), read_version=number))
     late = verbatim(gate, 1, info(txnId="w"), add("a"))
-    # Whether its work is in a version since it was read, nobody can tell any more.
+    # The versions since its read version are cleaned up, so whether it landed cannot be checked.
     later = verbatim(gate, 4, info(txnId="v"), add("b"), read_version=0)
     store = gate.stores[ROOT]
     move_hint_forward(store, write_classic(store, open_snapshot(store, Version(3)), 0))

@@ -52,7 +52,7 @@ def test_a_removal_is_dated_once_and_keeps_the_partition_values_that_it_says() -
 
 
 def test_a_removal_that_says_nothing_of_partitions_says_so() -> None:
-    """As delta-spark writes it, for readers whose map may not be null."""
+    """delta-spark writes it so, for readers whose map must not be null."""
     bare = {"path": "a", "dataChange": True, "deletionTimestamp": 5}
     content = read_content([{"remove": bare}], Policy())
     [line] = content.lines

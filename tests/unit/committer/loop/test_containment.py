@@ -1,4 +1,4 @@
-"""An error of a class that nobody knows halts the one table over which it came up, and no other."""
+"""An unforeseen exception halts the one table that raised it, and no other."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -40,11 +40,11 @@ OTHER, OTHER_ROOT = UUID(int=0x4711), "memory://tables/other"
 
 
 class Odd(Exception):
-    """Of no class that any list could name."""
+    """An exception class that no handler names."""
 
 
 def fail(*_: object, **__: object) -> NoReturn:
-    """Raise what nobody foresaw."""
+    """Raise an unforeseen exception."""
     raise Odd("of an odd kind")
 
 
@@ -61,13 +61,13 @@ def rule_of(outcome: Outcome) -> str:
 
 
 def elsewhere(gate: Gate) -> str:
-    """Propose to the other table, and return its outcome's status."""
+    """Send a proposal to the other table, and return its outcome's status."""
     [told] = gate.ask(proposal(add(f"f{len(gate.outcomes())}"), table=OTHER, table_root=OTHER_ROOT))
     return told.status
 
 
 def of_ours(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of desks that fails at the one table."""
+    """Return a table committer's method, patched to fail for the one table."""
 
     def method(table_committer: TableCommitter, *arguments: Any) -> Any:
         if table_committer.record.table == TABLE:
@@ -129,7 +129,7 @@ def test_what_nobody_foresaw_halts_one_table_and_is_tried_again(
         assert line.exc_info is not None
         assert FAULTS.labels("t", "Odd")._value.get() == before + 1
         assert not gate.loop.unsettled, "offsets go on"
-        # It is halted, and its store left alone, until its time has come.
+        # It stays halted, and its store is not read, until its retry is due.
         assert rule_of(gate.ask(proposal(add("b")))[0]) == "table_halted"
     gate.settle()
     assert gate.tables()[TABLE].status == "halted"
@@ -309,7 +309,7 @@ def test_a_reason_that_no_record_could_hold_is_spelled_so_that_it_can(
         raise UnicodeError("half a pair: \ud800")
 
     gate.table_committer().forget()
-    # What is caught of the log could not be passed on by pytest's processes either.
+    # pytest-xdist could not serialize a captured log line with this text.
     caplog.set_level(logging.CRITICAL)
     with mock.patch.object(gate.stores[ROOT], "list_from", odd):
         gate.settle()

@@ -1,4 +1,4 @@
-"""One entry's PUT: when it may leave, what it took, and what is told of it meanwhile."""
+"""One entry's PUT: when it starts, what it holds, and what is published meanwhile."""
 
 import pytest
 from prometheus_client import REGISTRY

@@ -1,4 +1,4 @@
-"""What a committer shows of its tables: also of those that nobody writes to, or that others do."""
+"""A committer's gauges of its tables, including idle ones and those that other engines write."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""A table has one home: the topic partition that serves it, whatever others are sent."""
+"""A table has one home: one topic partition serves it, wherever its proposals arrive."""
 
 from typing import Any
 from unittest import mock
@@ -68,7 +68,7 @@ def registered(gate: Gate, partition: int, **told: Any) -> TableRecord:
 
 
 def homes(gate: Gate) -> list[int]:
-    """Return the topic partitions whose lanes have a desk for the table."""
+    """Return the topic partitions whose workers have a table committer for the table."""
     workers = gate.loop.workers.items()
     return sorted(at.partition for at, worker in workers if TABLE in worker.router.table_committers)
 
@@ -206,7 +206,7 @@ def test_a_table_dropped_on_any_topic_partition_is_dropped() -> None:
 
 
 def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers() -> None:
-    """Each believes to be home; each sees what the other has claimed."""
+    """Each takes itself for the home, and each sees the other's claim."""
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
     gate.settle()
     real = ServedTables._claim
@@ -217,7 +217,7 @@ def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers
 
         def both(self: ServedTables, table_committer: Any) -> Any:
             if self.at.partition == HOME:
-                # The other one claims the table at the very same time.
+                # The other one claims the table at the same time.
                 tell(gate, registered(gate, AWAY, status="staged"))
             return real(self, table_committer)
 
@@ -252,7 +252,7 @@ def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() 
 
 
 def test_an_id_that_is_used_for_two_tables_is_two_proposals_with_an_outcome_each() -> None:
-    """So the documents say: one id, one table."""
+    """As documented, a proposal id is unique per table."""
     gate, other, root = gate_of(1), UUID(int=99), "memory://tables/o"
     ask(gate, 0, create(), create(table=other, table_root=root))
     first = proposal(add("a"))

@@ -1,4 +1,4 @@
-"""The loop beside many tables: what it does costs what there is to do, not what there is."""
+"""The loop with many tables: its cost follows the work due, not the number of tables."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def gate() -> Gate:
 
 
 def fill(gate: Gate, count: int) -> None:
-    """Create so many tables besides."""
+    """Create `count` more tables."""
     for number in range(count):
         fields: dict[str, Any] = {"table": UUID(int=1_000 + number)}
         gate.send(create(**fields, table_root=f"memory://tables/t{number}"))
@@ -33,7 +33,7 @@ def fill(gate: Gate, count: int) -> None:
 
 
 class Looks(dict[UUID, TableCommitter]):
-    """Desks that count how often one is looked at."""
+    """Table committers that count lookups."""
 
     count = 0
 
@@ -59,7 +59,7 @@ class Looks(dict[UUID, TableCommitter]):
 
 
 def looks(gate: Gate, steps: int) -> int:
-    """Return how often desks are looked at in some steps."""
+    """Return how many table committers are looked up in some steps."""
     [worker] = gate.loop.workers.values()
     worker.router.table_committers, Looks.count = Looks(worker.router.table_committers), 0
     gate.loop.gauges.due_s = gate.clock.boot_s() + 1e9

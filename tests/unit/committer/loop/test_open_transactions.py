@@ -15,7 +15,7 @@ AT = TopicPartition("tidegate.proposals", 0)
 
 
 def gauges() -> tuple[float | None, float | None]:
-    """Return how many offsets are held back, and for how long."""
+    """Return how many offsets are held back, and for how many seconds."""
     offsets, seconds = (REGISTRY.get_sample_value(name, {"partition": "0"}) for name in NAMES)
     return offsets, seconds
 

@@ -1,4 +1,4 @@
-"""What operators ask of tables, to halt, reopen or drop them: each in its place in the topic."""
+"""Operator requests to halt, reopen or drop tables, each decided at its offset in the topic."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +56,7 @@ def record_of(gate: Gate) -> TableRecord:
 
 
 def rules(outcomes: list[Outcome]) -> list[str | None]:
-    """Return the status of each, or the rule where it is not committed."""
+    """Return each outcome's status, or its rule where it is not committed."""
     return [one.rejection.rule if one.rejection else one.status for one in outcomes]
 
 

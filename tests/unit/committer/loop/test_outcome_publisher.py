@@ -1,4 +1,6 @@
-"""What is told fits into its topic, whatever was sent: dead letters, outcomes, versions, tables."""
+"""Published records fit into their topics whatever was proposed: dead letters, outcomes,
+notifications and registry records.
+"""
 
 import json
 from typing import Any
@@ -32,10 +34,12 @@ from tidegate_runtime.kafka.client_protocols import Headers, Record, TopicPartit
 MIB = 1024 * 1024
 TOPIC_BYTES_MAX = 4 * MIB
 BROKER_BYTES_MAX = 1_048_588
-"""What Kafka takes for one record of a topic that says nothing else."""
+"""Kafka's default limit on a record."""
 
 OVERHEAD = 20
-"""Bytes of lengths that Kafka writes beside each header, and beside key and value, at most."""
+"""An upper bound of the length fields that Kafka writes beside each header, and beside key and
+value. Units: bytes.
+"""
 
 
 def size_of(record: Record) -> int:
@@ -93,7 +97,7 @@ def fits(gate: Gate) -> bool:
 
 
 def gate_of(features: list[str], **properties: str) -> Gate:
-    """Return a gate with a table that has some features."""
+    """Return a committer with a table that has some features."""
     gate = Gate()
     readers = [name for name in features if name == "deletionVectors"]
     listed = protocol(3, 7, readerFeatures=readers, writerFeatures=features)
@@ -106,7 +110,7 @@ def gate_of(features: list[str], **properties: str) -> Gate:
 
 
 def claiming(gate: Gate, rows: list[Row], **told: Any) -> Proposal:
-    """Return a proposal whose actions and intents lie in a file."""
+    """Return a proposal whose actions and row deletes are in a claim file."""
     content, own = to_bytes(rows), an_id()
     path = f"_tidegate/proposals/{own}.ndjson"
     gate.stores[ROOT].put(path, content)
@@ -115,7 +119,10 @@ def claiming(gate: Gate, rows: list[Row], **told: Any) -> Proposal:
 
 
 def ask_twice(gate: Gate, one: Proposal) -> list[Outcome]:
-    """Ask, and ask again an heir, who tells what the log holds and then answers the repeat."""
+    """Send a proposal, restart the committer, and send it again; return all outcomes.
+
+    The restarted committer publishes what the log holds, and then answers the repeat.
+    """
     first = gate.ask(one)
     gate.restart()
     return [*first, *gate.ask(one)]

@@ -1,4 +1,4 @@
-"""What is decided while a PUT flies, when it leaves, and what is told once it has landed."""
+"""What is decided while a PUT is pending, when the next one starts, and what is published after."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""A record that kills the process: found by what died over it, and judged no more."""
+"""A record that kills the process: found by the deaths it causes, and no longer processed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ RECORDS = range(10, 20)
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process died."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def deadly() -> Iterator[dict[str, str]]:
-    """Yield what kills: the point at which a process dies, by a proposal's id or a table's name."""
+    """Yield the failpoints at which the process dies, by proposal id or table name."""
     points: dict[str, str] = {}
 
     def reach(point: str, about: object = "") -> None:
@@ -50,7 +50,7 @@ def deadly() -> Iterator[dict[str, str]]:
 
 
 def lives(gate: Gate, steps: int = 12) -> bool:
-    """Let the committer work; return whether it survives, and put another in its place if not."""
+    """Run the committer; return whether it survives, and restart it if not."""
     try:
         gate.settle(steps)
     except Killed:
@@ -95,7 +95,7 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
 def test_who_comes_behind_the_suspects_is_judged_in_company(
     gate: Gate, deadly: dict[str, str]
 ) -> None:
-    """Or where more come all the time everybody would be judged alone for ever."""
+    """Otherwise a steady stream of records would be decided one by one for ever."""
     poison, others = proposal(add("p")), [proposal(add(f"f{number}")) for number in range(6)]
     deadly[str(poison.proposal_id)] = "after_read"
     gate.send(proposal(add("a")), poison, proposal(add("b")))
@@ -234,7 +234,7 @@ def test_an_offset_of_a_topic_that_was_made_anew_leaves_out_no_record(
     if stops:
         gate.loop.finish()
     else:
-        # As a member does from whom the group takes a partition.
+        # As a member does when the group revokes its partition.
         [worker] = gate.loop.workers.values()
         recorded = worker.suspects.recorded
         gate.loop.consumer.commit({AT: recorded}, {AT: note_text(worker.suspects.note.clean())})

@@ -1,4 +1,4 @@
-"""What is read and not settled yet: a flooded table keeps only its own writers waiting."""
+"""Records that are read and not yet decided: a flooded table delays only its own writers."""
 
 from uuid import UUID
 
@@ -27,13 +27,13 @@ def at_other(name: str) -> Proposal:
 
 
 def send(gate: Gate, *proposals: Proposal, key: bytes | None = None) -> None:
-    """Produce proposals under the key of their table, or under another one."""
+    """Send proposals under the key of their table, or under another one."""
     for one in proposals:
         gate.bus.append(AT, key or str(one.table).encode(), encode(one), ())
 
 
 def steps_until_answered(gate: Gate, wanted: Proposal, most: int = 100) -> int:
-    """Let the committer work until a proposal has its outcome; return how many steps that took."""
+    """Run the committer until a proposal has its outcome; return how many steps that took."""
     for steps in range(most):
         if wanted.proposal_id in {one.proposal_id for one in gate.outcomes()}:
             return steps
@@ -101,7 +101,7 @@ def test_the_size_of_a_record_counts_key_and_headers() -> None:
 
 @pytest.mark.parametrize("length", [300, 3_000])
 def test_another_table_is_answered_after_a_few_entries_of_a_flooded_one(length: int) -> None:
-    """However long the flood is: at most as many entries as there are steps to read past it."""
+    """At most as many entries are written as it takes steps to read past the flood."""
     gate = gate_of_two()
     flood = [proposal(add(f"f{number}")) for number in range(length)]
     other = at_other("o")

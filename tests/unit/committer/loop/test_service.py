@@ -1,4 +1,4 @@
-"""The loop over doors in memory: creating, settling, telling, recovering, living with others."""
+"""The loop over in-memory dependencies: create, decide, publish, recover, and other engines."""
 
 import itertools
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def gate() -> Gate:
 
 
 def foreign(gate: Gate, *rows: builders.Row, root: str = ROOT) -> None:
-    """Let another engine take the next version."""
+    """Write the next version as another engine."""
     gate.stores[root].put(in_log(commit_name(len(gate.entries(root)))), to_bytes(rows))
 
 
@@ -141,7 +141,7 @@ def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
 
 
 def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
-    """Though the proposals have expired: who was accepted, who was refused, and why."""
+    """Even with the proposals expired from the topic: which were accepted or refused, and why."""
     one, bad = proposal(add("a")), proposal(add("../b"))
     gate.send(one, bad)
     dead = mock.patch.object(gate.loop.producer, "flush", side_effect=Unavailable("it dies"))
@@ -200,7 +200,7 @@ def test_where_others_win_every_version_the_table_rests_and_its_writers_wait(
 
 
 class Doubtful(MemoryStore):
-    """A store that does not say what became of the next PUTs."""
+    """A store that leaves the result of the next PUTs unknown."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -506,7 +506,7 @@ def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gat
 def test_who_loses_what_he_had_paused_counts_it_as_paused_no_more(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
-    """Its new owner reads it, or pauses it himself; our gauge tells of what is ours."""
+    """The partition's new owner reads or pauses it; our gauge counts only our own partitions."""
     monkeypatch.setattr("tidegate_committer.loop.read_ahead.RECORDS_MAX", 3)
     table_committer = gate.table_committer()
     table_committer.rest_s = 5.0

@@ -1,4 +1,4 @@
-"""A desk while a PUT flies: it decides ahead, and forgets what did not come true."""
+"""A table committer with a pending PUT decides ahead, and discards that if the PUT fails."""
 
 from collections.abc import Callable
 from typing import Any
@@ -145,7 +145,7 @@ def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None
 
 @pytest.fixture
 def one_each(puts: HeldPuts) -> Gate:
-    """Return a gate whose entries hold one proposal: one is on its way, one ready behind it."""
+    """Return a committer with one-proposal entries: one is pending, one is ready behind it."""
     gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1), puts=puts)
     gate.ask(create())
     puts.is_holding = True
@@ -388,7 +388,7 @@ A_MONTH_S = 30 * 24 * 60 * 60.0
 
 
 def sleep_and_clean_up(gate: Gate, head: int = 0) -> None:
-    """Let a month pass, in which another engine writes versions and cleans the log up."""
+    """Let a month pass, in which another engine writes versions and cleans up the log."""
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     gate.clock.boot += A_MONTH_S
@@ -425,7 +425,7 @@ def test_a_plan_made_before_a_long_sleep_is_not_put(gate: Gate, puts: HeldPuts, 
 
 
 class SleepsOnce:
-    """A month passes, once, after the call that it stands for."""
+    """A call after which, once, a month passes."""
 
     def __init__(self, gate: Gate, call: Callable[..., Any], head: int, when: str = "") -> None:
         self.gate = gate
@@ -435,7 +435,7 @@ class SleepsOnce:
         self.has_slept = False
 
     def __call__(self, *given: Any) -> Any:
-        """Make the call, and sleep."""
+        """Make the call, then let the month pass."""
         answer = self.call(*given)
         if not self.has_slept and self.when in (str(one) for one in ("", *given)):
             self.has_slept = True
@@ -498,7 +498,7 @@ def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
 
 
 def sleep_and_clean_up_after(gate: Gate, head: int) -> None:
-    """Let a month pass, in which another engine goes on from a version and cleans the log up."""
+    """Let a month pass, in which another engine continues from a version and cleans up."""
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     gate.clock.boot += A_MONTH_S
@@ -511,7 +511,7 @@ def sleep_and_clean_up_after(gate: Gate, head: int) -> None:
 
 
 def after_the_answer(gate: Gate, method: str, path: str, then: Callable[[], None]) -> None:
-    """Have something happen between the first answer about a path and its being heard."""
+    """Run `then` between the store's first answer about a path and the caller's receiving it."""
     store, happened = gate.stores[ROOT], list[str]()
     ask = getattr(store, method)
 

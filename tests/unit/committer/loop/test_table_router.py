@@ -1,4 +1,4 @@
-"""Tables that come to the gate: registered again, after a cleanup, on a bus that fails."""
+"""Tables that come to the committer: registered again, after a cleanup, on a failing bus."""
 
 import json
 from pathlib import Path
@@ -140,14 +140,14 @@ def test_a_bus_that_fails_while_a_table_is_registered_ends_the_lane_and_not_the_
         gate.settle(4)
     gate.restart()
     gate.settle(10)
-    # The heir tells what the log holds, and then answers the record once more.
+    # The restarted committer publishes what the log holds, and then answers the record again.
     told = gate.outcomes()
     assert [(one.status, one.version, one.repeat) for one in told] == [("committed", 0, True)] * 2
     assert gate.tables()[TABLE].published_through == 0
 
 
 def test_a_table_that_is_just_being_created_is_not_registered_on_the_way() -> None:
-    """The creation is refused after all, for another engine was there first."""
+    """The creation is refused in the end, because another engine has created the table."""
     gate = Gate(stores={ROOT: table_in_memory(creation())})
     other = create(table=UUID(int=9))
     outcomes = gate.ask(create(), register(), other)
@@ -180,7 +180,7 @@ def test_a_table_to_be_whose_store_stays_away_is_given_up_when_its_time_is_over(
 
 
 def drop(gate: Gate) -> None:
-    """Say in the registry that the table was dropped, and start over."""
+    """Publish in the registry that the table was dropped, and restart."""
     gone = gate.tables()[TABLE].model_copy(update={"status": "dropped"})
     gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(gone))
     gate.restart()
@@ -278,7 +278,7 @@ def test_a_root_that_another_registers_as_it_is_created_has_one_life() -> None:
 
 
 def elsewhere(gate: Gate) -> None:
-    """Let another committer register the root."""
+    """Register the root for another committer."""
     there = TableRecord(
         table=UUID(int=99), table_root=ROOT, name="t", proposals_topic="p", topic_partition=0
     )
@@ -286,7 +286,7 @@ def elsewhere(gate: Gate) -> None:
 
 
 def staged(gate: Gate, name: str) -> None:
-    """Say in the registry that the root is given out, and nothing stands there yet."""
+    """Publish in the registry that the root is claimed, with no table there yet."""
     record = TableRecord(
         table=TABLE,
         table_root=ROOT,

@@ -1,4 +1,4 @@
-"""How fast refusals come into a table's log, whoever floods it."""
+"""How fast refusals are written to a table's log under a flood."""
 
 from tests.builders import Gate, add, create, proposal
 from tidegate_committer.settings import CommitterSection

@@ -1,4 +1,4 @@
-"""Vectors of many proposals become one vector a file, and the rest of the file stays as it is."""
+"""Deletion vectors of many proposals merge into one per file; the rest of the file is unchanged."""
 
 import json
 from typing import Any

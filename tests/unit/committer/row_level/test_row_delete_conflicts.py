@@ -1,4 +1,4 @@
-"""Deletes and updates of rows of one file: all commit where the rows differ, and none is lost."""
+"""Deletes and updates of rows of one file: all commit where the rows differ, none is lost."""
 
 from collections.abc import Iterable
 from itertools import permutations
@@ -46,11 +46,11 @@ NOTHING_READ = {"reads": ReadSet()}
 IN_THE_LOG = CommitterSection(
     roots=("memory://tables",), audit_s=1e9, inline_vector_bytes_max=1_024
 )
-"""Vectors that stand in the log are told from their text."""
+"""Inline vectors, so that tests read them from the log."""
 
 
 def begun(gate: Gate | None = None) -> Gate:
-    """Return a gate with a table at version 1: a and b have ten rows each, wide has 200,000."""
+    """Return a committer with a table at version 1: a and b have ten rows, wide has 200,000."""
     gate = gate or Gate(IN_THE_LOG)
     told = gate.ask(
         proposal(
@@ -72,14 +72,14 @@ def vector(*rows: int) -> Row:
 
 
 def write(gate: Gate, version: int, *rows: Row) -> None:
-    """Write a version as another engine does."""
+    """Write a version as another engine."""
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     store.files[in_log(commit_name(version))] = to_bytes([info("DELETE"), *rows])
 
 
 def gone(gate: Gate, path: str) -> list[int] | None:
-    """Return which rows of a file the log says are deleted; None where the file is gone."""
+    """Return a file's deleted rows according to the log; None where the file is removed."""
     found: list[int] | None = None
     for rows in gate.entries():
         for row in rows:
@@ -423,7 +423,7 @@ def test_whoever_begins_anew_goes_on_with_the_same_vectors(gate: Gate) -> None:
 
 
 class _Counting(MemoryStore):
-    """Counts what is read and written."""
+    """Counts reads and writes."""
 
     reads: list[str]
     puts: list[str]

@@ -1,4 +1,4 @@
-"""Deletes and compactions of the same files: both commit, and no row comes back or goes astray."""
+"""Deletes and compactions of the same files: both commit, and no row reappears or is lost."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Live files in columns: found by their hashes, compared letter by letter."""
+"""Live files in columns: found by hash, compared by exact path."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Live files: columns, and what changed since, as one map that never changes."""
+"""Live files: a column block and the changes since it, as one immutable map."""
 
 import pyarrow as pa
 import pytest

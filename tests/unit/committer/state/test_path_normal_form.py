@@ -1,4 +1,4 @@
-"""Files are removed and repeated as the log spells them, letter by letter: so engines compare."""
+"""Removes and re-adds use the log's exact path text, because engines compare it byte by byte."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_a_file_leaves_under_the_spelling_that_it_came_under(path: str, other: s
 
 
 def with_a_file_by_others(path: str) -> Gate:
-    """Return the gate of a table that takes vectors, with a file of another engine."""
+    """Return a committer of a table with deletion vectors, with a file of another engine."""
     gate = Gate()
     names = ["deletionVectors"]
     listed = builders.protocol(3, 7, readerFeatures=names, writerFeatures=names)
@@ -105,7 +105,7 @@ def test_no_file_joins_under_an_odd_name(path: str) -> None:
 
 
 def less_a_row(path: str) -> builders.Row:
-    """Return the file that comes again under a name, less a row."""
+    """Return the file re-added under a path, with one row deleted."""
     vector = inline(of_rows([1])).model_dump(by_alias=True, exclude_none=True)
     return add(path, deletionVector=vector, stats='{"numRecords":10,"tightBounds":false}')
 
@@ -142,7 +142,7 @@ def test_ready_bytes_spell_files_as_the_log_does(path: str, other: str) -> None:
 def test_what_is_remembered_of_spellings_is_what_the_log_says() -> None:
     gate = Gate()
     paths = ["plain", *dict(SPELLINGS)]
-    # Of two spellings of one file only one can be added.
+    # Of two forms of one path only one can be added.
     once = list({canonical_path(path): path for path in paths}.values())
     gate.ask(builders.create(), *map(proposal, map(add, once)))
     gate.ask(delete("plain", "a%20b", read_version=len(gate.entries()) - 1))

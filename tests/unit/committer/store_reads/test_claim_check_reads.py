@@ -1,4 +1,4 @@
-"""What a proposal names in a table on a file system: regular files below the root, or a refusal."""
+"""Claim checks of tables on a file system: regular files below the root, all others refused."""
 
 import os
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def gate_over(roots: Path, *tables: str) -> Gate:
 
 @pytest.fixture
 def gate(roots: Path) -> Gate:
-    """A committer of a table that takes deletion vectors, on a file system."""
+    """A committer of a table with deletion vectors, on a file system."""
     gate = gate_over(roots, "t")
     opened = [FEATURES, metadata(enableDeletionVectors="true"), add("old", stats=WIDE)]
     creation = Operation(name="CREATE TABLE")
@@ -59,12 +59,12 @@ def gate(roots: Path) -> Gate:
 
 
 def of_t(roots: Path, *actions: Row, **fields: Any) -> Proposal:
-    """Return a proposal for the table `t`, by default one that has read version 0."""
+    """Return a proposal for the table `t`, by default with read version 0."""
     return proposal(*actions, **{"table_root": f"file://{roots}/t", "read_version": 0, **fields})
 
 
 def claiming(roots: Path, **fields: Any) -> tuple[Proposal, str]:
-    """Return a proposal whose actions lie in a file, and the path of that."""
+    """Return a proposal whose actions are in a claim file, and the file's path."""
     own = an_id()
     path = f"_tidegate/proposals/{own}.ndjson"
     claim = {"path": path, "size": 1, "sha256": digest_of(b"x"), **fields}

@@ -1,4 +1,4 @@
-"""What a decision needs of a store is fetched while the loop goes on: other tables never wait."""
+"""What a decision reads from a store is fetched in the background: other tables never wait."""
 
 import threading
 import time
@@ -60,7 +60,7 @@ def held() -> Held:
 
 @pytest.fixture
 def gate(held: Held) -> Gate:
-    """A committer of two tables; what it asks of the store of one besides is held."""
+    """A committer of two tables; reads of one table's store are held."""
     gate = Gate(SECTION, reads=held)
     opened = [FEATURES, metadata(enableDeletionVectors="true")]
     opening = proposal(*opened, read_version=-1, operation=Operation(name="CREATE TABLE"))
@@ -71,7 +71,7 @@ def gate(held: Held) -> Gate:
 
 
 def claimed(gate: Gate, *rows: Row, read_version: int = 1) -> Proposal:
-    """Return a proposal whose actions lie in a file."""
+    """Return a proposal whose actions are in a claim file."""
     content, own = to_bytes(rows), an_id()
     path = f"_tidegate/proposals/{own}.ndjson"
     gate.stores[ROOT].put(path, content)
@@ -84,7 +84,7 @@ def at_other(*actions: Row) -> Proposal:
 
 
 def write(gate: Gate, version: int, *rows: Row) -> None:
-    """Write a version as another engine does."""
+    """Write a version as another engine."""
     gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), *rows]))
 
 
@@ -239,20 +239,20 @@ def test_a_halt_by_hand_does_not_wait_for_the_store_and_what_it_says_then_is_dro
     outcomes = gate.ask(proposal(kind="halt", table_root=ROOT, reason="files are moved"))
     assert [one.status for one in outcomes] == ["denied", "committed"]
     assert answer.cancelled()
-    question()  # A thread that was at it does not hear that.
+    question()  # the read's thread may still finish
     held.held.clear()
     reopened = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
     assert told(reopened) == [(TABLE, "committed", 1), (TABLE, "committed", 2)]
 
 
 def test_an_audit_waits_until_nothing_is_fetched(gate: Gate, held: Held) -> None:
-    """Its answer is held against a state whose maps are the thread's in the meantime."""
+    """Its result is compared with a state whose maps the fetching thread uses meanwhile."""
     gate.send(with_a_claim(gate))
     gate.settle()
     [worker] = gate.loop.workers.values()
     overwritten: Future[dict[int, str]] = Future()
     overwritten.set_result({1: "another"})
-    worker.schedule.audits[TABLE].answer = overwritten  # type: ignore[assignment]  # as of a thread
+    worker.schedule.audits[TABLE].answer = overwritten  # type: ignore[assignment]  # as a thread sets it
     gate.loop.step()
     assert gate.table_committer().halted is None
     held.answer()
@@ -294,7 +294,7 @@ def test_a_clean_stop_waits_for_no_store_that_is_only_read() -> None:
     assert len(gate.outcomes()) == 1, "who lost the race is answered by the next owner"
 
 
-# Tables that are registered, and opened again.
+# Tables registered and reopened
 
 
 def register(table: UUID = OTHER, root: str = OTHER_ROOT, **fields: Any) -> Proposal:
@@ -308,7 +308,7 @@ def loads() -> Held:
 
 @pytest.fixture
 def found(loads: Held) -> Gate:
-    """A committer of one table, beside which lies another one whose store does not answer."""
+    """A committer of one table; a second, existing table's store does not answer."""
     there = table_in_memory(creation(), root=OTHER_ROOT)
     gate = Gate(SECTION, stores={OTHER_ROOT: there}, loads=loads)
     gate.ask(create())
@@ -392,7 +392,7 @@ def test_a_table_is_reopened_while_others_commit(found: Gate, loads: Held) -> No
 def test_who_would_reopen_a_table_is_told_of_its_log_as_it_is_since_then(
     found: Gate, loads: Held
 ) -> None:
-    """What was asked of it before, by a table that halted by itself, may be of before a repair."""
+    """A load that the table began before the request may have read the log before its repair."""
     loads.held.clear()
     found.ask(register())
     store = found.stores[OTHER_ROOT]
@@ -428,11 +428,11 @@ def test_a_store_is_vetted_aside(loads: Held) -> None:
     assert gate.outcomes()[-1].table == OTHER
 
 
-# Threads.
+# Threads
 
 
 class Hanging(MemoryStore):
-    """A store that answers nobody for a while, and never the loop itself."""
+    """A store that does not answer for a while, and must not be called from the loop's thread."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -536,11 +536,11 @@ def test_threads_of_stores_that_are_asked_for_nothing_end() -> None:
     assert hanging.result(10.0)
 
 
-# A file that a proposal names, and that cannot be read
+# A claim file that cannot be read
 
 
 def at_its_store(gate: Gate, held: Held) -> list[Outcome]:
-    """Let the time pass for which a claim check is waited for; return what is said meanwhile."""
+    """Let the time limit for a claim check pass; return the outcomes since."""
     before = len(gate.outcomes())
     gate.clock.boot += CLAIM_S - 10.0
     gate.settle()

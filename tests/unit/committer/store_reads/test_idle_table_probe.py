@@ -1,4 +1,4 @@
-"""Idle tables are looked at: what others wrote is learned, and nobody waits for a store."""
+"""Idle tables are probed for versions of other engines, and no step waits for a store."""
 
 from collections import deque
 from collections.abc import Callable
@@ -21,28 +21,28 @@ OTHER_ROOT = "memory://tables/other"
 
 @dataclass
 class Slow:
-    """A store that answers when it is told to."""
+    """Reads that are answered when a test says so."""
 
     asked: deque[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=deque)
 
     def is_free(self, root: str) -> bool:
-        """Return that anything may be asked."""
+        """Return True."""
         return True
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Do nothing: no thread is at it."""
+        """Do nothing: no thread is reading."""
 
     def close(self) -> None:
         """Do nothing."""
 
     def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Keep a question."""
+        """Record a pending read."""
         answer: Future[T] = Future()
         self.asked.append((question, answer))
         return answer
 
     def answer(self) -> None:
-        """Answer everything that was asked."""
+        """Answer all pending reads."""
         while self.asked:
             question, answer = self.asked.popleft()
             try:
@@ -69,7 +69,7 @@ def gate(slow: Slow) -> Gate:
 
 
 def write_version(gate: Gate, version: int) -> None:
-    """Let somebody else write a version of the table."""
+    """Write a version as another engine."""
     gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), add("foreign")]))
 
 

@@ -1,4 +1,4 @@
-"""Versions are read again: who overwrites one is found out, though nobody writes."""
+"""Versions are read again: an overwritten one is found even on an idle table."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -46,18 +46,18 @@ def path_of(version: int) -> str:
 
 
 class Pending(ReadsInline):
-    """Questions whose answer a test gives."""
+    """Reads that a test answers."""
 
     def __init__(self, answer: Future[Any]) -> None:
         self._answer = answer
 
     def begin(self, root: str, question: Callable[[], Any], /) -> Future[Any]:
-        """Return where the answer will be."""
+        """Return the pending answer."""
         return self._answer
 
 
 def overwrite(store: LogStore, version: int) -> bytes:
-    """Do what an engine without put-if-absent does; return what was there."""
+    """Overwrite a version as an engine without put-if-absent does; return the previous bytes."""
     before = store.read(path_of(version))
     assert before is not None
     store.put(path_of(version), to_bytes([info(), add("foreign")]))
@@ -250,7 +250,7 @@ def test_a_store_that_does_not_answer_is_asked_once(held: Held, held_gate: Gate)
 
 
 def after_restoring(gate: Gate, held: Held, halt: Callable[[], None], version: int) -> str:
-    """Return how a table stands whose log was repaired while an audit was under way."""
+    """Return the status of a table whose log was repaired during an audit."""
     held.held.add(ROOT)
     gate.clock.boot += SECTION.audit_s
     gate.loop.step()

@@ -1,4 +1,4 @@
-"""From the log alone to what the committer remembers."""
+"""Recovery of the committer's state from the log alone."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_reaching_back_gives_what_folding_from_the_start_gives() -> None:
 
 
 def plain(state: TableState) -> tuple[object, ...]:
-    """Return what two states must have in common to decide alike."""
+    """Return the parts of a state that must be equal for equal decisions."""
     return (
         (state.version, state.window_start, state.oldest, state.rules, state.timestamp),
         set(state.files),
@@ -94,7 +94,7 @@ def test_where_the_log_was_cleaned_the_oldest_entry_says_so() -> None:
 
 
 def cleaned_below_a_change() -> MemoryStore:
-    """Return a log that begins with a change of the table: what was in force below it is gone."""
+    """Return a log that begins with a metadata change: the definition before it is cleaned up."""
     changed = metadata()
     changed["metaData"]["configuration"] = {"note": "changed"}
     store = log([add("a")], [info(timestamp=7), changed])

@@ -1,4 +1,4 @@
-"""A proposal that read a version of long ago waits aside while the versions since then are read."""
+"""A proposal with an old read version waits aside while the versions since then are read."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ FRESH = (("producer", b"fresh"),)
 
 
 class Counting(MemoryStore):
-    """A store that counts what commits it is asked for."""
+    """A store that records which commits are read."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -39,7 +39,7 @@ class Counting(MemoryStore):
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let three versions be history already."""
+    """Lower the limit so that three versions need a background read."""
     monkeypatch.setattr(version_history_reads, "FETCHED_MAX", 2)
     monkeypatch.setattr(table_committer, "FETCHED_MAX", 2)
 
@@ -51,7 +51,7 @@ def held() -> Held:
 
 @pytest.fixture
 def gate(few: None, held: Held) -> Gate:
-    """A committer of a table with thirty versions, of which it keeps five."""
+    """A committer of a table with thirty versions, of which it keeps five in memory."""
     gate = Gate(SECTION, stores={ROOT: Counting(ROOT)}, reads=held)
     gate.ask(create())
     for number in range(VERSIONS):
@@ -66,7 +66,7 @@ def store_of(gate: Gate) -> Counting:
 
 
 def commits_read(gate: Gate) -> int:
-    """Return how many of the first commits the store was asked for since the last call."""
+    """Return how many of the first commits were read from the store since the last call."""
     read, store_of(gate).read_names = store_of(gate).read_names, []
     first = {in_log(commit_name(version)) for version in range(VERSIONS + 1)}
     return sum(name in first for name in read)

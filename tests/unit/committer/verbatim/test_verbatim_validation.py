@@ -1,4 +1,4 @@
-"""What ready bytes must be like on tables that ask more of every version: check by check."""
+"""Verbatim entries on tables that require more of every version, check by check."""
 
 import json
 
@@ -30,14 +30,14 @@ MINE: Row = {"domainMetadata": {"domain": "mine", "configuration": "{}", "remove
 
 
 def marked(mark: object) -> Row:
-    """Return the domain with a high-water mark of row ids."""
+    """Return the domain with the high-water mark of row ids."""
     text = json.dumps({"rowIdHighWaterMark": mark})
     body = {"domain": "delta.rowTracking", "configuration": text, "removed": False}
     return {"domainMetadata": body}
 
 
 def answer(rows: list[Row], *ready: Row) -> str:
-    """Return what is said of ready bytes for version 1 of a table that begins with some rows."""
+    """Return the result of a verbatim entry for version 1 of a table created with `rows`."""
     gate = Gate()
     [begun] = gate.ask(
         proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE AS SELECT"))

@@ -103,7 +103,7 @@ def test_ranges_of_other_writers_reconcile_to_the_same_files(corpus: Path) -> No
 
 
 def _newest(commit: Commit) -> tuple[Action, ...]:
-    """Kernel's files name a file twice, newest first."""
+    """Kernel writes a file that changed twice as two actions, newest first."""
     seen: dict[Any, Action] = {}
     for action in commit.actions:
         key = action.key if isinstance(action, Add | Remove) else len(seen)

@@ -1,4 +1,4 @@
-"""Statistics and partition values that no type holds are null in the struct of a checkpoint."""
+"""Statistics and partition values outside their type's range are null in a checkpoint's struct."""
 
 import json
 from collections.abc import Iterator

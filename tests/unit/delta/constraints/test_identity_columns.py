@@ -1,4 +1,4 @@
-"""Identity columns: what numbers them, what they allow, where the mark stands."""
+"""Identity columns: what allocates values, what is allowed, and where the high-water mark is."""
 
 from typing import Any
 

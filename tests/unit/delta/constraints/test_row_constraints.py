@@ -1,4 +1,4 @@
-"""What a table asks of its writers, and the hashes by which they say what they enforced."""
+"""A table's requirements on new rows, and the hashes with which writers attest them."""
 
 import json
 from hashlib import sha256
@@ -146,7 +146,7 @@ HASHED = {
     b'[1,"length",3,"c"]': "varchar(3) c",
     b'[1,"generated","p-g","s.x + 1"]': "g AS (s.x + 1)",
 }
-"""What is hashed, byte for byte: writers elsewhere hash the same."""
+"""The hashed bytes; other writers must hash the same."""
 
 
 def test_what_a_writer_did_not_enforce_is_named() -> None:

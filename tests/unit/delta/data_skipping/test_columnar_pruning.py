@@ -1,4 +1,4 @@
-"""What the first look at statistics leaves out, and when it says nothing."""
+"""What columnar pruning leaves out by statistics, and when it decides nothing."""
 
 import json
 from datetime import date

@@ -1,4 +1,4 @@
-"""Predicates against a few files: what is kept of a file is right for every predicate."""
+"""Predicates against a few files: the precomputed tests are right for every predicate."""
 
 import json
 from itertools import combinations, product
@@ -68,7 +68,7 @@ BOUNDS: dict[str, list[Any]] = {
 @pytest.mark.parametrize("column", VALUES)
 @pytest.mark.parametrize("op", ["in", "or", "not in", "not or"])
 def test_a_list_of_values_is_what_its_values_are_one_by_one(column: str, op: str) -> None:
-    """Put in order and looked up it says the same of each file as `prune`, which asks of each."""
+    """Lookup in a sorted list gives the same result per file as `prune`, which tests each value."""
     for size in range(4):
         for values in combinations(VALUES[column], size):
             equal = [is_("=", value, column) for value in values]

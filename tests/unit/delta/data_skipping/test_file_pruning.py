@@ -1,4 +1,4 @@
-"""Pruning against statistics that mislead: each test is a trap."""
+"""Pruning against misleading statistics: one trap per test."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def is_(op: str, value: Any, column: str, kind: str | None = None) -> dict[str, 
 
 
 def left_of(predicate: dict[str, Any], adds: list[Add], of: Metadata = TABLE) -> list[str]:
-    """Return the paths of the files that are not left out, which both ways agree upon."""
+    """Return the paths of the files kept, checking that both implementations agree."""
     found: list[str] = prune(predicate, adds_to_columns(adds), of)["path"].to_pylist()
     marks = may_hold(predicate, adds, of)
     assert found == [add.path for add, mark in zip(adds, marks, strict=True) if mark]
@@ -145,7 +145,7 @@ def test_the_maximum_of_a_timestamp_may_have_lost_a_millisecond() -> None:
 
 
 def test_an_offset_of_local_mean_time_is_no_bound_for_it_lacks_its_seconds() -> None:
-    # 1900-01-01 00:00:00 in Shanghai, eight hours, five minutes and 43 seconds before UTC.
+    # 1900-01-01 00:00:00 in Shanghai, whose offset then was 8:05:43.
     stats = between("at", "1900-01-01T00:00:00.000+08:05", "1900-01-01T00:00:00.000+08:05")
     assert kept(is_("=", "1899-12-31 15:54:17", "at"), stats)
     assert kept(is_("<", "1899-12-31 15:54:30", "at"), stats)
@@ -262,7 +262,7 @@ def test_files_keep_their_order_and_columns() -> None:
 
 
 def test_mapped_columns_are_looked_up_by_their_physical_names() -> None:
-    """Names that columns have swapped: by their display names the bounds are the other's."""
+    """Two columns have swapped names, so a lookup by display name finds the other's bounds."""
 
     def mapped(name: str, kind: Any, physical: str) -> dict[str, Any]:
         about = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}
@@ -304,7 +304,7 @@ def test_mapped_columns_are_looked_up_by_their_physical_names() -> None:
 
 
 def test_bounds_of_a_float_hold_after_it_became_a_double() -> None:
-    """The file's 1.1 is a single, which is 1.10000002384185791015625 as a double."""
+    """The file's 1.1 is a float, which as a double is 1.10000002384185791015625."""
     record = [{"fromType": "float", "toType": "double"}]
     about = {"metadata": {"delta.typeChanges": record}}
     widened = table({"name": "d", "type": "double", "nullable": True, **about})

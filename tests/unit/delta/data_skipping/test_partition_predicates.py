@@ -1,4 +1,4 @@
-"""Scans against added files, as delta-spark 4.4.0 decided them (vectors `append_read`, copied)."""
+"""Scans against added files, as delta-spark 4.4.0 decided them (copied vectors `append_read`)."""
 
 import json
 from pathlib import Path

@@ -14,18 +14,18 @@ MAX = "delta.columnMapping.maxColumnId"
 
 
 def mapped(name: str, number: Any, physical: Any, kind: Any = "long") -> dict[str, Any]:
-    """Return a column with an id and a physical name, where they are not None."""
+    """Return a column with a column mapping id and a physical name, each left out if None."""
     about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical}
     return a_field(name, kind, **{key: value for key, value in about.items() if value is not None})
 
 
 def rules(about: Metadata) -> list[str]:
-    """Return the rules that the mapping of a table breaks."""
+    """Return the rules that a table's column mapping breaks."""
     return [flaw.rule for flaw in mapping_flaws(Definition(about, PROTOCOL))]
 
 
 def changed(before: Metadata, after: Metadata) -> list[tuple[str, str | None]]:
-    """Return what is wrong with a change of the mapping."""
+    """Return the rules that a change of the column mapping breaks."""
     found = mapping_change_flaws(Definition(before, PROTOCOL), Definition(after, PROTOCOL))
     return [(flaw.rule, flaw.error_class) for flaw in found]
 

@@ -17,7 +17,7 @@ BOUND = "delta.requireCheckpointProtectionBeforeVersion"
 
 
 def found(drop: Drop, one: Definition, remains: FeatureRemains = NOTHING) -> list[tuple[str, str]]:
-    """Return what stands in the way of a drop: the field, and delta-spark's error class."""
+    """Return what prevents a drop: the field, and delta-spark's error class."""
     flaws = drop_flaws(drop, one, remains)
     return [(flaw.field, (flaw.error_class or "").removeprefix("DELTA_")) for flaw in flaws]
 

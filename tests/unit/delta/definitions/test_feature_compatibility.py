@@ -17,7 +17,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 def found(about: Metadata, *features: str) -> list[tuple[str, str | None]]:
-    """Return the rules that metadata breaks under the least protocol with some more features."""
+    """Return the rules that metadata breaks under the lowest protocol with these features."""
     protocol = with_features(minimum_protocol(about), features)
     flaws = check_definition(Definition(about, protocol))
     return [(flaw.rule, flaw.error_class) for flaw in flaws]

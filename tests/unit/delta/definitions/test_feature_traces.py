@@ -21,7 +21,7 @@ SIDECAR = Sidecar(path="x", size_in_bytes=1, modification_time=1)
 
 
 def fields(name: str, about: Metadata, remains: FeatureRemains) -> list[str]:
-    """Return where something is left of a feature."""
+    """Return where a table still has traces of a feature."""
     found = traces(name, Definition(about, versions(1, 2)), remains)
     return [field.removeprefix("metaData.configuration.") for field, _, _ in found]
 

@@ -18,14 +18,14 @@ PROTOCOL = listing("typeWidening", readers=("typeWidening",))
 
 
 def compat(version: str, **text: str) -> dict[str, str]:
-    """Return the properties of a table that is compatible, and more or other ones."""
+    """Return the properties of an Iceberg-compatible table, with some added or replaced."""
     third = {"delta.enableRowTracking": "true"} if version == "V3" else {}
     named = {"delta.columnMapping.mode": "name"}
     return {f"delta.enableIcebergCompat{version}": "true", **named, **third, **text}
 
 
 def classes(about: Metadata) -> list[str]:
-    """Return the error classes of what keeps a table from being read as Iceberg."""
+    """Return the error classes of what prevents reading the table as Iceberg."""
     flaws = iceberg_flaws(Definition(about, PROTOCOL))
     return [(flaw.error_class or "").removeprefix(VIOLATION) for flaw in flaws]
 

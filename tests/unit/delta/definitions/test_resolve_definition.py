@@ -12,7 +12,7 @@ NTZ = {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}
 
 
 def settled(before: Protocol, **text: str) -> Protocol:
-    """Return the protocol of a table after its writer set some properties."""
+    """Return the protocol of a table after a writer sets these properties."""
     made = settle(Definition(metadata(), before), metadata(**text))
     assert not made.flaws
     return made.definition.protocol

@@ -17,10 +17,11 @@ from tidegate_delta.deletion_vectors.roaring_containers import BLOCK
 
 FAR = 1 << 32
 JAVA_DIGEST = "9a76049cdbddd0b108ff227201f387dcdf3ae2a06691830971aae7a357180d3a"
-"""Of the bytes that RoaringBitmap 1.6.10 wrote, runs optimized, behind the magic and one bucket."""
+"""SHA-256 of what RoaringBitmap 1.6.10 wrote with runs optimized, after the magic and one bucket.
+"""
 
 ONE_ROW = struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, 7)
-"""A 32-bit roaring bitmap of the row 7."""
+"""A 32-bit roaring bitmap with row 7."""
 
 
 def portable(*buckets: tuple[int, bytes]) -> bytes:
@@ -127,7 +128,7 @@ def test_bytes_that_hold_no_set_are_refused(content: bytes) -> None:
 
 
 def shapes(size: int) -> list[list[int]]:
-    """Return sets of so many rows: one run, every second row, two of three, three of four."""
+    """Return sets of `size` rows: one run, every second row, two of three, three of four."""
     return [
         list(range(size)),
         list(range(0, 2 * size, 2)),

@@ -21,7 +21,7 @@ FAILING = {
     "coordinatedCommits-preview",
     "checkpointProtection",
 }
-"""What delta-spark fails concurrent transactions for, of the features that its releases have."""
+"""The released features for which delta-spark fails concurrent transactions."""
 
 NOT_FAILING = {
     "appendOnly",

@@ -1,4 +1,4 @@
-"""In-commit timestamps: the next one, and the record of the first."""
+"""In-commit timestamps: the next one, and the record of their enablement."""
 
 from tidegate_delta.features import in_commit_timestamps
 from tidegate_delta.features.in_commit_timestamps import ENABLEMENT, next_timestamp, with_enablement

@@ -1,4 +1,4 @@
-"""Row ids: who is given some, from where on, and how the mark is kept."""
+"""Row ids: which files get them, from which value, and how the high-water mark is kept."""
 
 import pytest
 

@@ -77,7 +77,7 @@ def test_other_shapes_are_refused(protocol: Protocol) -> None:
 
 
 def lists(*names: str, readers: tuple[str, ...] | None = None, reader: int = 1) -> Protocol:
-    """Return a protocol that lists features, of which readers must know some."""
+    """Return a protocol that lists features, some of them for readers too."""
     return Protocol(
         min_reader_version=3 if readers is not None else reader,
         min_writer_version=7,

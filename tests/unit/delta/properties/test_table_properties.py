@@ -145,7 +145,7 @@ DELTA_SPARK = [
     "enableMaterializePartitionColumnsFeature",
     "writePartitionColumnsToParquet",
 ]
-"""The keys of delta-spark 4.4.0's table configuration, instructions apart."""
+"""The keys of delta-spark 4.4.0's table configuration, without feature directives."""
 
 OF_THE_SPECIFICATION = (
     "parquet.compression.codec",

@@ -1,4 +1,4 @@
-"""Texts of partition values, by type: those that every reader takes, and those that we alone do."""
+"""Texts of partition values by type: those that every reader takes, and those only we do."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""CHAR and VARCHAR, as Spark writes them beside the type."""
+"""CHAR and VARCHAR, which Spark keeps in the field's metadata."""
 
 import pytest
 

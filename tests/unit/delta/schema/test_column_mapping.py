@@ -1,4 +1,4 @@
-"""What files call a column, and what people do."""
+"""Physical and display names of columns."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Ids and physical names: given once, kept, and never for another column."""
+"""Column ids and physical names: assigned once, kept, and never reused for another column."""
 
 from collections.abc import Iterator
 from itertools import count

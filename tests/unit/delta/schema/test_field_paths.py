@@ -1,4 +1,4 @@
-"""Columns by their paths."""
+"""Columns found by their paths."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What delta-spark 4.4.0 made of each text, asked by `tests/conformance/oracle_program.py`."""
+"""How delta-spark 4.4.0 reads each text, recorded by `tests/conformance/oracle_program.py`."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Which texts of partition values every reader understands; what follows is known of delta-rs."""
+"""Texts of partition values that every reader understands, and delta-rs's known limits."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_null_is_a_value_of_each_type() -> None:
 
 
 def test_an_empty_text_is_one_thing_to_some_readers_and_another_to_others() -> None:
-    """delta-rs reads null of it; delta-spark a text, or, of another type, nothing at all."""
+    """delta-rs reads null; delta-spark an empty string, or for other types nothing."""
     for kind in READ:
         check_readable("", parse_type(kind))
         with pytest.raises(ValueError, match="write null"):

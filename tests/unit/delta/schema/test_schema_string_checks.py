@@ -1,4 +1,4 @@
-"""Schemas that we read and others do not: each was held against delta-rs."""
+"""Schemas that we could read and others could not, each compared with delta-rs."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which columns an expression names: those it does, and in doubt one more."""
+"""Which columns an expression names; in doubt one too many."""
 
 import pytest
 

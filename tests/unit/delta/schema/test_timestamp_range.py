@@ -1,4 +1,4 @@
-"""Years that Python's dates do not reach."""
+"""Years outside the range of Python's dates."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Which type may follow which, and how it is recorded."""
+"""Which type may widen to which, and how it is recorded."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ HELD = [
     ("byte", "float"),
     ("short", "float"),
 ]
-"""Changes that no writer may make, and any reader can follow."""
+"""Changes that no writer may make but every reader can follow."""
 OTHERS = [
     ("byte", "decimal(3,1)"),
     ("short", "decimal(4,0)"),

@@ -1,4 +1,4 @@
-"""Variants put together, read by a reader of their own."""
+"""Variant encoding, checked with an independent reader."""
 
 import uuid
 from datetime import UTC, date, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Variants as Python values: a reader of the encoding that owes nothing to ours."""
+"""Variants as Python values: a reader that shares no code with ours."""
 
 import struct
 import uuid
@@ -12,7 +12,7 @@ DECIMALS = {8: 4, 9: 8, 10: 16}
 
 
 def decoded(metadata: bytes, value: bytes) -> Any:
-    """Return what a variant says."""
+    """Return a variant's value."""
     assert metadata[0] & 0xF == 1
     width = (metadata[0] >> 6) + 1
     names = _slices(metadata, 1, width, width)
@@ -46,7 +46,7 @@ def _object(value: bytes, header: int, names: list[str]) -> dict[str, Any]:
 
 
 def _slices(source: bytes, at: int, count_width: int, width: int) -> list[bytes]:
-    """Read a count, offsets, and what lies from each offset on."""
+    """Read a count and offsets, and return the slices that start at each offset."""
     count = int.from_bytes(source[at : at + count_width], "little")
     first = at + count_width
     edges = [

@@ -1,4 +1,4 @@
-"""Columns added, dropped, renamed, moved and changed, and what stands in the way."""
+"""Columns added, dropped, renamed, moved and changed, and what prevents each."""
 
 from collections.abc import Callable
 from typing import Any

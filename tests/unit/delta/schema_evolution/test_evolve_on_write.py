@@ -1,4 +1,4 @@
-"""What a table's metadata becomes when rows of another schema are written."""
+"""A table's metadata after a write of rows with another schema."""
 
 from typing import Any
 

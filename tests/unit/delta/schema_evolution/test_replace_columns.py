@@ -1,4 +1,4 @@
-"""All columns of a table named anew."""
+"""Replacing all columns of a table."""
 
 from typing import Any
 

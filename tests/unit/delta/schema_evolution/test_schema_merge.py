@@ -1,4 +1,4 @@
-"""Two schemas made one."""
+"""Merging two schemas."""
 
 import pytest
 

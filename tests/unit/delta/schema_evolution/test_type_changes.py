@@ -1,4 +1,4 @@
-"""Changes of type: allowed, recorded, taken out again."""
+"""Type changes: allowed, recorded, and removed again."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The commands about proposals, where ids, bytes and records do not go together as they should."""
+"""The proposal commands, given ids, bytes and records that do not match."""
 
 from datetime import datetime
 from typing import Any

@@ -14,7 +14,7 @@ from tidegate_producers.cli import table_commands
 
 @pytest.fixture
 def table(tmp_path: Path) -> WrittenTable:
-    """Version 0 has no rows; 1 and 2 bring some, 3 takes them away; a version a second."""
+    """Version 0 has no rows, 1 and 2 add some, 3 removes some; the versions are a second apart."""
     table = WrittenTable(tmp_path / "t").create()
     table.set_metadata(**{"delta.enableChangeDataFeed": "true"})
     table.append(rows(1, 2))

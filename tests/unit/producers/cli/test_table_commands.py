@@ -1,4 +1,4 @@
-"""The commands over a committer in memory: what was refused, why, and what to do."""
+"""The commands over an in-memory committer: what was refused, why, and what to do."""
 
 import json
 from typing import Any, NoReturn
@@ -305,11 +305,11 @@ def test_a_table_is_halted_and_reopened(line: Line) -> None:
 
 
 class Odd(Exception):
-    """Of no class that any list could name."""
+    """An exception class that no handler names."""
 
 
 def set_aside(line: Line, service: str) -> None:
-    """Let a follower set the table `shop` aside."""
+    """Let a follower put the table `shop` into quarantine."""
     [record] = line.gate.tables().values()
     bus, topics, clock = line.gate.bus, line.gate.topics, line.gate.clock
     follower = Quarantine(service, bus, topics, clock, lambda *_: None)

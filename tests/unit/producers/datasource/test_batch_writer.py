@@ -1,4 +1,4 @@
-"""What a task finds out before it writes a row."""
+"""What a task checks before it writes a row."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Delta's schema as Spark sees it."""
+"""Delta schemas as Spark schemas."""
 
 import pytest
 

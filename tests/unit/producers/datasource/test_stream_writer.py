@@ -1,4 +1,4 @@
-"""What a stream can't be told, and that no table is read as one."""
+"""Options that a stream refuses, and that no table is read as a stream."""
 
 import pytest
 from pyspark.sql.types import StructType as SparkSchema

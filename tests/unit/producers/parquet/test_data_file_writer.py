@@ -1,4 +1,4 @@
-"""Rows become files: one a partition, under fresh names, with statistics of exactly their rows."""
+"""Rows become files: one per partition, with fresh names and exact statistics."""
 
 import io
 import json

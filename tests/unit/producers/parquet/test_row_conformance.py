@@ -1,4 +1,4 @@
-"""Rows take the table's shape, or say which column does not fit."""
+"""Rows are converted to the table's schema, or the error names the column that does not fit."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""SQL conditions become predicate trees, or say what they can't say."""
+"""SQL conditions become predicate trees, or the error names what cannot be expressed."""
 
 from typing import Any
 
@@ -169,7 +169,7 @@ def test_what_is_wrong_is_named(sql: str, like: str) -> None:
     [
         ("America/New_York", "t = '2013-01-01'", "2013-01-01T05:00:00.000000Z"),
         ("America/New_York", "t = DATE'2013-07-01'", "2013-07-01T04:00:00.000000Z"),
-        # An hour that the clocks leave out is taken an hour later, one they repeat the first time.
+        # A time that DST skips moves an hour later; of a repeated one the first counts.
         ("America/New_York", "t = '2013-03-10 02:30:00'", "2013-03-10T07:30:00.000000Z"),
         ("America/New_York", "t = '2013-11-03 01:30:00'", "2013-11-03T05:30:00.000000Z"),
         ("America/New_York", "t = '2013-01-01 10:00:00Z'", "2013-01-01T10:00:00.000000Z"),

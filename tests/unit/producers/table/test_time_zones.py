@@ -1,4 +1,4 @@
-"""Timestamps without a zone mean what the session's zone makes of them."""
+"""Timestamps without a zone are read in the session's zone."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""Columns and properties, changed by what is wanted and not by what the table becomes."""
+"""Changes of columns and properties, proposed as patches and not as whole definitions."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ SAYING = WriteRequest(5.0)
 
 
 class Prompt(MemoryProducer):
-    """Lets the committer work before anybody waits."""
+    """A producer that runs the committer after each flush of proposals."""
 
     def __init__(self, gate: Gate) -> None:
         super().__init__(gate.bus)

@@ -1,4 +1,4 @@
-"""What is written must fit the table; where it does not, the error names the column."""
+"""Written data must fit the table; otherwise the error names the column."""
 
 import pytest
 

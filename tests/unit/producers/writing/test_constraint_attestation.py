@@ -1,4 +1,4 @@
-"""The word of a writer, on the proposals that it makes."""
+"""A writer's attestation of constraints on its proposals."""
 
 from tests.builders import TABLE, TABLE_ID, add, an_id, proposal
 from tidegate_messages.identity_values import IdentityDemand, IdentityUsage

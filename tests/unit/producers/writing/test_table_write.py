@@ -1,4 +1,4 @@
-"""A write from plan to outcome, in a real folder, behind a committer that says yes to all."""
+"""A write from plan to outcome, in a real folder, with a committer that accepts everything."""
 
 import io
 import json
@@ -50,7 +50,7 @@ SEEN = Rejection(rule="app_txn_seen", reason="it is in", exception="ConcurrentTr
 
 
 class Yes:
-    """Writes every proposal into the log, but for an application's version that is in it."""
+    """Writes every proposal into the log, unless its application version is already there."""
 
     def __init__(self, root: Path) -> None:
         self.store = LocalStore(root.as_uri())
@@ -84,7 +84,7 @@ class Yes:
 
 
 class Line:
-    """A client before a committer, and a folder with one table."""
+    """A client, a committer, and a folder with one table."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "t"
@@ -188,7 +188,7 @@ def test_rows_made_from_the_table_say_which_version_of_it_they_are_made_from(lin
     assert sent.read_version == 0
     assert sent.reads is not None
     assert sent.reads.whole_table
-    # What was not read is not replaced: whether it is in the way is for the committer to say.
+    # An overwrite removes only files it read; the committer decides whether newer ones conflict.
     line.write(rows(9), "overwrite", readversion="0")
     sent = line.last()
     assert sent.read_version == 0
@@ -227,7 +227,7 @@ def test_a_batch_that_its_application_has_left_behind_is_not_taken_for_a_repeat(
     assert again is not None
     with pytest.raises(InvalidRequest, match=r"older than version 2.*'mine': another stream"):
         line.write(rows(7), batch=StreamBatch("other", 0), txnappid="mine")
-    # Under its own name a stream has gone on by itself: an old checkpoint was put back.
+    # Repeating a batch under its own name is a restart from an old checkpoint, so it is skipped.
     for number in (3, 4, 3):
         line.write(rows(number), batch=StreamBatch("query", number))
     assert [row["k"] for row in line.rows()] == [0, 1, 2, 3, 4]
@@ -369,7 +369,7 @@ def test_a_delete_proposes_rows_where_the_table_takes_vectors(line: Line) -> Non
 def test_a_delete_of_whole_partitions_opens_no_file(line: Line) -> None:
     line.write(rows(1, 2), partitioncolumns="p")
     line.write(rows(5, p="y"))
-    line.rewrite = lambda rewriting, files: pytest.fail("a file was opened")  # type: ignore[method-assign]  # the point of the test
+    line.rewrite = lambda rewriting, files: pytest.fail("a file was opened")  # type: ignore[method-assign]  # must not be called
     line.delete("p = 'x'")
     sent = line.last()
     assert [next(iter(row)) for row in sent.actions] == ["remove"]

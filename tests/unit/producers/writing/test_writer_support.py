@@ -1,4 +1,4 @@
-"""Where our own writers stop, though the gate would take the commit."""
+"""Tables that our own writers refuse although the committer would take the commit."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What commands print fits the line off a terminal, and is text as it is."""
+"""Commands print unwrapped plain text when the output is no terminal."""
 
 import io
 
@@ -9,7 +9,7 @@ from tidegate_runtime.cli.console import console
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, cell: str) -> str:
-    """Return a table of one long cell as a pipe receives it."""
+    """Return a table with one long cell as a pipe receives it."""
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stdout", pipe)
     table = Table(box=None, pad_edge=False)

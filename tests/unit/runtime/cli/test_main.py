@@ -1,4 +1,4 @@
-"""The command: verbs of its own, and those that installed services bring."""
+"""The command line: built-in verbs, and those of installed services."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ HEARD: list[str] = []
 
 
 def serve(settings: EchoSettings, running: Running) -> None:
-    """Repeat a word."""
+    """Record the configured word."""
     HEARD.append(settings.committer.word)
 
 
@@ -52,7 +52,7 @@ LOCAL = {
     "down": "tidegate_local.up_down_commands:down_app",
     "kafka": "tidegate_local.kafka_commands:app",
 }
-"""What brings the local verbs; they are always there."""
+"""The local verbs, which are always there."""
 
 
 def installed(value: str) -> object:
@@ -93,7 +93,7 @@ def test_a_services_command_is_a_verb_and_what_is_not_installed_is_none(
 ) -> None:
     assert call("--help") == 0
     shown = capsys.readouterr().out
-    assert "Repeat a word." in shown
+    assert "Record the configured word." in shown
     assert "absent" not in shown
 
 
@@ -207,7 +207,7 @@ def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 class Overwriting(MemoryStore):
-    """The last one stands, and all are told they won."""
+    """Overwrites, and answers WON to every writer."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once

@@ -1,4 +1,4 @@
-"""A writer gets the one answer to its bytes, or learns that there is none yet."""
+"""A client gets the one outcome of its proposal, or learns that there is none yet."""
 
 import pickle
 from collections.abc import Iterable
@@ -129,7 +129,7 @@ def test_outcomes_that_begin_anew_while_one_is_awaited_are_read_from_where_they_
 
 
 class Spent(MemoryProducer):
-    """A producer that takes nothing more, whatever it is asked."""
+    """A producer whose every flush fails."""
 
     def flush(self, timeout_s: float) -> None:
         raise OutcomeUnknown("_FATAL: out of order sequence number")
@@ -188,7 +188,7 @@ def test_a_first_proposal_chooses_the_partition_by_the_tables_id() -> None:
 
 
 def test_a_proposal_goes_where_the_answer_says_that_its_table_belongs() -> None:
-    """The topic got more partitions between the client's count and the committer's."""
+    """The topic gained partitions between the client's count and the committer's."""
     right = (partition_of(TABLE, 5) + 1) % 5
 
     def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
@@ -297,7 +297,7 @@ def test_denied_is_raised_too_and_expired_is_never_called_a_failure() -> None:
 
 
 class Slow(Gate):
-    """A gate whose brokers take all the time that they are given."""
+    """A bus whose brokers use up every timeout."""
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
         self.asked_s.append(timeout_s)
@@ -307,7 +307,7 @@ class Slow(Gate):
 
 
 class Away(Gate):
-    """A gate whose brokers answer nobody who asks where a topic ends, until a moment comes."""
+    """A bus that cannot read a topic's end before a set time."""
 
     back_s = 0.0
     clock = ManualClock()

@@ -1,4 +1,4 @@
-"""While one acts alone, nobody else acts; who waits to be alone is not starved."""
+"""One exclusive holder at a time excludes all others, and is not starved by shared holders."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from tidegate_runtime.followers.async_rw_lock import AsyncRwLock
 
 
 async def nothing_else_happens() -> None:
-    """Let every task that can go on do so."""
+    """Let every runnable task run."""
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -31,7 +31,7 @@ WAIT_S = 20.0
 
 
 class Hanging:
-    """Looks at a store that does not answer."""
+    """Polls a store that does not answer."""
 
     name = "hanging"
     look_s = 30.0
@@ -42,10 +42,10 @@ class Hanging:
         self.answer = threading.Event()
 
     def notice(self, record: CommitRecord) -> None:
-        """Hear nothing: there are no brokers."""
+        """Do nothing: there are no brokers."""
 
     def go_on(self, table: UUID) -> None:
-        """Leave nothing."""
+        """Do nothing."""
 
     def look(self) -> None:
         """Wait for the answer."""
@@ -58,7 +58,7 @@ LARGE, OTHER, SMALL = UUID(int=1), UUID(int=2), UUID(int=3)
 
 @dataclass
 class InTurns:
-    """Needs so many more turns at some tables, and writes down what it is called for.
+    """Needs a number of further turns at some tables, and records the calls made to it.
 
     `during` is called in each turn, in its thread.
     """
@@ -76,7 +76,7 @@ class InTurns:
         return [table for table, turns in self.left.items() if turns]
 
     def notice(self, record: CommitRecord) -> None:
-        """Say that a record was heard, if it is of the small table."""
+        """Call `heard` for a record of the small table."""
         if record.table == SMALL:
             self.heard()
 
@@ -87,27 +87,27 @@ class InTurns:
         self.left[table] -= 1
 
     def look(self) -> None:
-        """Write it down."""
+        """Record the poll."""
         self.calls.append("look")
 
 
 class Followed:
-    """A follower of one service, whose records come from a test. It looks when it is told to."""
+    """A follower of one service that receives records and polls from a test."""
 
     def __init__(self, service: InTurns) -> None:
         self._service = service
         self._one: commit_follower._Follower
 
     def hear(self, *tables: UUID) -> None:
-        """Hand it records of some tables, and wait until it has nothing more to do."""
+        """Deliver records of some tables, and wait until no work is left."""
         asyncio.run(self._hear(tables))
 
     def look(self) -> None:
-        """Ask for a look, from the thread of a turn."""
+        """Request a poll, from the thread of a turn."""
         self._one._loop.call_soon_threadsafe(self._one._begin, self._one._look)
 
     def take(self, table: UUID) -> None:
-        """Hand it one more record, from the thread of a turn."""
+        """Deliver one more record, from the thread of a turn."""
         record = event(table)
         self._one._loop.call_soon_threadsafe(self._one._begin, lambda: self._one._take(record))
 
@@ -209,7 +209,7 @@ def test_brokers_that_are_away_for_long_are_looked_for_anew(
         now_s = 0.0
 
         def boot_s(self) -> float:
-            """Go on by a third of what they may be away."""
+            """Advance by a third of the tolerated absence."""
             self.now_s += commit_follower.AWAY_S / 3
             return self.now_s
 

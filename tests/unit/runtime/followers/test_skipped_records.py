@@ -1,4 +1,4 @@
-"""What the brokers hold and nobody heard is told apart from what is on its way."""
+"""Records that the brokers hold but the follower skipped, as opposed to those on their way."""
 
 from tidegate_runtime.followers.skipped_records import FOUND_MAX, SkippedRecords
 from tidegate_runtime.kafka.client_protocols import TopicPartition

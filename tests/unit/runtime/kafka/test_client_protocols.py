@@ -1,4 +1,4 @@
-"""The words of the bus."""
+"""The bus protocol's types."""
 
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 

@@ -1,4 +1,4 @@
-"""A member of a group knows whether it is one, by what the library tells it of rebalances."""
+"""A group member knows its membership from the library's rebalance callbacks."""
 
 from collections.abc import Iterator
 from unittest import mock

@@ -1,4 +1,4 @@
-"""librdkafka speaks in our log: warnings, and one a minute of each kind."""
+"""librdkafka's warnings in our log, one a minute of each kind."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A reader asks again where waiting helps, and says at once where it does not."""
+"""A reader retries where waiting helps, and raises at once where it does not."""
 
 from collections import deque
 from typing import Any, cast
@@ -16,21 +16,21 @@ AT = TopicPartition("t", 0)
 
 
 class Failing:
-    """A consumer whose question for bounds fails so many times."""
+    """A consumer whose watermark query fails a number of times."""
 
     def __init__(self, times: int, code: int) -> None:
         self.left = times
         self.code = code
 
     def get_watermark_offsets(self, at: Any, timeout: float) -> tuple[int, int]:
-        """Return bounds, in the end."""
+        """Return bounds, after the failures."""
         if self.left > 0:
             self.left -= 1
             raise KafkaException(KafkaError(self.code))
         return (2, 7)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        """Return metadata by which the topic is there."""
+        """Return metadata that lists the topic."""
         return type("Found", (), {"topics": {topic: type("Topic", (), {"error": None})}})
 
 
@@ -70,56 +70,56 @@ class Message:
         self._code = code
 
     def error(self) -> KafkaError | None:
-        """Return what is wrong."""
+        """Return the error."""
         return None if self._code is None else KafkaError(self._code)
 
     def topic(self) -> str:
-        """Return where it lies."""
+        """Return its topic."""
         return AT.topic
 
     def partition(self) -> int:
-        """Return where it lies."""
+        """Return its partition."""
         return AT.partition
 
     def offset(self) -> int:
-        """Return where it lies."""
+        """Return its offset."""
         return self._offset
 
     def key(self) -> None:
-        """Return that it has none."""
+        """Return None."""
 
     def value(self) -> bytes:
-        """Return what it says."""
+        """Return its value."""
         return b""
 
     def headers(self) -> None:
-        """Return that it has none."""
+        """Return None."""
 
     def timestamp(self) -> tuple[int, int]:
-        """Return when the broker had it."""
+        """Return the broker's timestamp."""
         return (1, 0)
 
 
 class Broken:
-    """A consumer of four records; behind the second one, once, comes an error."""
+    """A consumer of four records, with one error after the second."""
 
     def __init__(self, code: int) -> None:
         self.code: int | None = code
         self.queue: deque[Message] = deque()
 
     def assign(self, partitions: list[RdPartition]) -> None:
-        """Read on from there."""
+        """Start from that offset."""
         messages = [Message(offset) for offset in range(partitions[0].offset, 4)]
         if self.code is not None:
             messages.insert(2, Message(-1, self.code))
         self.queue, self.code = deque(messages), None
 
     def poll(self, timeout: float) -> Message | None:
-        """Return the next one."""
+        """Return the next message."""
         return self.queue.popleft() if self.queue else None
 
     def consume(self, count: int, timeout: float) -> list[Message]:
-        """Return the rest."""
+        """Return the remaining messages."""
         rest, self.queue = list(self.queue), deque()
         return rest
 

@@ -1,4 +1,4 @@
-"""Records as librdkafka gives them, odd ones among them."""
+"""Conversion of librdkafka's records, odd ones included."""
 
 from typing import Any, cast
 
@@ -8,41 +8,41 @@ from tidegate_runtime.kafka.record_conversion import records
 
 
 class Told:
-    """A message; its headers may be what the library can't read."""
+    """A message whose headers the library may fail to decode."""
 
     def __init__(self, headers: Any) -> None:
         self._headers = headers
 
     def headers(self) -> Any:
-        """Return them, or raise as the library does at a name that is no UTF-8."""
+        """Return the headers, or raise as the library does for a name that is not UTF-8."""
         if isinstance(self._headers, BaseException):
             raise self._headers
         return self._headers
 
     def error(self) -> None:
-        """Return that all is well."""
+        """Return None."""
 
     def topic(self) -> str:
-        """Return where it lies."""
+        """Return its topic."""
         return "t"
 
     def partition(self) -> int:
-        """Return where it lies."""
+        """Return its partition."""
         return 0
 
     def offset(self) -> int:
-        """Return where it lies."""
+        """Return its offset."""
         return 7
 
     def key(self) -> None:
-        """Return that it has none."""
+        """Return None."""
 
     def value(self) -> bytes:
-        """Return what it says."""
+        """Return its value."""
         return b"{}"
 
     def timestamp(self) -> tuple[int, int]:
-        """Return when the broker had it."""
+        """Return the broker's timestamp."""
         return (1, 9)
 
 

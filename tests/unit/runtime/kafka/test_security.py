@@ -92,7 +92,7 @@ def test_a_certificate_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def written(folder: Path, name: str) -> None:
-    """Write a key and a certificate that vouches for itself, as of a client of that name."""
+    """Write a key and a self-signed certificate for a client of this name."""
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -109,7 +109,7 @@ def written(folder: Path, name: str) -> None:
 
 
 def presented(context: ssl.SSLContext, folder: Path) -> str:
-    """Return whom a client presents to a server that asks, over buffers in memory."""
+    """Return the subject that a client presents to a server requiring certificates, in memory."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(folder / "me.pem", folder / "me.key")
     server.load_verify_locations(folder / "me.pem")
@@ -127,7 +127,7 @@ def presented(context: ssl.SSLContext, folder: Path) -> str:
                 end.do_handshake()
     told = ends[1].getpeercert()
     assert told is not None
-    return str(dict(one[0] for one in told["subject"])["commonName"])  # type: ignore[misc]  # typeshed says less
+    return str(dict(one[0] for one in told["subject"])["commonName"])  # type: ignore[misc]  # typeshed is vague
 
 
 def test_faust_presents_the_certificate_that_is_there_when_it_connects(tmp_path: Path) -> None:

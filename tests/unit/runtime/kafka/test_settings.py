@@ -13,7 +13,7 @@ from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 from tidegate_runtime.kafka.topic_admin import missing_topics
 
 BROKER_SESSION_S = 9.0
-"""How long a cluster waits for one of its brokers, unless told otherwise, before others lead."""
+"""How long a cluster by default keeps a silent broker as leader (`broker.session.timeout.ms`)."""
 
 MOMENT_S = 1.0
 

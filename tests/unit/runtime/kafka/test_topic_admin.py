@@ -1,4 +1,4 @@
-"""What lets a cluster lose what it has acknowledged is shown beside the declared topics."""
+"""Topic settings that let a cluster lose acknowledged records are reported as weaknesses."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_a_topic_without_a_copy_is_weak_where_there_is_room_for_one() -> None:
 
 def test_an_acknowledgement_by_one_of_three_is_weak() -> None:
     assert found(3, 3, min_insync_replicas="1") == [("min.insync.replicas", "1")]
-    # Of two copies both would have to be there: the death of either broker would stop all.
+    # With two replicas a minimum of two would stop all writes when one broker dies.
     assert found(2, 2, min_insync_replicas="1") == []
 
 

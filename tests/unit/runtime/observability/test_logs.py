@@ -1,4 +1,4 @@
-"""A line is an event's name and fields, for machines and for people."""
+"""A log line is an event's name and its fields, for machines and for people."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Services convert to Arrow without pandas, and whoever wants a data frame still gets one."""
+"""Services convert to Arrow without pandas; a caller that asks for a data frame still gets one."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Health is progress, not existence."""
+"""Health means progress, not only a running process."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tidegate_runtime.service.settings import HttpSettings
 
 
 class StoppedClock:
-    """Time goes when the test says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -168,14 +168,14 @@ def test_a_file_for_the_port_that_cannot_be_written_is_misconfigured(
         pass
 
 
-# Whoever reaches the port may misuse it
+# Misuse of the open port
 
 
 @contextmanager
 def half_sent(
     port: int, count: int, sent: bytes = b"GET /healthz HTT"
 ) -> Iterator[list[socket.socket]]:
-    """Hold connections open whose requests never end."""
+    """Open connections whose requests never end, and close them afterwards."""
     with ExitStack() as stack:
         held = []
         for _ in range(count):
@@ -186,7 +186,7 @@ def half_sent(
 
 
 def descriptors() -> int:
-    """Return how many descriptors this process has open."""
+    """Return the number of open file descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -201,7 +201,7 @@ def test_probes_are_answered_beside_more_half_sent_requests_than_there_is_room_f
         with half_sent(port, count):
             for path in ("healthz", "readyz", "metrics"):
                 assert probe(f"http://127.0.0.1:{port}/{path}")[0] == 200
-            # Ours are open still; of the server's only so many are.
+            # Our ends are still open; the server keeps at most CONNECTIONS_MAX.
             assert descriptors() - before - count < CONNECTIONS_MAX + 20
 
 
@@ -254,7 +254,7 @@ def test_any_request_has_an_answer(health: Health, sent: bytes, answer: bytes) -
 
 
 def is_closed(held: socket.socket) -> bool:
-    """Wait until the server has closed a connection; whether it did without an answer."""
+    """Wait for the server to close a connection; return whether it closed without an answer."""
     held.settimeout(60)
     try:
         return held.recv(1) == b""

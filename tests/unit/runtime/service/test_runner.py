@@ -1,4 +1,4 @@
-"""The one ladder from an error to an act."""
+"""The runner's mapping from an error to an action."""
 
 import os
 import signal

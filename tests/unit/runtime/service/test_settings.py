@@ -1,4 +1,4 @@
-"""Settings: precedence, one error for all that is wrong, secrets out of sight."""
+"""Settings: precedence, one error for all problems, and no secrets shown."""
 
 from pathlib import Path
 

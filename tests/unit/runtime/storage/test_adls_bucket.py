@@ -1,4 +1,4 @@
-"""Azure's answers as they come over the wire: what is missing, and what is no store's."""
+"""Azure's responses as they come over the wire: missing objects, and responses of a proxy."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from tidegate_runtime.storage.object_store import ObjectStore
 
 
 class Store(HTTPServer):
-    """Answers all with a page, a status and what it is told to say beside."""
+    """Answers every request with a page, a status and extra headers."""
 
     status = 404
     said: Mapping[str, str]
@@ -49,7 +49,7 @@ class _Answer(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 the base class's name
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_certificate_that_is_renewed_is_read_again(
             return SimpleNamespace(token="good", expires_on=int(time.time()) + 3600)
 
         async def close(self) -> None:
-            """Let go of nothing."""
+            """Do nothing."""
 
     monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", DefaultAzureCredential)
     store = ObjectStore("abfss://files@account.dfs.invalid/t")

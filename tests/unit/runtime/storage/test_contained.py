@@ -1,4 +1,4 @@
-"""A local table's files are regular files below its root, whatever lies or is linked there."""
+"""A local table's files are regular files below its root, whatever links exist there."""
 
 import os
 import socket
@@ -56,7 +56,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def _socket(place: Path) -> None:
-    # Its path may be 100 bytes long at most: bound from within its folder.
+    # A socket's path may have at most about 100 bytes, so bind it from within its folder.
     before = Path.cwd()
     os.chdir(place.parent)
     try:
@@ -129,7 +129,7 @@ def test_a_name_that_no_file_can_have_is_not_there(part: str, table: Path) -> No
         store.open(part)
 
 
-# Links on the way to the root are the operator's
+# Links above the root are the operator's choice
 
 
 def test_a_root_below_a_linked_folder_is_served(table: Path, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_table_that_is_moved_and_linked_to_is_served_on(table: Path, tmp_path:
     assert store.read(NAME) == b"x"
 
 
-# A root that leads out of the roots that the operator allows
+# A root that resolves outside the operator's allowed roots
 
 DOINGS: dict[str, Callable[[LocalStore], object]] = {
     "list": lambda store: list(store.list_from("_delta_log", "")),

@@ -1,4 +1,4 @@
-"""Google's store: what an answer is, and where its token comes from."""
+"""Google Cloud Storage: the meaning of responses, and the source of the token."""
 
 import threading
 import time
@@ -27,13 +27,13 @@ WRITTEN = b'{"name": "t/a", "generation": "7", "size": "4"}'
 PAGE = b"<html><body>Welcome to the network of this hotel</body></html>"
 MISSING = b'{"error": {"message": "No such object: lake/t/a", "errors": [{"reason": "notFound"}]}}'
 MD5 = "md5=kYuB216R0DFUi5Y8k4ReWw=="
-"""Of `mine`."""
+"""The MD5 of `mine`."""
 
 Answer = tuple[int, bytes]
 
 
 class Store(ThreadingHTTPServer):
-    """Answers as it is told, and remembers what came and with which token."""
+    """Gives set answers, and records requests and their tokens."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
@@ -75,7 +75,7 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 class Token(Credentials):  # type: ignore[misc]  # its library is optional
-    """A token that is good or not, and soon to end or not, and how asking for another goes."""
+    """Credentials whose token is valid or not, and whose refresh succeeds, fails or hangs."""
 
     def __init__(self, how: str, *, is_good: bool) -> None:
         super().__init__()
@@ -104,12 +104,12 @@ class Token(Credentials):  # type: ignore[misc]  # its library is optional
 
     @property
     def expiry(self) -> datetime | None:
-        """Return a time that is almost over, by which gcsfs judges whether to ask."""
+        """Return an expiry close to now, so that gcsfs asks for a new token."""
         return datetime.now(UTC).replace(tzinfo=None) if self.token == "old" else None
 
     @expiry.setter
     def expiry(self, _: Any) -> None:
-        """Take none."""
+        """Ignore the value."""
 
     def refresh(self, request: Any) -> None:
         self.asked += 1

@@ -30,7 +30,7 @@ def hidden_files(folder: Path) -> list[str]:
 
 
 class Stepping:
-    """A clock that steps on by a second each time it is asked."""
+    """A clock that advances by a second at each call."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -309,7 +309,7 @@ def test_hidden_files_of_long_dead_writers_are_dropped(tmp_path: Path) -> None:
 
 
 def in_a_child(attempt: Callable[[], object]) -> str:
-    """Return what a child process says of an attempt: what it came to, or how it failed."""
+    """Return the result of `attempt` in a child process, or its error, as text."""
     told: multiprocessing.Queue[str] = multiprocessing.get_context("fork").Queue()
 
     def tell() -> None:

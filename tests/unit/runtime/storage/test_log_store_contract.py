@@ -1,5 +1,5 @@
-"""Every store here is held to the laws of `tests/store_laws.py`, object stores by a bucket that is
-none; S3, Google's and Azure's are in the integration tests.
+"""The store contract of `tests/store_laws.py` for every store, object stores over an in-memory
+bucket. The integration tests run it on S3, Google Cloud Storage and Azure.
 """
 
 import time
@@ -20,15 +20,17 @@ from tidegate_runtime.storage.object_responses import ErrorResponse
 from tidegate_runtime.storage.object_store import ObjectStore
 
 PAGE = 100
-"""Names that a page of a listing has."""
+"""The number of names in a page of a listing."""
 
 MISSING = ErrorResponse(404, "notFound", "")
 
 
 @dataclass
 class Kept:
-    """A bucket in memory. Where it `sends_now`, a conditional PUT leaves from the caller's thread;
-    where it `forgets`, its answer is lost.
+    """An in-memory bucket.
+
+    With `sends_now` a conditional PUT is sent from the caller's thread; with `forgets` its answer
+    is lost.
     """
 
     sends_now: bool = False
@@ -36,7 +38,7 @@ class Kept:
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects right under `prefix`."""
+        """Return a page of the objects directly under `prefix`."""
         after = token or ""
         here = sorted(
             key
@@ -47,25 +49,25 @@ class Kept:
         return Page(entries, here[PAGE - 1] if len(here) > PAGE else None)
 
     async def head(self, key: str) -> Head:
-        """Return what an object is."""
+        """Return an object's metadata."""
         return Head(len(await self.read(key)), "1")
 
     async def read(self, key: str) -> bytes:
-        """Return an object whole."""
+        """Return a whole object."""
         if key not in self.objects:
             raise MISSING
         return self.objects[key][0]
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
-        """Return bytes of it."""
+        """Return a range of an object's bytes."""
         return (await self.read(key))[start:end]
 
     async def create(self, key: str, content: bytes) -> None:
-        """Write an object if there is none."""
+        """Write an object if it does not exist."""
         self._create(key, content)
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
-        """Do that at once, when its turn comes."""
+        """Write it at once if the caller's turn allows; return whether it was sent."""
         if self.sends_now and turn():
             self._create(key, content)
             return True

@@ -72,7 +72,7 @@ def test_memory_cannot_be_opened() -> None:
 
 
 class FarAway(GcsBucket):
-    """Takes a moment for whatever it is asked."""
+    """A bucket that takes a moment for each request."""
 
     def __init__(self, scheme: str, name: str, told: Mapping[str, str]) -> None:
         """Connect to nothing."""
@@ -99,7 +99,7 @@ def test_the_more_is_sent_or_asked_for_the_longer_the_store_is_waited_for(
 
 
 class Whole(FarAway):
-    """Takes no heed of ranges, as some proxies do."""
+    """Ignores ranges, as some proxies do."""
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         return bytes(10)

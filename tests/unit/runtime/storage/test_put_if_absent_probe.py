@@ -10,11 +10,11 @@ from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
 from tidegate_runtime.storage.put_if_absent_probe import probe
 
 CONTESTED = 64
-"""The bytes of what contestants write."""
+"""The size of what racing writers put."""
 
 
 class Overwriting(MemoryStore):
-    """What a store does that knows no condition: the last one stands, and all are told they won."""
+    """A store without conditional writes: it overwrites, and answers WON to every writer."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -24,7 +24,7 @@ class Overwriting(MemoryStore):
 
 
 class TornOnce(MemoryStore):
-    """Leaves half a file behind, and then believes that it is whole."""
+    """Leaves half a file behind, and then takes it for whole."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -34,7 +34,7 @@ class TornOnce(MemoryStore):
 
 
 class Forgetful(MemoryStore):
-    """Answers every put with a shrug."""
+    """Answers UNKNOWN to every put."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -43,7 +43,7 @@ class Forgetful(MemoryStore):
 
 
 class Unconditional(MemoryStore):
-    """Takes a plain PUT only, and says so."""
+    """Refuses conditional PUTs."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -52,7 +52,7 @@ class Unconditional(MemoryStore):
 
 
 class Tearing(MemoryStore):
-    """What is cut off stands there as far as it came, and is taken for whole afterwards."""
+    """Keeps the part of an interrupted PUT that arrived, and later takes it for whole."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -64,7 +64,7 @@ class Tearing(MemoryStore):
 
 
 class Busy(MemoryStore):
-    """Keeps the contract, and answers 409 as long as what was cut off is still under way."""
+    """Keeps the contract, and answers 409 while an interrupted PUT is still in progress."""
 
     conflicts = 0
 
@@ -81,7 +81,7 @@ class Busy(MemoryStore):
 
 
 class InConflict(MemoryStore):
-    """Answers 409 to who comes second, as S3 does when both are under way."""
+    """Answers 409 to the loser, as S3 does while both PUTs are in progress."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -98,14 +98,14 @@ class Hiding(MemoryStore):
 
 
 class Keeping(MemoryStore):
-    """Removes nothing."""
+    """Deletes nothing."""
 
     def delete(self, path: str) -> None:
         raise Unavailable("403 Forbidden")
 
 
 class Refusing(MemoryStore):
-    """Tells everyone that they lost."""
+    """Answers LOST to every writer."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once

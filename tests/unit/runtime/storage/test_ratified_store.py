@@ -1,4 +1,4 @@
-"""The store that a partition decides for: the laws of every store, and what is its own."""
+"""The store that decides versions by a topic partition: the store contract, and its own rules."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ AT = TopicPartition(TOPICS.ratify, 0)
 
 
 class Unconditional(MemoryStore):
-    """A store that only replaces files."""
+    """A store without conditional PUTs."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -90,7 +90,7 @@ def test_a_table_that_was_there_goes_on_where_it_ends(below: Unconditional, bus:
 
 
 class Dying(Unconditional):
-    """Dies at the next writing of a version."""
+    """Dies at the next write of a version."""
 
     dies = False
 
@@ -155,7 +155,7 @@ def test_who_sleeps_as_he_publishes_brings_no_version_back_that_was_cleaned_up(
 
 
 class Silent(MemoryBus):
-    """Loses the next record or its acknowledgement, or lets it arrive `late`, as told."""
+    """Loses the next record or its acknowledgement, or delivers it `late`, as `lost` says."""
 
     lost = ""
     late: MemoryProducer | None = None
@@ -238,7 +238,7 @@ def test_a_partition_that_gives_nothing_is_not_waited_for_for_ever(
 
 
 class Dead(MemoryProducer):
-    """A producer after a fatal error: whatever it is asked, it can do nothing any more."""
+    """A producer after a fatal error: every call fails."""
 
     def publish(
         self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
@@ -289,7 +289,7 @@ def test_a_topic_that_was_made_anew_and_has_grown_as_long_is_read_from_its_begin
 
 
 class Hanging(Unconditional):
-    """Writes nothing until it is let go."""
+    """Blocks every write until it is released."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -375,7 +375,7 @@ def test_other_bytes_than_were_claimed_for_are_not_published(bus: MemoryBus) -> 
 
 
 class Publishing(Unconditional):
-    """Another publishes what is staged, and cleans up, whenever somebody is about to read it."""
+    """Another process publishes a staged commit and deletes it just before it is read."""
 
     def read(self, path: str) -> bytes | None:
         content = super().read(path)

@@ -1,4 +1,4 @@
-"""The conditional PUT of S3 from the caller's own thread: what is sent, and what an answer is."""
+"""S3's conditional PUT from the caller's own thread: what is sent, and how answers are read."""
 
 import hashlib
 import ssl
@@ -32,12 +32,12 @@ from tidegate_runtime.storage.s3_bucket import S3Bucket
 KEY = "t/_delta_log/00000000000000000001.json"
 ETAG = '"9e107d9d372bb6826bd81d3542a419d6"'
 PATIENCE_S = 60.0
-"""How long a PUT may take whose success is expected: a busy machine imports libraries slowly."""
+"""How long an expected PUT may take: a busy machine imports libraries slowly."""
 Answer = tuple[int, bytes]
 
 
 class Store(ThreadingHTTPServer):
-    """Answers each PUT as it is told, and remembers what came."""
+    """Gives set answers to PUTs, and records the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Put)
@@ -105,7 +105,7 @@ class _Put(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_request_whose_turn_never_comes_is_not_sent(store: Store) -> None:
 def test_one_client_sends_whatever_is_left_of_the_deadline(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Connections belong to their client, so a second one would open connections of its own.
+    # Each client has its own connection pool, so a second client would open more connections.
     made: list[object] = []
     constructor: Any = obstore.store.S3Store
 

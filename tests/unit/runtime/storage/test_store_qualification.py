@@ -18,13 +18,13 @@ from tidegate_runtime.storage.ratified_store import RatifiedStore, RatifyLog
 from tidegate_runtime.storage.store_qualification import StoreQualification
 
 RESTS_S = 30.0
-"""How long at most a table rests before its committer asks again."""
+"""The longest pause of a table before its committer probes the store again."""
 
 AZURE = "abfss://files@account.dfs.core.windows.net/t"
 
 
 class Counting(MemoryStore):
-    """Counts what is asked of it."""
+    """Counts its requests."""
 
     asked = 0
 
@@ -36,7 +36,7 @@ class Counting(MemoryStore):
 
 
 class Overwriting(MemoryStore):
-    """The last one stands, and all are told they won."""
+    """Overwrites, and answers WON to every writer."""
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -176,7 +176,7 @@ def test_what_a_long_probe_found_is_heard_by_who_asks_now_and_then(
 
 def test_what_a_probe_found_is_told_again_for_a_while_before_it_is_repeated() -> None:
     class Down(Counting):
-        """Does not answer."""
+        """Never answers."""
 
         def put(self, path: str, content: bytes) -> None:
             self.asked += 1

@@ -1,4 +1,4 @@
-"""Files that count in the old calendar tell the dates that people wrote."""
+"""Files written in the hybrid Julian calendar are read with the dates that people wrote."""
 
 import io
 import json
@@ -19,12 +19,12 @@ MARKED = {**NEW, "org.apache.spark.legacyDateTime": ""}
 MARKED_96 = {**NEW, "org.apache.spark.legacyINT96": ""}
 DAY_US = 86_400_000_000
 
-# A day as the Julian calendar counts it, and the Gregorian day of the same name.
+# Days since the epoch in the Julian calendar, and the Gregorian day with the same date.
 DAYS = {
     -719_164: date(1, 1, 1),
     -354_285: date(999, 12, 27),
     -171_597: date(1500, 2, 28),
-    -171_596: date(1500, 3, 1),  # 29 February, which the Gregorian 1500 has not
+    -171_596: date(1500, 3, 1),  # 29 February, missing in the Gregorian 1500
     -171_595: date(1500, 3, 1),
     -141_428: date(1582, 10, 4),
     -141_427: date(1582, 10, 15),
@@ -100,7 +100,7 @@ def test_times_without_a_zone_were_never_counted_so() -> None:
 
 
 def test_before_1900_a_zone_had_no_mean_time_of_its_own() -> None:
-    """America/Los_Angeles: 8 hours behind then, where its clocks were 7:52:58 behind."""
+    """The old calendar takes Los Angeles as -8:00 then; its local mean time was -7:52:58."""
     told = {**MARKED, "org.apache.spark.timeZone": "America/Los_Angeles"}
     noon = (-36_525 + 8 / 24 + 0.5) * DAY_US
     twice = (-31_455 + 8 / 24 + 0.5) * DAY_US

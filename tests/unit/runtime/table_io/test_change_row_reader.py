@@ -34,7 +34,7 @@ PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
 
 
 class Table:
-    """A table in memory whose files all have the same age."""
+    """An in-memory table whose files all have the same modification time."""
 
     def __init__(self) -> None:
         self.store = MemoryStore(now_ms=lambda: 1_000)
@@ -64,7 +64,7 @@ def remove(path: str) -> dict[str, Any]:
 
 
 class Forgetful(MemoryStore):
-    """Version 2 is there when the table is opened, and gone when it is read again."""
+    """Version 2 exists when the table is opened, and is gone at the second read."""
 
     reads = 0
 
@@ -222,7 +222,7 @@ def named(name: str, physical: str, number: int, kind: str = "long") -> dict[str
 
 @pytest.fixture
 def renamed() -> Table:
-    """A table whose columns are mapped at version 2, and one of them renamed at version 4."""
+    """A table that enables column mapping at version 2 and renames a column at version 4."""
     by_name = {**FEED, "delta.columnMapping.mode": "name"}
     made = Table()
     made.commit(PROTOCOL, metadata())

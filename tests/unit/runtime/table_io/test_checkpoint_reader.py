@@ -83,7 +83,7 @@ def open_part(store: MemoryStore, name: str) -> LogPart:
 
 
 def with_defaults(files: pa.Table) -> pa.Table:
-    """Files with what an add must have."""
+    """Files with the columns that an add must have."""
     needed = {"partitionValues": [], "size": 1, "modificationTime": 1, "dataChange": True}
     for name, value in needed.items():
         at = files.schema.get_field_index(name)
@@ -321,7 +321,7 @@ def test_moments_of_96_bits_are_instants_in_statistics() -> None:
         [("at", pa.timestamp("us")), ("in", pa.struct([("at", pa.timestamp("us"))]))]
     )
     kind = pa.struct([("path", pa.string()), ("stats_parsed", pa.struct([("minValues", bounds)]))])
-    at = datetime(2024, 2, 29, 12)  # noqa: DTZ001 - what INT96 does not say
+    at = datetime(2024, 2, 29, 12)  # noqa: DTZ001 - INT96 has no zone
     held = {"path": "f", "stats_parsed": {"minValues": {"at": at, "in": {"at": at}}}}
     buffer = io.BytesIO()
     table = pa.table({"add": rows(kind, held)})

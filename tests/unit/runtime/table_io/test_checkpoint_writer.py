@@ -1,4 +1,4 @@
-"""Checkpoints are written so that we and delta-rs read the same table from them alone."""
+"""Checkpoints from which alone we and delta-rs read the same table."""
 
 import io
 import json
@@ -24,7 +24,7 @@ NOW_MS = 1_800_000_000_000
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A table of delta-rs: three appends, a deletion, an app transaction, odd partition values."""
+    """A table by delta-rs: three appends, a delete, an app transaction, odd partition values."""
     root = tmp_path / "table"
     for at in range(3):
         rows = pa.table({"p": ["a b", None], "v": [at, at + 10], "s": ["x", None]})

@@ -36,7 +36,7 @@ def test_a_checksum_file_that_can_not_be_read_says_nothing(content: bytes) -> No
 
 
 class Asked(MemoryStore):
-    """A store that remembers what was read and counts listings."""
+    """A store that records reads and counts listings."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""A damaged table is refused where the damage matters: table, file, what is wrong, what to do."""
+"""A damaged table is refused where the damage matters; the error names the table, the file, what is
+wrong and what to do.
+"""
 
 import json
 import re
@@ -42,7 +44,7 @@ FILE: Final = re.compile(r"\b\d{20}\.[\w.-]*(json|parquet|crc)\b|[\w./=-]+\.(par
 
 @dataclass(frozen=True)
 class Damage:
-    """What is done to the files of a table; the class, and what the message names of it."""
+    """A change to a table's files, the expected error class, and what the message must name."""
 
     do: Callable[[Files], None]
     error: str
@@ -83,7 +85,7 @@ def flipped(path: str, at: int) -> Callable[[Files], None]:
 
 
 def rows(version: int, change: Callable[[list[Any]], None]) -> Callable[[Files], None]:
-    """The rows of a commit, changed."""
+    """Return a damage that changes the rows of a commit."""
 
     def do(files: Files) -> None:
         path = in_log(commit_name(version))
@@ -95,7 +97,7 @@ def rows(version: int, change: Callable[[list[Any]], None]) -> Callable[[Files],
 
 
 def field(version: int, action: str, name: str, value: Any) -> Callable[[Files], None]:
-    """A field of an action of a commit, replaced; `a.b` is a field inside a field."""
+    """Return a damage that replaces a field of an action; `a.b` is a nested field."""
 
     def change(found: list[Any]) -> None:
         body = next(row[action] for row in found if action in row)
@@ -188,7 +190,7 @@ OF_THE_LOG: Final[Mapping[str, Damage]] = {
         gone(in_log(CHECKPOINT)), "LogGap", (NAMES[0],), True, True
     ),
 }
-"""What keeps a table from being opened at all."""
+"""Damage that prevents opening a table."""
 
 OF_THE_DATA: Final[Mapping[str, Damage]] = {
     "a data file is missing": Damage(gone(DATA), "DataFileMissing", (DATA,)),
@@ -231,7 +233,7 @@ OF_THE_DATA: Final[Mapping[str, Damage]] = {
         (DATA, "Z85"),
     ),
 }
-"""What keeps rows from being read, of a table that opens."""
+"""Damage that prevents reading rows of a table that opens."""
 
 
 def store_with(damage: Damage) -> MemoryStore:
@@ -246,7 +248,7 @@ def store_with(damage: Damage) -> MemoryStore:
 
 
 def told(damage: Damage, face: Face) -> str:
-    """Return what a face says of the damage, having seen that it says all of it."""
+    """Return the message in which an interface reports the damage, after checking its content."""
     store = store_with(damage)
     with pytest.raises(TidegateError) as refused:
         face(store)
@@ -296,7 +298,7 @@ def test_a_damaged_commit_is_refused_when_it_is_followed(name: str) -> None:
 
 
 def v2_store(change: Callable[[Files, str], None]) -> MemoryStore:
-    """A cleaned-up log with a V2 checkpoint and its sidecars, changed."""
+    """Return a cleaned-up log with a changed V2 checkpoint and sidecars."""
     files, name = tables.with_v2(Form.JSON)
     store = MemoryStore(builders.ROOT)
     store.files.update(files)

@@ -1,4 +1,4 @@
-"""Vectors that lie in files, and what is said of those that can't be read."""
+"""Deletion vectors in files, and the errors for unreadable ones."""
 
 from collections.abc import Callable
 from pathlib import Path

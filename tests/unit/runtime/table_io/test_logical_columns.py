@@ -89,7 +89,7 @@ def in_file(name: str, kind: pa.DataType, number: int) -> pa.Field:
 
 
 PAIR = StructType((mapped("a", LONG, 1, "b"), mapped("b", LONG, 2, "a")))
-"""Names that were swapped after the files were written."""
+"""Columns that swapped names after the files were written."""
 
 
 @pytest.mark.parametrize("mode", [ColumnMappingMode.NAME, ColumnMappingMode.ID])

@@ -69,7 +69,7 @@ V2_NAME = f"{1:020d}.checkpoint.{uuid.UUID(int=1)}.json"
 
 
 def v2_checkpoint(*sidecars: str, version: int = 1) -> bytes:
-    """The state of a table at a version, in sidecars or, without any, in the file itself."""
+    """Return a V2 checkpoint, with the actions in sidecars or, without any, in the file itself."""
     rows = [{"checkpointMetadata": {"version": version}}, PROTOCOL, metadata()]
     about = {"sizeInBytes": 1, "modificationTime": 1}
     rows += [{"sidecar": {"path": path, **about}} for path in sidecars]
@@ -77,7 +77,7 @@ def v2_checkpoint(*sidecars: str, version: int = 1) -> bytes:
 
 
 class Listed(MemoryStore):
-    """A store that remembers which files were listed."""
+    """A store that records listed files."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__()

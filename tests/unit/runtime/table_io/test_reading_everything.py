@@ -1,4 +1,4 @@
-"""Values as the files of old and foreign writers hold them, read in the types of the table."""
+"""Values of old and foreign files, read in the table's types."""
 
 import io
 import json

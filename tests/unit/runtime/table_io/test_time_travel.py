@@ -47,7 +47,7 @@ def by_age(*times: int) -> MemoryStore:
 
 
 def enabled_at_two() -> MemoryStore:
-    """Versions 0 and 1 go by age; from version 2 on commits carry 100, 110, 120."""
+    """Versions 0 and 1 go by file age; commits from version 2 on carry 100, 110 and 120."""
     store = by_age(10, 20)
     settings = {
         "enableInCommitTimestamps": "true",
@@ -151,7 +151,7 @@ def test_times_out_of_the_range_are_refused(start_ms: int, end_ms: int | None, e
 
 
 class Listed(MemoryStore):
-    """A store that counts the files that were listed."""
+    """A store that counts listed files."""
 
     def __init__(self, files: dict[str, bytes], modified: dict[str, int]) -> None:
         super().__init__()

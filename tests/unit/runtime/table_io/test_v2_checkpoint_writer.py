@@ -1,4 +1,4 @@
-"""V2 checkpoints, written: in an order that a crash can't turn into damage, and refused by name."""
+"""Writing V2 checkpoints: the order keeps a crash harmless, and refusals name the feature."""
 
 from itertools import count
 from uuid import UUID

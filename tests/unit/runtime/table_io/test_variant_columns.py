@@ -1,4 +1,4 @@
-"""Shredded variants, as the Parquet specification of shredding tells them."""
+"""Shredded variants as the Parquet specification of shredding defines them."""
 
 import uuid
 from datetime import date
@@ -23,7 +23,7 @@ def group(typed: pa.DataType) -> pa.DataType:
 
 
 def column(typed: pa.DataType, *rows: Any) -> pa.Array:
-    """Return a shredded column; a row is what `value` and `typed_value` hold, or None."""
+    """Return a shredded column; a row is its `value` and `typed_value`, or None."""
     shape = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", typed)])
     plain = [
         None if row is None else {"metadata": EMPTY, "value": row[0], "typed_value": row[1]}

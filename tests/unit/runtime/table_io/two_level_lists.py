@@ -1,4 +1,4 @@
-"""A Parquet file as old writers left it, which Arrow reads and can't write: lists of two levels."""
+"""Parquet files with two-level lists, which old writers made and Arrow reads but cannot write."""
 
 import struct
 from typing import Final
@@ -39,7 +39,7 @@ def encoded(kind: int, value: object) -> bytes:
 
 
 def thrift(fields: list[Field]) -> bytes:
-    """Return a struct in Thrift's compact protocol; fields in ascending order."""
+    """Return a struct in Thrift's compact protocol; fields must be in ascending order."""
     out, last = b"", 0
     for number, kind, value in fields:
         out += bytes([(number - last) << 4 | kind]) + encoded(kind, value)
@@ -92,7 +92,7 @@ def file_with_two_level_lists(name: str = "l") -> bytes:
 
 
 def bits(values: list[int], width: int) -> bytes:
-    """Return up to eight levels, packed."""
+    """Return up to eight levels, bit-packed."""
     number = sum(value << at * width for at, value in enumerate(values))
     return bytes([1 << 1 | 1]) + number.to_bytes(width, "little")
 
