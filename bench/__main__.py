@@ -124,7 +124,7 @@ def bench(
     show(figures)
     stolen = CpuTime.now().stolen_since(began)
     console.print(f"Of the CPU time that was asked for, the host gave {stolen:.1%} to others.")
-    console.print_json(json.dumps([asdict(one) for one in figures]))
+    console.print_json(json.dumps([asdict(figure) for figure in figures]))
     if lost(figures):
         raise typer.Exit(1)
 

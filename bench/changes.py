@@ -33,7 +33,7 @@ def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
         events = _await(stack, name)
         span_s = (events[-1].timestamp_ms - events[0].timestamp_ms) / 1000
         ours.append(len(events) / max(span_s, 0.001))
-        ready = [(one.key or b"", one.value or b"") for one in events]
+        ready = [(event.key or b"", event.value or b"") for event in events]
         ceiling.append(produce_per_s(stack.kafka, ready))
     us, most = median(ours), median(ceiling)
     return [

@@ -131,12 +131,12 @@ class Slow:
     def figures(self) -> list[Figure]:
         """Return C1, C4, C7 and C8."""
         put, trip = median(self.puts_ms), median(self.trips_ms)
-        ours, theirs = middle(self.ours, "per_s"), median([one.per_s for one in self.theirs])
+        ours, theirs = middle(self.ours, "per_s"), median([their.per_s for their in self.theirs])
         p50, p99 = middle(self.ours, "p50_ms"), middle(self.ours, "p99_ms")
-        their_p50 = median([one.p50_ms for one in self.theirs])
-        their_p99 = median([one.p99_ms for one in self.theirs])
-        gave_up, their_gave_up = lost(self.ours), sum(one.gave_up for one in self.theirs)
-        told, they_told = told_of(self.ours), sum(one.committed for one in self.theirs)
+        their_p50 = median([their.p50_ms for their in self.theirs])
+        their_p99 = median([their.p99_ms for their in self.theirs])
+        gave_up, their_gave_up = lost(self.ours), sum(their.gave_up for their in self.theirs)
+        told, they_told = told_of(self.ours), sum(their.committed for their in self.theirs)
         bound = 2.5 * put + trip
         limit = f"PUT {put:.1f} ms, round trip {trip:.1f} ms"
         return [
@@ -189,9 +189,9 @@ class Slow:
 
     def _requests(self) -> Figure:
         asked: Counter[str] = Counter()
-        for one in self.ours:
-            asked.update(one.requests)
-        versions = sum(one.versions for one in self.ours)
+        for our in self.ours:
+            asked.update(our.requests)
+        versions = sum(our.versions for our in self.ours)
         puts = asked.pop("PUT 200", 0)
         others = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
         return Figure(
@@ -224,13 +224,13 @@ class Local:
 
     def figures(self) -> list[Figure]:
         """Return C2."""
-        ours, theirs = middle(self.ours, "per_s"), median([one.per_s for one in self.theirs])
+        ours, theirs = middle(self.ours, "per_s"), median([their.per_s for their in self.theirs])
         return [
             Figure(
                 "C2: 64 writers, local, proposals/s",
                 f"{ours:.0f}/s, p50 {middle(self.ours, 'p50_ms'):.0f}, "
                 f"p99 {middle(self.ours, 'p99_ms'):.0f} ms, {lost(self.ours)} gave up",
-                f"delta-rs {theirs:.1f}/s, {sum(one.gave_up for one in self.theirs)} gave up",
+                f"delta-rs {theirs:.1f}/s, {sum(their.gave_up for their in self.theirs)} gave up",
                 ours / theirs,
                 ">= 400",
                 f"{cpu_us(self.ours)} each; delta-rs does not sync",
@@ -269,7 +269,7 @@ class One:
     def figures(self) -> list[Figure]:
         """Return C3 and Q1."""
         put, trip = median(self.puts_ms), median(self.trips_ms)
-        slow, theirs = middle(self.slow, "p50_ms"), median([one.p50_ms for one in self.theirs])
+        slow, theirs = middle(self.slow, "p50_ms"), median([their.p50_ms for their in self.theirs])
         local, local_put = middle(self.local, "p50_ms"), median(self.local_puts_ms)
         shares = [
             one.load.p50_ms - put - trip
@@ -314,22 +314,22 @@ class One:
 
 def middle(runs: Sequence[Run], name: str) -> float:
     """Return the median of a value of some runs' loads."""
-    return median([getattr(one.load, name) for one in runs])
+    return median([getattr(run.load, name) for run in runs])
 
 
 def told_of(runs: Sequence[Run]) -> int:
     """Return how many proposals were reported as committed."""
-    return sum(len(one.load.committed) for one in runs)
+    return sum(len(run.load.committed) for run in runs)
 
 
 def cpu_us(runs: Sequence[Run]) -> str:
     """Return the committer's CPU time for a proposal, in words."""
-    return f"{median([one.cpu_us for one in runs]):.0f} us of the committer's CPU time"
+    return f"{median([run.cpu_us for run in runs]):.0f} us of the committer's CPU time"
 
 
 def lost(runs: Sequence[Run]) -> int:
     """Return how many proposals were given up, lost or committed twice in some runs."""
-    return sum(one.load.gave_up + one.wrong for one in runs)
+    return sum(run.load.gave_up + run.wrong for run in runs)
 
 
 def slow_put_ms(line: CommitterLine, number: int) -> float:

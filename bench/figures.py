@@ -79,11 +79,19 @@ def show(figures: Sequence[Figure]) -> None:
     table = Table(title="Figures, each beside its peer or limit in the same run")
     for name in ("measure", "peer", "ours", "limit", "ratio", "recorded", "goal", "met?", "note"):
         table.add_column(name, overflow="fold")
-    for one in figures:
-        met = {None: "", True: "yes", False: "NO"}[one.is_met]
-        before = f"{one.recorded.ratio:.2g}" if one.recorded else ""
-        columns = (one.peer, one.ours, one.limit, f"{one.ratio:.2g}", before, one.goal, met)
-        table.add_row(one.measure, *columns, one.note)
+    for figure in figures:
+        met = {None: "", True: "yes", False: "NO"}[figure.is_met]
+        before = f"{figure.recorded.ratio:.2g}" if figure.recorded else ""
+        columns = (
+            figure.peer,
+            figure.ours,
+            figure.limit,
+            f"{figure.ratio:.2g}",
+            before,
+            figure.goal,
+            met,
+        )
+        table.add_row(figure.measure, *columns, figure.note)
     console.print(table)
     for line in verdicts(figures):
         console.print(line, markup=False, highlight=False)
@@ -91,7 +99,7 @@ def show(figures: Sequence[Figure]) -> None:
 
 def verdicts(figures: Sequence[Figure]) -> list[str]:
     """Return a line for each figure that misses its goal or is lost, and one that counts them."""
-    missed = [one for one in figures if one.is_met is False]
+    missed = [figure for figure in figures if figure.is_met is False]
     gone = lost(figures)
     lines = [f"misses its goal: {one.measure}: {one.goal}; {one.ours}" for one in missed]
     for one in gone:
@@ -100,11 +108,11 @@ def verdicts(figures: Sequence[Figure]) -> list[str]:
             f"LOST: {one.measure}: the ratio is {one.ratio:.2g} and was {before:.2g} in "
             f"docs/performance.md: {one.times_worse:.1f} times worse; find the commit that lost it"
         )
-    compared = sum(one.recorded is not None for one in figures)
+    compared = sum(figure.recorded is not None for figure in figures)
     counted = f"of {len(figures)} figures {len(missed)} miss their goals"
     return [*lines, f"{counted}; of {compared} that are recorded {len(gone)} are lost"]
 
 
 def lost(figures: Sequence[Figure]) -> list[Figure]:
     """Return the figures that are far worse than recorded."""
-    return [one for one in figures if one.times_worse > LOST]
+    return [figure for figure in figures if figure.times_worse > LOST]

@@ -61,7 +61,7 @@ def alternate(
 
 def middle(runs: Sequence[Run], name: str) -> float:
     """Return the median of a value over some runs."""
-    return median([getattr(one, name) for one in runs])
+    return median([getattr(run, name) for run in runs])
 
 
 def _run(program: str, name: str, places: Sequence[Path], environ: Mapping[str, str] | None) -> Run:

@@ -47,14 +47,14 @@ def _rows(start: int, count: int) -> pa.Table:
         {
             "id": pa.array(numbers, pa.int64()),
             "at": pa.array(
-                [AT_MS * 1000 + 1000 * one for one in numbers], pa.timestamp("us", "UTC")
+                [AT_MS * 1000 + 1000 * number for number in numbers], pa.timestamp("us", "UTC")
             ),
-            "customer": pa.array([f"customer-{one % 99_991:06d}" for one in numbers]),
-            "country": pa.array([("AT", "DE", "US", "FR")[one % 4] for one in numbers]),
-            "amount": pa.array([one * 7919 % 100_003 / 100 for one in numbers]),
-            "quantity": pa.array([one % 100 for one in numbers], pa.int32()),
-            "paid": pa.array([one % 2 == 0 for one in numbers]),
-            "note": pa.array([f"note {one % 7919} of the order" for one in numbers]),
+            "customer": pa.array([f"customer-{number % 99_991:06d}" for number in numbers]),
+            "country": pa.array([("AT", "DE", "US", "FR")[number % 4] for number in numbers]),
+            "amount": pa.array([number * 7919 % 100_003 / 100 for number in numbers]),
+            "quantity": pa.array([number % 100 for number in numbers], pa.int32()),
+            "paid": pa.array([number % 2 == 0 for number in numbers]),
+            "note": pa.array([f"note {number % 7919} of the order" for number in numbers]),
         }
     )
 

@@ -111,13 +111,15 @@ def _checkpoint(folder: Path, shape: Shape, files: int) -> None:
     if shape is Shape.CLASSIC:
         schema = classic_schema(head.metadata)
         few = list(object_rows(schema, few_actions(head, AT_MS)))
-        rows = (row for one in _batches(0, files) for row in add_rows(schema, one, head.metadata))
+        rows = (
+            row for batch in _batches(0, files) for row in add_rows(schema, batch, head.metadata)
+        )
         with pq.ParquetWriter(log / checkpoint_name(COMMITS), schema, store_schema=False) as out:
             out.write_table(pa.Table.from_batches(few))
             for row in rows:
                 out.write_batch(row)
     else:
-        sidecars = [_sidecar(log, head.metadata, one) for one in _batches(0, files)]
+        sidecars = [_sidecar(log, head.metadata, batch) for batch in _batches(0, files)]
         name = v2_checkpoint_name(COMMITS, str(UUID(int=COMMITS)), "json")
         (log / name).write_bytes(top_level_json(head, sidecars, AT_MS))
     (log / LAST_CHECKPOINT).write_bytes(last_checkpoint.encode(LastCheckpoint(COMMITS, files + 2)))

@@ -80,9 +80,15 @@ def figures(settings: KafkaSettings, folder: Path, rounds: int, seconds: float) 
         deletes.append(gate_writers.run(settings, table, WRITERS, seconds, Deleting))
         other = gate_writers.create(settings, folder / "tables" / f"appends-{number}")
         appends.append(gate_writers.run(settings, other, WRITERS, seconds))
-    ours, theirs = median([one.per_s for one in deletes]), median([one.per_s for one in appends])
-    slow, fast = median([one.p99_ms for one in deletes]), median([one.p99_ms for one in appends])
-    refused = sum(one.gave_up for one in deletes)
+    ours, theirs = (
+        median([delete.per_s for delete in deletes]),
+        median([append.per_s for append in appends]),
+    )
+    slow, fast = (
+        median([delete.p99_ms for delete in deletes]),
+        median([append.p99_ms for append in appends]),
+    )
+    refused = sum(delete.gave_up for delete in deletes)
     return [
         Figure(
             f"{WRITERS} writers delete rows of one file, commits/s",

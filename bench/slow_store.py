@@ -240,8 +240,8 @@ class _Objects:
                 else "",
                 *found,
                 *(
-                    f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>"
-                    for one in folders
+                    f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+                    for folder in folders
                 ),
                 "</ListBucketResult>",
             )

@@ -179,7 +179,7 @@ def rows_of(path: str, which: Iterable[int], **changed: Any) -> RowIntent:
 
 def row_delete(*intents: RowIntent, read_version: int = 0, **fields: Any) -> Proposal:
     """Return a proposal that deletes rows of files it read, and tolerates other lost rows there."""
-    reads = ReadSet(files=tuple(one.path for one in intents), delete_insensitive=True)
+    reads = ReadSet(files=tuple(intent.path for intent in intents), delete_insensitive=True)
     told = {"reads": reads, "operation": Operation(name="DELETE"), "dv_intents": intents, **fields}
     return proposal(read_version=read_version, **told)
 

@@ -136,7 +136,7 @@ def _timestamp(column: pa.Array, _name: str) -> pa.Array:
 def _date(column: pa.Array, _name: str) -> pa.Array:
     if _reaches_past(column, pa.int32(), 1):
         days = column.cast(pa.int32()).to_pylist()
-        return _in_quotes(pa.array([None if one is None else _day(one) for one in days], TEXT))
+        return _in_quotes(pa.array([None if day is None else _day(day) for day in days], TEXT))
     return _in_quotes(pc.cast(column, TEXT))
 
 

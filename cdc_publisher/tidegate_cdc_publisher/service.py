@@ -135,7 +135,7 @@ class CdcPublisher:
         behind, self._behind = self._behind, {}
         aside, self._aside = self._aside, {}
         self._tables = self._registered()
-        followed_ids = {one.table for one in self._tables.values() if one.status in _FOLLOWED}
+        followed_ids = {table.table for table in self._tables.values() if table.status in _FOLLOWED}
         asked = self._quarantine.look(followed_ids)
         for at in asked:
             self._keyless.pop(at, None)
@@ -152,10 +152,10 @@ class CdcPublisher:
         others = [one for one in followed if one.table not in self._streams]
         positions = self._positions("settled") if others else {}
         stuck = [
-            one
-            for one in others
-            if self._is_legible(one, positions)
-            and (one.table in lost or self._stands_still(one, heads, positions))
+            other
+            for other in others
+            if self._is_legible(other, positions)
+            and (other.table in lost or self._stands_still(other, heads, positions))
         ]
         self._open(
             [
@@ -172,7 +172,7 @@ class CdcPublisher:
             else:
                 self._catch_up(table, heads[table.table], until_s)
         ours = self._streams.keys() | self._aside.keys()
-        names = {one.name for one in self._tables.values() if one.table in ours}
+        names = {table.name for table in self._tables.values() if table.table in ours}
         for one in aside.values():
             if one.name not in names:
                 _measure_no_more(one.name)  # published by another publisher, or not at all
@@ -240,7 +240,7 @@ class CdcPublisher:
                 writer.take_over()
                 writers[table.table] = writer
         positions = self._positions("end") if writers else {}
-        for table in [one for one in tables if one.table in writers]:
+        for table in [table for table in tables if table.table in writers]:
             with self._alone_in_trouble(table):
                 told = told_of(positions, table.table)
                 self._streams[table.table] = self._stream(table, writers[table.table], told)
@@ -329,7 +329,7 @@ class CdcPublisher:
     def _registered(self) -> dict[UUID, TableRecord]:
         """Return the registry; if two names give one topic, the older table owns it."""
         tables = read_registry(self._bus, self._settings.kafka.topics)
-        followed = {one.table for one in tables.values() if one.status in _FOLLOWED}
+        followed = {table.table for table in tables.values() if table.status in _FOLLOWED}
         # Iterate over a copy: the thread of another table's notification may add an owner.
         owners = list(self._owners.items())
         self._owners = {topic: table for topic, table in owners if table in followed}

@@ -125,7 +125,9 @@ class ReadsInThreads:
         with self._turn:
             for threads in self._threads.values():
                 threads.shutdown(wait=False, cancel_futures=True)
-            begun = [one for questions in self._begun.values() for one in questions.values()]
+            begun = [
+                question for questions in self._begun.values() for question in questions.values()
+            ]
         for question in begun:
             question.answer.cancel()
 

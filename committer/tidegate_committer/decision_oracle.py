@@ -79,7 +79,7 @@ def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
     such a value as a moment in every zone.
     """
     definitions = [row["metaData"] for row in case["table"]["base"][0] if row.get("metaData")]
-    moments = {name for one in definitions for name in _moments(one)}
+    moments = {name for definition in definitions for name in _moments(definition)}
     if not moments:
         return case
 
@@ -200,7 +200,7 @@ def _used(candidate: Candidate, columns: Iterable[IdentityColumn]) -> Iterator[I
     """Yield each identity column's range in new files, by statistics, else its start value."""
     files = [orjson.loads(add.stats or "{}") for add in new_files(candidate)]
     for column in columns:
-        values = [value for one in files for value in ends(one, column.physical)]
+        values = [value for file in files for value in ends(file, column.physical)]
         if files and not column.allows_explicit:
             low, high = min(values, default=column.start), max(values, default=column.start)
             yield IdentityUsage(column=column.physical, low=low, high=high, lease=_ID)

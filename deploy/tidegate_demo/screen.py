@@ -53,8 +53,8 @@ def proposals_table(found: Sequence[AnsweredProposal]) -> Table:
         groups[one.proposal.operation.name, _status(one.outcomes)].append(one)
     table = _table("Proposals", "operation", "outcome", "count", "repeats told", "p50 ms", "p99 ms")
     for (operation, status), members in sorted(groups.items()):
-        latencies = sorted(one.latency_ms for one in members if one.latency_ms is not None)
-        repeats = sum(outcome.repeat for one in members for outcome in one.outcomes)
+        latencies = sorted(member.latency_ms for member in members if member.latency_ms is not None)
+        repeats = sum(outcome.repeat for member in members for outcome in member.outcomes)
         cells = (len(members), repeats, _percentile(latencies, 50), _percentile(latencies, 99))
         table.add_row(operation, status, *(str(cell) for cell in cells))
     return table

@@ -72,7 +72,9 @@ class StackState:
 
     def running(self) -> tuple[Started, ...]:
         """Return the processes that still run."""
-        return tuple(one for one in self.processes if birth_of(one.pid) == one.birth)
+        return tuple(
+            process for process in self.processes if birth_of(process.pid) == process.birth
+        )
 
 
 class LocalStack:
@@ -223,10 +225,10 @@ def take_down(folder: Path, tell: Tell) -> list[str]:
     if state is None:
         return []
     ended = []
-    for one in reversed(state.processes):
-        if birth_of(one.pid) == one.birth:
-            tell(f"stopping {one.name}")
-            end_process(one.pid, one.birth, STOP_TIMEOUT_S)
-            ended.append(one.name)
+    for process in reversed(state.processes):
+        if birth_of(process.pid) == process.birth:
+            tell(f"stopping {process.name}")
+            end_process(process.pid, process.birth, STOP_TIMEOUT_S)
+            ended.append(process.name)
     (folder / _STATE).unlink(missing_ok=True)
     return ended

@@ -97,7 +97,7 @@ def down(folder: Folder = None, as_json: Json = False) -> None:
 
 
 def _go_on(state: StackState, where: Path, *, as_json: bool) -> None:
-    gone = {one.name for one in state.processes} - {one.name for one in state.running()}
+    gone = {process.name for process in state.processes} - {one.name for one in state.running()}
     if gone:
         raise Misconfigured(
             f"of what was started in {where}, {', '.join(sorted(gone))} ended, its log in "
@@ -114,8 +114,10 @@ def _show(state: StackState, where: Path, *, as_json: bool) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("service", "pid", "probes", "log"):
         table.add_column(title, overflow="fold")
-    for one in state.processes:
-        table.add_row(one.name, str(one.pid), one.address or state.bootstrap_servers, one.log)
+    for process in state.processes:
+        table.add_row(
+            process.name, str(process.pid), process.address or state.bootstrap_servers, process.log
+        )
     _OUT.print(table)
     down_with = "" if where == state_folder() else f" --folder {where}"
     _OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down{down_with}` ends it")

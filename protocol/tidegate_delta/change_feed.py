@@ -59,7 +59,8 @@ def plan(commit: Commit, timestamp_ms: int, *, is_partitioned: bool = True) -> C
     changes = commit.of(Cdc)
     if changes:
         files = tuple(
-            ChangeFile("cdc", one.path, one.partition_values, size=one.size) for one in changes
+            ChangeFile("cdc", change.path, change.partition_values, size=change.size)
+            for change in changes
         )
     elif _changed_nothing(commit.info):
         files = ()
@@ -76,8 +77,10 @@ def _changed_nothing(info: CommitInfo | None) -> bool:
 
 
 def _from_data(commit: Commit, is_partitioned: bool) -> Iterator[ChangeFile]:
-    adds = {canonical_path(one.path): one for one in commit.adds if one.data_change}
-    removes = {canonical_path(one.path): one for one in commit.removes if one.data_change}
+    adds = {canonical_path(add.path): add for add in commit.adds if add.data_change}
+    removes = {
+        canonical_path(remove.path): remove for remove in commit.removes if remove.data_change
+    }
     stays = [(adds[path], removes[path]) for path in adds if path in removes]
     for path, remove in removes.items():
         if path not in adds:
@@ -145,8 +148,8 @@ def reads_as(written: StructType, wanted: StructType) -> bool:
     No column may be missing, have another type, or be non-null where it was nullable.
     Spec: "Reader Requirements for AddCDCFile"
     """
-    fields = {one.name.lower(): one for one in written.fields}
-    names = {one.name.lower() for one in wanted.fields}
+    fields = {field.name.lower(): field for field in written.fields}
+    names = {field.name.lower() for field in wanted.fields}
     if not fields.keys() <= names:
         return False
     for new in wanted.fields:

@@ -81,7 +81,7 @@ class Registrations:
 
     def take_out(self, table: UUID, partition: int) -> None:
         """Remove the record that a topic partition has written of a table."""
-        left = [one for one in self.records_of(table) if one.topic_partition != partition]
+        left = [record for record in self.records_of(table) if record.topic_partition != partition]
         self.counting.pop(table, None)
         self.contested.pop(table, None)
         for record in left:
@@ -130,13 +130,15 @@ class RegistryReader:
 
         It may be `staged`: then another committer is about to register the table.
         """
-        others = [one for one in self._found.records_of(table) if recorded_home(one) != home]
+        others = [
+            record for record in self._found.records_of(table) if recorded_home(record) != home
+        ]
         return counting(others) if others else None
 
     def written_by(self, home: Home) -> Sequence[TableRecord]:
         """Return the records that one home has written, one for each table, as last read."""
         tables = self._found.counting
-        every = (one for table in tables for one in self._found.records_of(table))
+        every = (record for table in tables for record in self._found.records_of(table))
         return [one for one in every if recorded_home(one) == home]
 
     def _read_on(self, until_s: float) -> set[UUID]:

@@ -15,7 +15,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     sent: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if sent is not None:
         results = session.config.stash.get(SCORE, [])
-        sent[_SENT] = [(one.name, one.kind, one.verdict.value) for one in results]
+        sent[_SENT] = [(result.name, result.kind, result.verdict.value) for result in results]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -100,7 +100,9 @@ def _facts(spark: SparkSession, folder: str) -> dict[str, Any]:
     head = spark.read.format("delta").load(folder)
     ids = head.select("k", *_ROW_ID).collect() if is_tracked else []
     domains = json.loads(f"[{_joined(snapshot.domainMetadata())}]")
-    is_clustered = any(one["domainMetadata"]["domain"] == "delta.clustering" for one in domains)
+    is_clustered = any(
+        domain["domainMetadata"]["domain"] == "delta.clustering" for domain in domains
+    )
     detail = DeltaTable.forPath(spark, folder).detail().collect()[0] if is_clustered else None
     return {
         "version": version,

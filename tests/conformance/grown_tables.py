@@ -168,7 +168,7 @@ class Grown(Written):
             for one in schema
             if one.name in metadata.partition_columns
         }
-        shape = pa.schema([_stored(one, mode) for one in fields])
+        shape = pa.schema([_stored(field, mode) for field in fields])
         whole = StructType(tuple(fields))
         plain = [_physical(row, whole, mode) for row in rows]
         table = pa.Table.from_pylist(plain, schema=shape)
@@ -240,12 +240,12 @@ class Grown(Written):
         if self.by_hand:
             self._put(head + 1, operation, actions)
             return
-        metadata = next((one for one in actions if isinstance(one, Metadata)), None)
-        protocol = next((one for one in actions if isinstance(one, Protocol)), None)
+        metadata = next((action for action in actions if isinstance(action, Metadata)), None)
+        protocol = next((action for action in actions if isinstance(action, Protocol)), None)
         # A writer that changes the table has read all of it, as one that adds a constraint must.
         reads = ReadSet(whole_table=True) if metadata and head >= 0 else reads
         proposal = builders.proposal(
-            *(one.to_row() for one in actions),
+            *(action.to_row() for action in actions),
             proposal_id=new_id(CLOCK),
             table=self.id,
             table_root=self.store.root,
@@ -291,7 +291,7 @@ def _stored(one: StructField, mode: ColumnMappingMode) -> pa.Field:
 def _stored_type(kind: DataType, mode: ColumnMappingMode) -> pa.DataType:
     match kind:
         case StructType():
-            return pa.struct([_stored(one, mode) for one in kind.fields])
+            return pa.struct([_stored(field, mode) for field in kind.fields])
         case ArrayType():
             return pa.list_(pa.field("element", _stored_type(kind.element, mode)))
         case MapType():
@@ -306,8 +306,8 @@ def _physical(value: Any, kind: DataType, mode: ColumnMappingMode) -> Any:
             return None
         case _, StructType():
             return {
-                physical_name(one, mode): _physical(value.get(one.name), one.kind, mode)
-                for one in kind.fields
+                physical_name(field, mode): _physical(value.get(field.name), field.kind, mode)
+                for field in kind.fields
             }
         case _, ArrayType():
             return [_physical(one, kind.element, mode) for one in value]

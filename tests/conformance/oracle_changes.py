@@ -163,7 +163,7 @@ def dynamic(pool: Pool, random: Random, case: Case) -> None:
     columns = case["table"]["metaData"]["partitionColumns"]
     kinds = columns_of(case)
     adds = list(rows_of([case["actions"]], "add"))
-    if not (columns and adds and all(kinds.get(one) == "integer" for one in columns)):
+    if not (columns and adds and all(kinds.get(column) == "integer" for column in columns)):
         return
     if any(set(add.get("partitionValues", {})) != set(columns) for add in adds):
         return

@@ -44,7 +44,7 @@ def changes_columns(table: Table, place: str | None) -> Doing:
     elif kind == "RENAME" and is_mapped:
         fields[-2]["name"], name = f"{fields[-2]['name']}2", "RENAME COLUMN"
     elif kind == "DROP" and is_mapped:
-        fields, name = [one for one in fields if one["name"] != "s"], "DROP COLUMNS"
+        fields, name = [field for field in fields if field["name"] != "s"], "DROP COLUMNS"
     elif kind == "COMMENT":
         fields[1]["metadata"]["comment"] = "new"
     else:
@@ -63,7 +63,7 @@ def enables(table: Table, place: str | None) -> Doing:
         found.append({VECTORS: "true"})
     if table.has("v2Checkpoint"):
         found.append({"delta.checkpointPolicy": "v2"})
-    if table.tracks and all(IDS[0] in one for one in table.files.values()):
+    if table.tracks and all(IDS[0] in file for file in table.files.values()):
         found += [{TRACKS: "true", **NAMES}] * 2
     if table.has("inCommitTimestamp") and TIMED not in table.own:
         found += [{TIMED: "true"}] * 2
@@ -128,7 +128,7 @@ def backfills(table: Table, place: str | None) -> Doing:
     """Assign row ids to files without any."""
     if not table.tracks:
         return counts(table, place)
-    bare = [one for one in table.files.values() if IDS[0] not in one]
+    bare = [file for file in table.files.values() if IDS[0] not in file]
     rows = [{"add": {**one, "dataChange": False}} for one in bare]
     return Doing("ROW TRACKING BACKFILL", rows, by_path=[one["path"] for one in bare])
 
@@ -138,9 +138,14 @@ def unbackfills(table: Table, place: str | None) -> Doing:
     if not table.has("rowTracking") or table.own.get(SUSPENDED) != "true":
         return counts(table, place)
     rows = [
-        {"add": {**{key: told for key, told in one.items() if key not in IDS}, "dataChange": False}}
-        for one in table.files.values()
-        if IDS[0] in one
+        {
+            "add": {
+                **{key: told for key, told in file.items() if key not in IDS},
+                "dataChange": False,
+            }
+        }
+        for file in table.files.values()
+        if IDS[0] in file
     ]
     paths = [row["add"]["path"] for row in rows]
     return Doing("ROW TRACKING UNBACKFILL", rows, by_path=paths)

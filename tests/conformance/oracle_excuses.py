@@ -85,7 +85,7 @@ def _is_append(theirs: Told) -> bool:
 
 def _names_row_ids(case: Case) -> bool:
     infos = (row["commitInfo"] for row in _winning(case) if "commitInfo" in row)
-    return any(one.get("operation", "").startswith("ROW TRACKING") for one in infos)
+    return any(info.get("operation", "").startswith("ROW TRACKING") for info in infos)
 
 
 def _goes_on(theirs: Told, ours: Told) -> bool:
@@ -102,7 +102,7 @@ def _is_empty_alone(case: Case, theirs: Told) -> bool:
 
 
 def _names_an_empty_text(adds: Iterable[Mapping[str, Any]]) -> bool:
-    return any("" in (one.get("partitionValues") or {}).values() for one in adds)
+    return any("" in (add.get("partitionValues") or {}).values() for add in adds)
 
 
 def _named_by_winners(case: Case) -> frozenset[str]:
@@ -151,7 +151,7 @@ def _timed_otherwise(case: Case) -> bool:
     fields = json.loads(case["table"]["metaData"]["schemaString"])["fields"]
     names = {field["name"] for field in fields if field["type"] == "timestamp_ntz"}
     values = (add.get("partitionValues", {}) for add in _own(case, "add"))
-    return any("T" in (one.get(name) or "") for one in values for name in names)
+    return any("T" in (value.get(name) or "") for value in values for name in names)
 
 
 def _tracks_rows_namelessly(metadata: Mapping[str, Any]) -> bool:
@@ -172,7 +172,7 @@ def _own(case: Case, kind: str) -> Iterator[Mapping[str, Any]]:
 
 def _tagged(case: Case) -> bool:
     infos = (row["commitInfo"] for row in _winning(case) if "commitInfo" in row)
-    return any("delta.identity.schemaUpdate" in (one.get("tags") or {}) for one in infos)
+    return any("delta.identity.schemaUpdate" in (info.get("tags") or {}) for info in infos)
 
 
 def _own_stats(case: Case) -> Iterator[str]:
@@ -338,7 +338,7 @@ def truths(node: Mapping[str, Any], row: Mapping[str, Any]) -> set[Truth]:
         case "opaque":
             return {True, False, None}
         case "not":
-            return {None if one is None else not one for one in truths(node["arg"], row)}
+            return {None if truth is None else not truth for truth in truths(node["arg"], row)}
         case "and" | "or" as op:
             parts = [truths(arg, row) for arg in node["args"]]
             return {_joined(op, chosen) for chosen in product(*parts)}

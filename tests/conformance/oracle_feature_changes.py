@@ -167,7 +167,7 @@ def widens(pool: Pool, random: Random, case: Case) -> None:
     schema = json.loads(metadata["schemaString"])
     fields = [one for one in schema["fields"] if one["type"] == "integer"]
     partitions = metadata["partitionColumns"]
-    fields = [one for one in fields if one["name"] not in partitions] or fields
+    fields = [field for field in fields if field["name"] not in partitions] or fields
     if not fields:
         return
     field = random.choice(fields)

@@ -110,7 +110,7 @@ class History:
 
     def pick(self) -> Row | None:
         """Return a file of the table, mostly one that the transaction is not about."""
-        far = [one for one in self.files.values() if one["partitionValues"]["p"] != "1"]
+        far = [file for file in self.files.values() if file["partitionValues"]["p"] != "1"]
         found = list(self.files.values()) if self.random.random() < 0.1 else far
         return self.random.choice(found) if found else None
 
@@ -234,7 +234,7 @@ WINNERS: Final[Sequence[Callable[[History], list[Row]]]] = (
 
 def _told(history: History, name: str) -> Case:
     is_bare = "rowTracking" in history.features and history.is_bare
-    files = [history.file(one, is_bare=is_bare) for one in PARTITIONS]
+    files = [history.file(partition, is_bare=is_bare) for partition in PARTITIONS]
     start = [{"protocol": history.protocol()}, {"metaData": history.metadata()}, *files]
     if history.mark >= 0:
         told = json.dumps({"rowIdHighWaterMark": history.mark})

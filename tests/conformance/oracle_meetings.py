@@ -114,7 +114,7 @@ def _begun(table: Table) -> list[Row]:
     if TRACKS not in table.own and table.tracks and table.random.random() < 0.5:
         # The table's files are older than the feature.
         held, table.features = table.features, set(table.features or ()) - {"rowTracking"}
-    files = [{"add": table.file(one)} for one in places]
+    files = [{"add": table.file(place)} for place in places]
     features = held or table.features
     rows = table.apply([row for row in [*start, *files] if "protocol" not in row])
     table.features = features

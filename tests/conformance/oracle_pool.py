@@ -81,5 +81,5 @@ def everywhere(case: Case, kind: str) -> Iterator[Row]:
 
 def columns_of(case: Case) -> dict[str, str]:
     fields = json.loads(case["table"]["metaData"]["schemaString"])["fields"]
-    kinds = {one["name"]: one["type"] for one in fields}
+    kinds = {field["name"]: field["type"] for field in fields}
     return {name: kind for name, kind in kinds.items() if kind in SPELLINGS}

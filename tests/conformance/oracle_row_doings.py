@@ -129,8 +129,11 @@ def compacts(table: Table, place: str | None) -> Doing:
     if "delta.clustering" in table.domains:
         more["clusteringProvider"] = "liquid"
         more["tags"] = {"ZCUBE_ID": "u", "ZCUBE_ZORDER_BY": '["x"]'}
-    rows = [*(removal(one, dataChange=False) for one in files), {"add": table.file(place, **more)}]
-    by_path = [one["path"] for one in files] if table.random.random() < 0.5 else []
+    rows = [
+        *(removal(file, dataChange=False) for file in files),
+        {"add": table.file(place, **more)},
+    ]
+    by_path = [file["path"] for file in files] if table.random.random() < 0.5 else []
     return Doing(name, rows, None if by_path else _in(table, place), by_path=by_path)
 
 
@@ -139,7 +142,7 @@ def counts(table: Table, place: str | None) -> Doing:
     files = table.near(place if table.keys else None)[:2]
     return Doing(
         "COMPUTE STATS",
-        [{"add": {**one, "dataChange": False}} for one in files],
+        [{"add": {**file, "dataChange": False}} for file in files],
         _in(table, place),
     )
 

@@ -118,7 +118,7 @@ def with_protocol(pool: Pool, random: Random, case: Case) -> None:
         protocol["writerFeatures"] = sorted({*features, random.choice(MORE)})
     elif drawn < 0.8 and features:
         gone = random.choice(features)
-        protocol["writerFeatures"] = [one for one in features if one != gone]
+        protocol["writerFeatures"] = [feature for feature in features if feature != gone]
         if gone in protocol.get("readerFeatures", ()):
             protocol["readerFeatures"].remove(gone)
     say(random.choice([case["actions"], *case["winners"]]), {"protocol": protocol})

@@ -155,8 +155,8 @@ class Table:
         rows, low = self.random.choice((1, 3, 10)), self.random.choice((0, 100))
         name = self.physical("x")
         stats = {"numRecords": rows, "minValues": {name: low}, "maxValues": {name: low + 9}}
-        values = {self.physical(one): partition for one in self.keys}
-        folder = "".join(f"{one}={partition}/" for one in self.keys)
+        values = {self.physical(key): partition for key in self.keys}
+        folder = "".join(f"{key}={partition}/" for key in self.keys)
         return {
             "path": f"{folder}part-{self.version}-{self.count}.snappy.parquet",
             "partitionValues": values,
@@ -173,7 +173,7 @@ class Table:
 
     def near(self, partition: str | None) -> list[Row]:
         """Return the files of a partition."""
-        return [one for one in self.files.values() if self.partition_of(one) == partition]
+        return [file for file in self.files.values() if self.partition_of(file) == partition]
 
     def apply(self, rows: Sequence[Row], at_ms: int | None = None) -> list[Row]:
         """Apply a winning transaction; return its actions with what is assigned at commit."""

@@ -40,7 +40,7 @@ def manifest_of(corpus: Path) -> bytes:
     head = {name: value for name, value in whole.items() if name not in lists}
     lines = [f" {_json(name)}: {_json(value)}" for name, value in head.items()]
     lines += [
-        f" {_json(name)}: [\n" + ",\n".join(f"  {_json(one)}" for one in entries) + "\n ]"
+        f" {_json(name)}: [\n" + ",\n".join(f"  {_json(entry)}" for entry in entries) + "\n ]"
         for name, entries in lists.items()
     ]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()

@@ -156,13 +156,14 @@ def numbered(gate: Gate) -> Grown:
     for first in (0, 3):
         seen = table.snapshot
         blocks = [
-            identity_columns.lease(one, 3)
-            for one in identity_columns.identity_columns(seen.metadata, seen.protocol)
+            identity_columns.lease(identity_column, 3)
+            for identity_column in identity_columns.identity_columns(seen.metadata, seen.protocol)
         ]
         rows = [
-            {"k": first + at, **{one.column: one.value(at) for one in blocks}} for at in range(3)
+            {"k": first + at, **{block.column: block.value(at) for block in blocks}}
+            for at in range(3)
         ]
-        marks = {one.physical: (one.last,) for one in blocks}
+        marks = {block.physical: (block.last,) for block in blocks}
         table.append(rows, identity_columns.with_marks(seen.metadata, marks))
     return table
 
@@ -221,7 +222,7 @@ def iceberg(version: str) -> Callable[[Gate], Grown]:
             adds = table.adds([row(k, l=[[k], []])])
             if version == "V3":
                 stated = {"base_row_id": k, "default_row_commit_version": k + 1}
-                adds = [one.with_(**stated) for one in adds]
+                adds = [add.with_(**stated) for add in adds]
             marks = [row_tracking.mark_domain(k)] if version == "V3" else []
             table.say("WRITE", *adds, *marks)
         return table

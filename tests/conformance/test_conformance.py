@@ -45,7 +45,9 @@ def folder(source: str, request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder: Path, source: str, request: pytest.FixtureRequest) -> list[Result]:
-    cases = [one for one in table_cases(folder) if is_own(one) == (source == "own")]
+    cases = [
+        table_case for table_case in table_cases(folder) if is_own(table_case) == (source == "own")
+    ]
     scored = list(score_tables(folder, cases))
     request.config.stash.setdefault(SCORE, []).extend(scored)
     return scored
@@ -89,7 +91,7 @@ def test_the_corpus_own_runner_agrees(own_corpus: Path, tmp_path: Path) -> None:
     ended = subprocess.run(runner, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     undisputed = [case for case in table_cases(own_corpus) if not case.get("disputed")]
-    states = Counter(one["state"] for one in json.loads(told.read_text(encoding="utf-8")))
+    states = Counter(load["state"] for load in json.loads(told.read_text(encoding="utf-8")))
     assert states["pass"] == len(undisputed)
 
 

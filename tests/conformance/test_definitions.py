@@ -108,48 +108,50 @@ def in_order(protocol: Protocol) -> Protocol:
 
 def test_what_others_wrote_is_sound_but_for_what_is_known(corpus: Path) -> None:
     judged, flawed = 0, dict[str, set[str]]()
-    for one in changes(corpus):
+    for change in changes(corpus):
         judged += 1
-        for flaw in check_change(one.before, one.after, dropping=one.dropping):
-            flawed.setdefault(one.table, set()).add(flaw.rule)
+        for flaw in check_change(change.before, change.after, dropping=change.dropping):
+            flawed.setdefault(change.table, set()).add(flaw.rule)
     assert flawed == FLAWED
     assert judged >= JUDGED_MIN
 
 
 def test_the_protocols_of_delta_spark_are_canonical(corpus: Path) -> None:
     seen = 0
-    for one in changes(corpus):
-        if one.table.startswith("spark44/") and one.protocol is not None:
-            assert in_order(one.protocol) == canonical(one.protocol), one
+    for change in changes(corpus):
+        if change.table.startswith("spark44/") and change.protocol is not None:
+            assert in_order(change.protocol) == canonical(change.protocol), change
             seen += 1
     assert seen > 50
 
 
 def test_a_change_of_metadata_brings_the_protocol_that_delta_spark_wrote(corpus: Path) -> None:
     seen = 0
-    for one in changes(corpus):
-        if not one.table.startswith("spark44/") or one.metadata is None or one.dropping:
+    for change in changes(corpus):
+        if not change.table.startswith("spark44/") or change.metadata is None or change.dropping:
             continue
-        if one.before is None or one.protocol is None:
+        if change.before is None or change.protocol is None:
             continue
-        told = json.loads(one.parameters.get("properties", "{}"))
-        asked = one.metadata.with_(configuration={**one.metadata.configuration, **told})
-        settled = settle(one.before, asked)
-        assert settled.flaws == (), one
-        assert canonical(settled.definition.protocol) == canonical(one.protocol), one
+        told = json.loads(change.parameters.get("properties", "{}"))
+        asked = change.metadata.with_(configuration={**change.metadata.configuration, **told})
+        settled = settle(change.before, asked)
+        assert settled.flaws == (), change
+        assert canonical(settled.definition.protocol) == canonical(change.protocol), change
         seen += 1
     assert seen >= 15
 
 
 def test_dropping_a_feature_writes_what_delta_spark_wrote(corpus: Path) -> None:
     seen = 0
-    for one in changes(corpus):
-        if one.dropping is None or one.protocol is None or one.before is None:
+    for change in changes(corpus):
+        if change.dropping is None or change.protocol is None or change.before is None:
             continue
-        truncates = one.parameters.get("truncateHistory") == "true"
-        made = dropped(Drop(one.dropping, truncates_history=truncates), one.before, one.version)
-        assert made.protocol == in_order(one.protocol), one
-        assert made.metadata.configuration == one.after.metadata.configuration, one
+        truncates = change.parameters.get("truncateHistory") == "true"
+        made = dropped(
+            Drop(change.dropping, truncates_history=truncates), change.before, change.version
+        )
+        assert made.protocol == in_order(change.protocol), change
+        assert made.metadata.configuration == change.after.metadata.configuration, change
         seen += 1
     assert seen >= 4
 

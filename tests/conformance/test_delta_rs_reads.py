@@ -59,7 +59,7 @@ def test_statistics_hold_for_the_rows_that_delta_rs_reads_in_each_file(written: 
     foreign = DeltaTable(written.path)
     snapshot = open_snapshot(written.store)
     stats = [json.loads(text) for text in snapshot.files["stats"].to_pylist()]
-    assert sum(one["numRecords"] for one in stats) == rows_of(foreign).num_rows
+    assert sum(stat["numRecords"] for stat in stats) == rows_of(foreign).num_rows
     for file, one in zip(snapshot.files["path"].to_pylist(), stats, strict=True):
         assert one["nullCount"]["k"] == 0, file
     low, high = min(s["minValues"]["k"] for s in stats), max(s["maxValues"]["k"] for s in stats)

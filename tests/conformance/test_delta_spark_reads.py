@@ -163,11 +163,11 @@ def test_what_the_log_says_of_every_feature_is_the_same(both: Both) -> None:
     assert _comparable(told["metadata"]) == _comparable(_plain(head.metadata))
     assert _comparable(told["protocol"]) == _comparable(_plain(head.protocol))
     domains = [one["domainMetadata"] for one in told["domains"]]
-    assert {one["domain"]: one["configuration"] for one in domains} == {
+    assert {domain["domain"]: domain["configuration"] for domain in domains} == {
         name: one.configuration for name, one in head.domains.items()
     }
     transactions = [one["txn"] for one in told["transactions"]]
-    assert {one["appId"]: one["version"] for one in transactions} == {
+    assert {transaction["appId"]: transaction["version"] for transaction in transactions} == {
         name: one.version for name, one in head.app_transactions.items()
     }
     assert told["files"] == head.files.num_rows
@@ -234,7 +234,9 @@ def test_clustering_columns_are_told_by_the_names_that_they_have_now(
 
 def test_every_feature_that_we_write_is_in_some_table(featured: dict[str, Grown]) -> None:
     protocols = [table.snapshot.protocol for table in featured.values()]
-    listed = {name for one in protocols for name in protocol_versions.writer_features(one)}
+    listed = {
+        name for protocol in protocols for name in protocol_versions.writer_features(protocol)
+    }
     written = {name for name, one in FEATURES.items() if one.writes is not Support.NO}
     assert written - FILES_OF_OTHERS <= listed
 

@@ -40,7 +40,7 @@ def test_delta_rs_reads_what_is_taken(tmp_path: Path, kind: str) -> None:
     found = read(tmp_path, kind, *READ[kind])
     ours = [partition_values.parse(text, parse_type(kind)) for text in READ[kind]]
     there = [found[number] for number in range(len(ours))]
-    assert [str(one) for one in there] == [str(one) for one in ours] or there == ours
+    assert [str(one) for one in there] == [str(our) for our in ours] or there == ours
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, one) for kind in UNREAD for one in UNREAD[kind]])

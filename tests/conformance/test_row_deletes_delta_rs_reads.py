@@ -64,7 +64,7 @@ def deleting(store: LocalStore, values: Sequence[int], version: int) -> Proposal
     snapshot = open_snapshot(store, version)
     predicate: Predicate = {"op": "in", "column": ["x"], "values": list(values), "type": "long"}
     rewriter = Rewriter(store, snapshot.metadata, predicate, SystemClock(), 0)
-    adds = {one.path: one for one in rows_to_adds(snapshot.files)}
+    adds = {row.path: row for row in rows_to_adds(snapshot.files)}
     found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
     marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
     deletion = proposal_drafts.Deletion("x IN (...)", predicate, list(adds), (), (), {}, marked)
@@ -125,7 +125,7 @@ def test_readers_of_the_change_feed_see_each_deleted_row_once(tmp_path: Path) ->
     known = ReadCache(store).learn(state, batch, Policy())
     assert not wanted(state, batch, known, Policy().vector_bytes_max)
     decided = plan(state, batch, Policy(), DecisionTerms(NOW_MS, 1), known)
-    assert [one.status for one in decided.verdicts] == ["committed"] * 3
+    assert [verdict.status for verdict in decided.verdicts] == ["committed"] * 3
     origin = EntryWriter(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
     encoded = encode(state, decided.group, origin, Attempt(builders.an_id(), NOW_MS))
     if encoded.merged.written is not None:

@@ -107,10 +107,10 @@ def dropped(step: Step) -> Metadata:
 
 def added(step: Step) -> Metadata:
     metadata = step.before
-    for one in json.loads(step.parameters["columns"]):
-        place = place_of(one.get("position"))
-        path = path_of(one["column"]["name"])
-        metadata = alter_columns.add_column(metadata, field_of(one["column"]), path[:-1], place)
+    for load in json.loads(step.parameters["columns"]):
+        place = place_of(load.get("position"))
+        path = path_of(load["column"]["name"])
+        metadata = alter_columns.add_column(metadata, field_of(load["column"]), path[:-1], place)
     return metadata
 
 
@@ -182,7 +182,10 @@ def again(step: Step) -> Metadata | None:
     if step.parameters.get("canOverwriteSchema"):
         data = parse_schema(step.after.schema_string)
         return evolve_on_write.overwritten(step.before, data, step.after.partition_columns)
-    values = {one.physical: (one.mark or 0,) for one in identities(step.after, step.protocol)}
+    values = {
+        identity.physical: (identity.mark or 0,)
+        for identity in identities(step.after, step.protocol)
+    }
     return identity_columns.with_marks(step.before, values)
 
 

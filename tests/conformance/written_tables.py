@@ -152,8 +152,10 @@ class Written:
             condition,
             WriteRequest(30),
             lambda rewriting, files: [
-                Rewriter(self.store, rewriting.metadata, rewriting.predicate, CLOCK, 0).rewrite(one)
-                for one in files
+                Rewriter(self.store, rewriting.metadata, rewriting.predicate, CLOCK, 0).rewrite(
+                    file
+                )
+                for file in files
             ],
         )
 

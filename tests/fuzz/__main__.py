@@ -47,7 +47,7 @@ def main(args: list[str]) -> int:
     if guide is None:
         console.print(ABSENT)
     names = list(known) if name == "all" else [name]
-    found = [blind(console, one, known[one], seconds / len(names)) for one in names]
+    found = [blind(console, name, known[name], seconds / len(names)) for name in names]
     return 1 if any(found) else 0
 
 

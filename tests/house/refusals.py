@@ -44,7 +44,7 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, str]]:
 def _rule_of(call: ast.Call) -> ast.expr | None:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     if name in ("Rejection", "Conflict"):
-        return next((one.value for one in call.keywords if one.arg == "rule"), None)
+        return next((keyword.value for keyword in call.keywords if keyword.arg == "rule"), None)
     place = PLACES.get(name)
     return call.args[place] if place is not None and len(call.args) > place else None
 

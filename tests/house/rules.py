@@ -180,7 +180,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def _is_blanket(kind: ast.expr | None) -> bool:
     if isinstance(kind, ast.Tuple):
-        return any(_is_blanket(one) for one in kind.elts)
+        return any(_is_blanket(elt) for elt in kind.elts)
     return kind is None or (
         isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"}
     )

@@ -49,7 +49,7 @@ def wrong(line: str) -> str | None:
         return f"{line}: which command of the group?"
     known = {
         "--help",
-        *(name for one in command.params for name in (*one.opts, *one.secondary_opts)),
+        *(name for param in command.params for name in (*param.opts, *param.secondary_opts)),
     }
     unknown = [
         word for word in words if word.startswith("-") and word.partition("=")[0] not in known
@@ -82,7 +82,7 @@ def test_the_parts_of_the_bench_that_documents_name_are_there() -> None:
 
 def _bench_options() -> dict[str, Any]:
     command: Any = get_command(bench)
-    return {option: one for one in command.params for option in one.opts}
+    return {option: param for param in command.params for option in param.opts}
 
 
 def test_documents_name_the_commands_that_people_need() -> None:

@@ -179,7 +179,7 @@ def test_the_committer_has_one_active_and_one_standby_replica() -> None:
 
 def test_no_service_is_the_first_process_of_its_namespace_which_is_deaf_to_signals() -> None:
     shares = [one["spec"]["template"]["spec"] for one in of_kind("Deployment")]
-    assert [one["shareProcessNamespace"] for one in shares] == [True] * 3
+    assert [share["shareProcessNamespace"] for share in shares] == [True] * 3
     services = compose()["services"]
     names = ("committer", "checkpointer", "cdc-publisher")
     assert [services[name]["init"] for name in names] == [True] * 3

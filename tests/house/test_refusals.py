@@ -156,5 +156,13 @@ def test_every_alert_says_when_what_it_means_and_what_to_do() -> None:
     # A new process counts a poison record from nothing to one, which `increase` does not see; and
     # an empty sum raises no alert.
     expressions = [row.strip("|").split(" | ")[1] for row in rows]
-    assert not [one for one in expressions if "increase" in one and '"poison"' in one]
-    assert not [one for one in expressions if "< 1" in one and "or vector(0)" not in one]
+    assert not [
+        expression
+        for expression in expressions
+        if "increase" in expression and '"poison"' in expression
+    ]
+    assert not [
+        expression
+        for expression in expressions
+        if "< 1" in expression and "or vector(0)" not in expression
+    ]

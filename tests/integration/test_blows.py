@@ -88,8 +88,10 @@ class Front:
         check_offsets_are_safe(self.line)
         rivals = [name for name, _ in rows_of(self.table) if name.startswith("r")]
         assert rivals == [self.baton.name], "who was told last that he holds it is not who does"
-        assert {one.status for one in outcomes} <= {"committed", "rejected", "denied"}
-        assert any(one.status == "rejected" for one in outcomes), "nobody was in anybody's way"
+        assert {outcome.status for outcome in outcomes} <= {"committed", "rejected", "denied"}
+        assert any(outcome.status == "rejected" for outcome in outcomes), (
+            "nobody was in anybody's way"
+        )
         assert founded, "nothing was founded under fire"
         explain(account_of(self.line, *founded))
         for table in founded:

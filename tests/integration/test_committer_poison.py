@@ -60,13 +60,13 @@ def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_
     heir.start()
 
     def are_told() -> bool:
-        told = {one["proposal_id"] for one in values(line.kafka, line.kafka.topics.outcomes)}
+        told = {value["proposal_id"] for value in values(line.kafka, line.kafka.topics.outcomes)}
         return {str(one.proposal_id) for one in sent} <= told
 
     until(are_told, "every outcome")
     assert heir.child.is_alive(), "the fourth one does not judge it any more"
     outcomes = values(line.kafka, line.kafka.topics.outcomes)
-    told = {one["proposal_id"]: one for one in outcomes}
+    told = {outcome["proposal_id"]: outcome for outcome in outcomes}
     assert told[poison]["status"] == "rejected"
     assert told[poison]["rejection"]["rule"] == "poison"
     log = ledger.entries(folder)

@@ -58,7 +58,7 @@ def check_offsets_are_safe(line: Line) -> None:
     """Fail if a proposal before the group's offset has no outcome."""
     kafka = line.kafka
     passed = committed_offset(kafka, f"{kafka.topic_prefix}committer")
-    answered = {one["proposal_id"] for one in values(kafka, kafka.topics.outcomes)}
+    answered = {value["proposal_id"] for value in values(kafka, kafka.topics.outcomes)}
     for record in read_topic(kafka, kafka.topics.proposals):
         one = dict(record.headers)["proposal_id"].decode()
         assert record.offset >= passed or one in answered, f"{one} was passed without an outcome"
@@ -71,11 +71,11 @@ def account_of(line: Line, *tables: TableRecord) -> Account:
     told = [
         Told(json.loads(value), moment_ms) for value, moment_ms in _stamped(line, topics.outcomes)
     ]
-    roots, own = {one.table_root for one in tables}, {str(one.table) for one in tables}
+    roots, own = {table.table_root for table in tables}, {str(table.table) for table in tables}
     return Account(
         {key: one for key, one in sent.items() if one.root in roots},
         [one for one in told if one.body["table"] in own],
-        {one.table_root: _log_of(one) for one in tables},
+        {table.table_root: _log_of(table) for table in tables},
     )
 
 
@@ -107,11 +107,11 @@ def check_all(
     assert ledger.check_commit_records(folder_of(table), records) == list(range(len(log)))
     refused = [one.rejection for one in told(proposers) if one.status != "committed"]
     assert all(one is not None and one.rule in spared for one in refused), refused
-    assert all(one.outcomes.keys() == set(range(one.count)) for one in proposers)
+    assert all(proposer.outcomes.keys() == set(range(proposer.count)) for proposer in proposers)
     wanted = sorted(
-        (one.name, number)
-        for one in proposers
-        for number, outcome in one.outcomes.items()
+        (proposer.name, number)
+        for proposer in proposers
+        for number, outcome in proposer.outcomes.items()
         if outcome.status == "committed"
     )
     assert [row for row in rows_of(table) if row[0].startswith("w")] == wanted
@@ -216,7 +216,7 @@ def test_a_delta_rs_writer_beside_the_gate_loses_nothing_and_is_told_of(line: Li
     writer.join(WAIT_S)
 
     def is_told() -> bool:
-        authors = [one["author"] for one in values(line.kafka, line.kafka.topics.commits)]
+        authors = [value["author"] for value in values(line.kafka, line.kafka.topics.commits)]
         return authors.count("external") == len(foreign)
 
     until(is_told, "the foreign commits on `commits`", 20.0)

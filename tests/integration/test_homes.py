@@ -54,9 +54,9 @@ def wide(broker: str, tmp_path: Path) -> Iterator[Line]:
 
 
 def send(kafka: KafkaSettings, producer: Producer, partition: int, *proposals: Proposal) -> None:
-    for one in proposals:
+    for proposal in proposals:
         at = TopicPartition(kafka.topics.proposals, partition)
-        producer.publish(at, str(one.table).encode(), encode(one), headers(one))
+        producer.publish(at, str(proposal.table).encode(), encode(proposal), headers(proposal))
     producer.flush(WAIT_S)
 
 

@@ -87,7 +87,9 @@ class Target:
         """Return a gauge of the only topic partition."""
         status, metrics = probe(f"{self.committer.address()}/metrics")
         assert status == 200
-        [line] = [one for one in metrics.splitlines() if one.startswith(f"{name}{{")]
+        [line] = [
+            splitline for splitline in metrics.splitlines() if splitline.startswith(f"{name}{{")
+        ]
         return float(line.rpartition(" ")[2])
 
     def sets_aside(self, before: int) -> None:
@@ -100,7 +102,7 @@ class Target:
         good = Proposer(self.line.kafka, self.table, f"w{next(self._numbers)}", 1)
         good.start()
         good.join(WAIT_S)
-        assert [one.status for one in good.outcomes.values()] == ["committed"]
+        assert [outcome.status for outcome in good.outcomes.values()] == ["committed"]
         assert self.committer.child.is_alive()
         assert '"event":"retrying"' not in self.committer.child.tail(200)
         assert self.committer.child.pid == self._pid
@@ -168,7 +170,7 @@ def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_told(
             writer.abort_transaction(WAIT_S)
         behind.join(WAIT_S)
         until(lambda: target.gauge("tidegate_open_transaction_offsets") == 0, "its end")
-    told = {one["proposal_id"]: one["status"] for one in values(kafka, kafka.topics.outcomes)}
+    told = {value["proposal_id"]: value["status"] for value in values(kafka, kafka.topics.outcomes)}
     assert told[sent[True]] == "committed"
     assert sent[False] not in told
     log = target.line.tables / "t" / "_delta_log"

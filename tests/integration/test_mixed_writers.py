@@ -69,13 +69,13 @@ class Foreign:
 
     def told(self, verb: str) -> dict[int, str | None]:
         """Return the result of each number: None if it succeeded, otherwise the reason."""
-        return {one["number"]: one["why"] for one in self._lines() if one["verb"] == verb}
+        return {line["number"]: line["why"] for line in self._lines() if line["verb"] == verb}
 
     def open_ends(self) -> set[int]:
         """Return the numbers whose operation failed but may have been committed."""
         if self.name == DELTA_SPARK:
             return set(self.told("append"))
-        return {one["number"] for one in self._lines() if one["open"]}
+        return {line["number"] for line in self._lines() if line["open"]}
 
     def _lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.account.read_text("utf-8").splitlines()]
@@ -174,7 +174,7 @@ def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Fore
     doubled = {row: count for row, count in found.items() if count > 1}
     assert not doubled, f"doubled: {doubled}"
 
-    wanted = {(one.name, number) for one in proposers for number in range(one.count)}
+    wanted = {(proposer.name, number) for proposer in proposers for number in range(proposer.count)}
     open_ends: set[tuple[str, int]] = set()
     for one in foreign:
         kept = one.done("append") - one.done("delete")
@@ -210,7 +210,7 @@ def story(table: Path, row: tuple[str, int], foreign: list[Foreign]) -> str:
         (path.name, kind)
         for path in sorted(table.glob("_delta_log/*.checkpoint.parquet"))
         for kind, paths in pq.read_table(path, columns=["add", "remove"]).to_pydict().items()
-        if files & {one["path"] for one in paths if one is not None}
+        if files & {path["path"] for path in paths if path is not None}
     ]
     return f"{row} of {files}: told {told}; log {actions}; checkpoints {checkpoints}"
 
@@ -254,7 +254,7 @@ def test_writers_of_all_kinds_share_a_table_and_no_row_is_lost_or_doubled(
     check_rows(table, proposers, foreign)
     check_all(line, table, proposers)
     check_offsets_are_safe(line)
-    authors = Counter(one["author"] for one in values(line.kafka, line.kafka.topics.commits))
+    authors = Counter(value["author"] for value in values(line.kafka, line.kafka.topics.commits))
     shares = {one.name: len(one.done("append")) for one in foreign}
     _log.info("versions by author: %s; by foreign writer: %s", dict(authors), shares)
     least = min(LEAST, wanted // BETWEEN_RESTS // 2)

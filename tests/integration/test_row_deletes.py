@@ -107,5 +107,7 @@ def writer(line: Line, place: TableLocation, number: int) -> list[Outcome]:
     if number == WRITERS:
         conditions = [f"number >= 1000 AND number IN ({', '.join(map(str, rows_of(number)))})"]
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
-        told = [delete(client, place, one, WriteRequest(WAIT_S), mark) for one in conditions]
+        told = [
+            delete(client, place, condition, WriteRequest(WAIT_S), mark) for condition in conditions
+        ]
     return [one for one in told if one is not None]

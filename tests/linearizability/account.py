@@ -113,7 +113,7 @@ class Table:
     @classmethod
     def of(cls, files: Sequence[bytes], **known: Any) -> "Table":
         """Return a table from the bytes of its versions."""
-        return cls([[json.loads(line) for line in one.splitlines()] for one in files], **known)
+        return cls([[json.loads(line) for line in file.splitlines()] for file in files], **known)
 
     def accepted(self, version: int) -> list[Key]:
         """Return the keys of the proposals in a version, in order."""

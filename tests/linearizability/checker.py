@@ -264,8 +264,8 @@ def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -
     revised = frozenset().union(*(deed.revised for deed in deeds))
     if not whole.revised <= revised:
         return False
-    kept = [one for one in paths(rows, *FILES) if one[1] not in revised]
-    own = [one for one in paths([*chain(*brought)], *FILES) if one[1] not in revised]
+    kept = [path for path in paths(rows, *FILES) if path[1] not in revised]
+    own = [path for path in paths([*chain(*brought)], *FILES) if path[1] not in revised]
     return Counter(kept) == Counter(own)
 
 

@@ -8,9 +8,11 @@ from tests.linearizability.account import Account, Table, Told, proposals
 
 def account_of(gate: Gate, root: str = ROOT) -> Account:
     """Return what a gate received, answered and wrote for one table."""
-    sent = [(one.value or b"", one.timestamp_ms) for one in gate.records(gate.topics.proposals)]
+    sent = [
+        (record.value or b"", record.timestamp_ms) for record in gate.records(gate.topics.proposals)
+    ]
     told = [
-        Told(json.loads(one.value or b""), one.timestamp_ms)
-        for one in gate.records(gate.topics.outcomes)
+        Told(json.loads(record.value or b""), record.timestamp_ms)
+        for record in gate.records(gate.topics.outcomes)
     ]
     return Account(proposals(sent), told, {root: Table(gate.entries(root))})

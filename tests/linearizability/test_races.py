@@ -51,4 +51,4 @@ def test_who_races_over_real_files_leaves_a_serial_order(tmp_path: Path, seed: i
     gate.settle(20)
     order = explain(account_of(gate, root))
     assert len(order) > ROUNDS / 4
-    assert {one.status for one in gate.outcomes()} >= {"committed", "rejected"}
+    assert {outcome.status for outcome in gate.outcomes()} >= {"committed", "rejected"}

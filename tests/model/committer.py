@@ -87,7 +87,7 @@ class CommitterModel:
 
     def is_done(self, state: State) -> bool:
         """Whether everything was sent, answered and passed by the offset."""
-        told = {one.id for one in state.outcomes}
+        told = {outcome.id for outcome in state.outcomes}
         sent = {record.id for record in state.topic}
         all_sent = len(state.topic) >= len(self.setting.kinds)
         return all_sent and state.group.offset == len(state.topic) and sent <= told
@@ -140,7 +140,7 @@ class CommitterModel:
     @staticmethod
     def _misses_its_outcome(state: State, own: str) -> bool:
         is_passed = state.group.offset == len(state.topic)
-        return is_passed and not any(one.id == own for one in state.outcomes)
+        return is_passed and not any(outcome.id == own for outcome in state.outcomes)
 
     def _rule(self, state: State) -> Steps:
         """Change the admission rule's result: a clock, a quota or a release does so."""
@@ -257,10 +257,16 @@ class CommitterModel:
             if self.setting.dedupe == "memory":
                 known |= frozenset(decision.outcomes)
             writes = bool(decision.operations or decision.refused)
-            if claims and not writes and any(one.status == "R" for one in decision.outcomes):
+            if (
+                claims
+                and not writes
+                and any(outcome.status == "R" for outcome in decision.outcomes)
+            ):
                 writes = all(_generation(entry) != who.generation for entry in seen)
             end = self._passed(state, number, who.position + count)
-            told = ", ".join(f"p{one.id} {one.status}{one.reason}" for one in decision.outcomes)
+            told = ", ".join(
+                f"p{outcome.id} {outcome.status}{outcome.reason}" for outcome in decision.outcomes
+            )
             label = f"c{number} decides {told}"
             if not writes:
                 plan = Plan(who.head, None, end, decision.outcomes)

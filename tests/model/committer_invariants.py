@@ -40,10 +40,10 @@ def outcome_agreement(state: State) -> str | None:
     if not state.outcomes:
         return None
     places = {
-        one.id: version
+        operation.id: version
         for version, entry in enumerate(state.log)
         if entry is not None
-        for one in entry.operations
+        for operation in entry.operations
     }
     return disagreement(state, places)
 
@@ -60,7 +60,7 @@ def disagreement(state: State, places: Mapping[str, int]) -> str | None:
 
 def offset_safe(state: State) -> str | None:
     """I6: the offset passes no record without an outcome."""
-    told = {one.id for one in state.outcomes}
+    told = {outcome.id for outcome in state.outcomes}
     for record in state.topic[: state.group.offset]:
         if record.id not in told:
             return f"offset {state.group.offset} was recorded, p{record.id} has no outcome"

@@ -232,11 +232,11 @@ def snapshot(log: tuple[Entry | None, ...]) -> tuple[tuple[str, tuple[str, ...]]
     files = dict(snapshot(log[:-1]))
     entry = log[-1]
     if entry is not None:
-        for one in entry.operations:
-            for path in one.removes:
+        for operation in entry.operations:
+            for path in operation.removes:
                 files.pop(path, None)
-        for one in entry.operations:
-            files[one.id] = one.rows
+        for operation in entry.operations:
+            files[operation.id] = operation.rows
     return tuple(sorted(files.items()))
 
 
@@ -248,7 +248,7 @@ def misread(log: tuple[Entry | None, ...]) -> str | None:
     earlier = misread(log[:-1])
     if earlier:
         return earlier
-    wanted = sorted(one.id for entry in log if entry for one in entry.operations)
+    wanted = sorted(operation.id for entry in log if entry for operation in entry.operations)
     there = sorted(row for _, rows in snapshot(log) for row in rows)
     if wanted != there:
         return f"version {len(log) - 1} reads {there}, history says {wanted}"

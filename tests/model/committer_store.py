@@ -93,7 +93,7 @@ def rebased(who: Committer, state: State) -> Committer:
 
 def _name(put: Put) -> str:
     """Return a name that no other pending PUT has."""
-    ids = "+".join(one.id for one in put.entry.operations)
+    ids = "+".join(operation.id for operation in put.entry.operations)
     return f"PUT {put.version} of c{put.sender} (p{ids}, {put.entry.token})"
 
 

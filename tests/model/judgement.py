@@ -91,7 +91,7 @@ def _settled(
 
 
 def _has(operations: list[Operation] | tuple[Operation, ...], own: str) -> bool:
-    return any(one.id == own for one in operations)
+    return any(operation.id == own for operation in operations)
 
 
 def _conflicts(

@@ -93,4 +93,4 @@ def _ready(who: Committer, plan: Plan) -> Committer:
 
 
 def _told(outcomes: tuple[Outcome, ...]) -> str:
-    return ", ".join(f"p{one.id} {one.status}{one.reason}" for one in outcomes)
+    return ", ".join(f"p{outcome.id} {outcome.status}{outcome.reason}" for outcome in outcomes)

@@ -84,7 +84,7 @@ class RightOfWay:
         """Return the initial states, in which proposals are on their way."""
         setting = self.setting
         for ticks in product(range(1, setting.retry + 2), repeat=setting.writers):
-            writers = tuple(Proposing(one) for one in ticks)
+            writers = tuple(Proposing(tick) for tick in ticks)
             yield WayState(writers, (0,) * setting.writers, True, setting.takeovers)
 
     def is_done(self, state: WayState) -> bool:
@@ -104,7 +104,8 @@ class RightOfWay:
             yield "takeover", lost
         due = frozenset(at for at, one in enumerate(state.writers) if one.ticks == 1)
         waiting = tuple(
-            one._replace(ticks=one.ticks - 1) if one.ticks > 1 else one for one in state.writers
+            writer._replace(ticks=writer.ticks - 1) if writer.ticks > 1 else writer
+            for writer in state.writers
         )
         for labels, decided in self._arrivals(state._replace(writers=waiting), due):
             yield self._ends(state, labels, decided)
@@ -122,7 +123,9 @@ class RightOfWay:
                 waited=min(most, before.waited + 1),
             )
             return ", ".join((*labels, "holds")), after
-        stale = tuple(one._replace(taken_by=one.taken_by or "native") for one in state.writers)
+        stale = tuple(
+            writer._replace(taken_by=writer.taken_by or "native") for writer in state.writers
+        )
         after = state._replace(writers=stale, may_begin=True, waited=0)
         return ", ".join((*labels, "native group")), after
 

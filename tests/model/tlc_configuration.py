@@ -28,7 +28,7 @@ def setting_of(case: Case) -> Setting | None:
     if not isinstance(case.model, CommitterModel):
         return None
     setting, usual = case.model.setting, Setting()
-    silent = [one.name for one in fields(Setting) if one.name not in SPOKEN]
+    silent = [field.name for field in fields(Setting) if field.name not in SPOKEN]
     if any(getattr(setting, name) != getattr(usual, name) for name in silent):
         return None
     if setting.dedupe == "memory" or setting.refusals == "claimed" or setting.publishing == "torn":

@@ -75,7 +75,7 @@ class VerbatimModel:
 
     def is_done(self, state: State) -> bool:
         """Whether everything was sent, answered and passed, and every foreign writer has ended."""
-        told = {one.id for one in state.outcomes}
+        told = {outcome.id for outcome in state.outcomes}
         natives = sum(not _is_verbatim(record) for record in state.topic)
         return (
             natives >= len(self.setting.native.kinds)
@@ -245,4 +245,4 @@ def _is_verbatim(record: Record) -> bool:
 
 
 def _has(log: Iterable[Entry | None], own: str) -> bool:
-    return any(one.id == own for entry in log if entry for one in entry.operations)
+    return any(operation.id == own for entry in log if entry for operation in entry.operations)

@@ -37,7 +37,7 @@ def client_agreement(state: State) -> str | None:
         at = [
             version
             for version, entry in enumerate(state.log)
-            if entry is not None and any(one.id == own for one in entry.operations)
+            if entry is not None and any(operation.id == own for operation in entry.operations)
         ]
         if writer.phase == "ok" and writer.version not in at:
             return f"{own} was told version {writer.version}, the log has {at}"
@@ -93,8 +93,8 @@ def _right_of_way(setting: VerbatimSetting, state: State) -> str | None:
     for number, writer in enumerate(foreign.writers):
         allowed, own = 1 + paid, f"v{number}"
         if setting.begins == "turn" and writer.refused_for_native > allowed:
-            deeds = (one for entry in state.log if entry for one in entry.operations)
-            allowed += sum(one.id[0] in "vx" and one.id != own for one in deeds)
+            deeds = (operation for entry in state.log if entry for operation in entry.operations)
+            allowed += sum(deed.id[0] in "vx" and deed.id != own for deed in deeds)
         if writer.refused_for_native > allowed:
             told = f"{own} was refused {writer.refused_for_native} times for native groups"
             return f"{told}, {allowed} are accounted for"

@@ -144,7 +144,7 @@ def row_deletes(draw: st.DrawFn) -> Proposal:
     ]
     images = [builders.add(f"p=1/i{draw(st.integers(0, 9))}")] if op == "update" else []
     reads = ReadSet(
-        files=tuple(one.path for one in intents) if draw(st.booleans()) else (),
+        files=tuple(intent.path for intent in intents) if draw(st.booleans()) else (),
         delete_insensitive=draw(st.booleans()),
         predicates=tuple(draw(st.lists(PREDICATES, max_size=1))),
     )

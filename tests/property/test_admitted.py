@@ -109,8 +109,8 @@ def proposed(line: bytes) -> Iterator[bytes]:
         content = read_content(record["actions"], Policy())
     except Flawed:
         return
-    yield from (dated(one, NOW_MS) for one in content.lines)
-    yield from (orjson.dumps(one.to_row()) + b"\n" for one in content.txns)
+    yield from (dated(line, NOW_MS) for line in content.lines)
+    yield from (orjson.dumps(txn.to_row()) + b"\n" for txn in content.txns)
 
 
 def ready(line: bytes) -> Iterator[bytes]:

@@ -102,7 +102,7 @@ def test_damaged_bytes_are_a_set_or_a_value_error(rows: set[int], data: st.DataO
         found = roaring_bitmap.decode(bytes(content[: data.draw(st.integers(1, len(content)))]))
     except ValueError:
         return
-    assert len(found) == sum(one.cardinality for one in found.blocks.values())
+    assert len(found) == sum(block.cardinality for block in found.blocks.values())
     assert all(found.blocks.values())
 
 

@@ -48,7 +48,7 @@ def sent(changes: Changes) -> list[dict[str, Any]]:
         Batch("u", updated, before=changes.updated_before, after=changes.updated_after),
         Batch("c", updated + len(changes.updated_after), after=changes.inserted),
     ]
-    values = [one.value for batch in batches for one in records(ORIGIN, batch, 9, "without")]
+    values = [record.value for batch in batches for record in records(ORIGIN, batch, 9, "without")]
     return [json.loads(value) for value in values if value is not None]
 
 
@@ -107,5 +107,5 @@ def test_cut_anywhere_the_records_are_the_same(
 ) -> None:
     batch = Batch("d", 0, before=compare(table(left), table(joined), ["k"]).deleted)
     parts = [batch.slice(start, length) for start in range(0, len(batch), length)]
-    cut = [one for part in parts for one in records(ORIGIN, part, 9, "with")]
+    cut = [record for part in parts for record in records(ORIGIN, part, 9, "with")]
     assert cut == list(records(ORIGIN, batch, 9, "with"))

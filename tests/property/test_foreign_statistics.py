@@ -150,7 +150,7 @@ class Written:
         for name in TABLE:
             values = [row[name] for row in self.rows]
             nulls[f"c-{name}"] = values.count(None)
-            there = [one for one in values if one is not None and one == one]
+            there = [value for value in values if value is not None and value == value]
             if nan_hides_bounds and len(there) + nulls[f"c-{name}"] < len(values):
                 continue
             found = bounds_of(there, self.kind_of(name))

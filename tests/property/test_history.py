@@ -102,7 +102,7 @@ def test_kept_history_decides_as_history_that_was_just_read(
     store, versions = log_of(made), len(made) + 2
     read_version = min(read_version, versions - 1)
     before = head_of(store, max(1, min(asked_at, versions)))
-    past = {one.version: one for one in recovery.entries(store, range(before.window_start))}
+    past = {entry.version: entry for entry in recovery.entries(store, range(before.window_start))}
     kept = grown(store, recovery.reach_back(store, before, 0, past), versions)
     # While nothing has left the window, no history is retained.
     kept = recovery.reach_back(store, kept, read_version)
@@ -117,7 +117,7 @@ def test_a_state_without_its_history_is_as_if_it_had_never_had_one(
 ) -> None:
     store, versions = log_of(made), len(made) + 2
     before = head_of(store, max(1, min(asked_at, versions)))
-    past = {one.version: one for one in recovery.entries(store, range(before.window_start))}
+    past = {entry.version: entry for entry in recovery.entries(store, range(before.window_start))}
     kept = narrowed(grown(store, recovery.reach_back(store, before, 0, past), versions))
     plain = head_of(store, versions)
     for name in ("entries", "settled", "leases", "apps", "domains"):

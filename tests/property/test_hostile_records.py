@@ -53,7 +53,7 @@ def test_every_record_is_answered_or_set_aside_and_what_is_good_is_committed(
         gate.bus.append(at, b"key", value, headers)
     gate.settle(4 + 2 * len(sent))
 
-    answered = {one.offset for one in gate.outcomes()}
+    answered = {outcome.offset for outcome in gate.outcomes()}
     sources = [dict(letter.headers)["source"].decode() for letter in gate.letters()]
     answered |= {int(source.rpartition("@")[2]) for source in sources}
     missing = set(range(start, start + len(sent))) - answered

@@ -63,9 +63,11 @@ def paths(schema: StructType) -> list[tuple[str, ...]]:
     def below(kind: DataType, above: tuple[str, ...]) -> list[tuple[str, ...]]:
         match kind:
             case StructType():
-                own = [(*above, one.name) for one in kind.fields]
+                own = [(*above, field.name) for field in kind.fields]
                 inner = [
-                    path for one in kind.fields for path in below(one.kind, (*above, one.name))
+                    path
+                    for field in kind.fields
+                    for path in below(field.kind, (*above, field.name))
                 ]
                 return own + inner
             case ArrayType():

@@ -131,10 +131,10 @@ def altered(dice: Random, body: Row, others: Sequence[Row]) -> Row:
     """Return a body of which one to three parts are removed, duplicated or from another."""
     body = copy.deepcopy(body)
     for _ in range(dice.choice((1, 1, 2, 3))):
-        path = dice.choice([one for one in places(body) if one[0] not in KEPT])
+        path = dice.choice([place for place in places(body) if place[0] not in KEPT])
         above: Any = part(body, path[:-1])
         key: Any = path[-1]
-        alike = [part(one, at) for one in others for at in places(one) if at[-1] == key]
+        alike = [part(other, at) for other in others for at in places(other) if at[-1] == key]
         kind = dice.choice(("drop", "odd", "another's", "another's", "double", "more"))
         if kind == "drop":
             del above[key]
@@ -198,7 +198,7 @@ def check_log(gate: Gate) -> None:
 def test_an_odd_proposal_is_answered_and_leaves_a_log_that_all_can_read(seed: int) -> None:
     dice = Random(seed)
     gate = begun(dice)
-    right = [json.loads(value_of(one)) for one in samples()]
+    right = [json.loads(value_of(sample)) for sample in samples()]
     sent = []
     for _ in range(RECORDS):
         body = dice.choice(right)
@@ -207,7 +207,7 @@ def test_an_odd_proposal_is_answered_and_leaves_a_log_that_all_can_read(seed: in
     before = len(gate.outcomes())
     gate.send(*sent)
     gate.settle(4 + 2 * RECORDS)
-    answered = {one.proposal_id for one in gate.outcomes()[before:]}
+    answered = {outcome.proposal_id for outcome in gate.outcomes()[before:]}
     assert len(answered) + len(gate.letters()) >= RECORDS, sent
     check_log(gate)
     write_classic(gate.stores[ROOT], open_snapshot(gate.stores[ROOT]), 0)

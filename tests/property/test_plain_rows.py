@@ -32,7 +32,11 @@ from tidegate_messages.read_set import ReadSet
 
 SHORT = Policy(stats_chars_max=60, partition_value_chars_max=4, actions_max=3)
 NAMES = sorted(
-    {one.alias or "" for kind in (Add, Remove) for one in kind.model_fields.values()}
+    {
+        model_field.alias or ""
+        for kind in (Add, Remove)
+        for model_field in kind.model_fields.values()
+    }
     | {*Add.model_fields, "newer"}
 )
 STATS = st.one_of(
@@ -129,7 +133,9 @@ def content(rows: Sequence[Row]) -> object:
 
 
 def vars_of(found: CheckedActions) -> Mapping[str, object]:
-    return {one.name: getattr(found, one.name) for one in fields(CheckedActions) if one.compare}
+    return {
+        field.name: getattr(found, field.name) for field in fields(CheckedActions) if field.compare
+    }
 
 
 def in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +155,7 @@ def judged(value: bytes) -> object:
     read = read_record(value, 7, Policy(), (("producer", b"p"),))
     if isinstance(read, DeadLetter):
         return read
-    own = {one.name: getattr(read, one.name) for one in fields(Candidate)}
+    own = {field.name: getattr(read, field.name) for field in fields(Candidate)}
     return {**own, "content": vars_of(read.content), "files_read": read.files_read}
 
 

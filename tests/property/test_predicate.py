@@ -95,7 +95,7 @@ trees = st.recursive(st.sampled_from(sorted(VALUES)).flatmap(leaf), joined, max_
 
 
 def texts(row: dict[str, Any]) -> dict[str, str | None]:
-    kinds = {one.name: one.kind for one in SCHEMA.fields}
+    kinds = {field.name: field.kind for field in SCHEMA.fields}
     return {name: partition_values.serialize(value, kinds[name]) for name, value in row.items()}
 
 

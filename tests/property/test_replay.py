@@ -74,7 +74,7 @@ def kept(snapshot: Snapshot) -> tuple[Any, ...]:
     """Return what a checkpoint keeps: everything except `dataChange`."""
     _, _, _, *rest = plain(snapshot)
     tables = (snapshot.files, snapshot.tombstones)
-    return (*(rows(one.drop_columns(["dataChange"])) for one in tables), *rest)
+    return (*(rows(table.drop_columns(["dataChange"])) for table in tables), *rest)
 
 
 @given(logs, st.sampled_from([None, *Form]), st.data())

@@ -107,7 +107,7 @@ def settled(gate: Gate, proposals: Sequence[Proposal], cuts: Sequence[int]) -> l
         if cut == 3:
             gate.restart()
     gate.settle(len(proposals))
-    told = [one for one in gate.outcomes()[before:] if not one.repeat]
+    told = [outcome for outcome in gate.outcomes()[before:] if not outcome.repeat]
     return sorted(told, key=lambda one: one.offset or 0)
 
 

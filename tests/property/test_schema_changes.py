@@ -279,8 +279,8 @@ def test_an_expression_that_names_a_column_is_found(data: st.DataObject) -> None
 def strings_in(kind: DataType, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     match kind:
         case StructType():
-            for one in kind.fields:
-                yield from strings_in(one.kind, (*above, one.name))
+            for field in kind.fields:
+                yield from strings_in(field.kind, (*above, field.name))
         case ArrayType():
             yield from strings_in(kind.element, (*above, "element"))
         case MapType():

@@ -143,7 +143,10 @@ def decided(candidates: Sequence[Candidate], table: tuple[Row, dict[str, str]]) 
         known = read_cache.learn(state, left, POLICY)
         done = plan(state, left, POLICY, DecisionTerms(NOW_MS, 100), known)
         left = left[len(done.verdicts) :]
-        found += [(one.status, one.version, one.place, one.rejection) for one in done.verdicts]
+        found += [
+            (verdict.status, verdict.version, verdict.place, verdict.rejection)
+            for verdict in done.verdicts
+        ]
         if not done.group.is_empty:
             encoded = encode(state, done.group, ORIGIN, Attempt(TABLE, NOW_MS))
             version, content = encoded.entry.version, encoded.content

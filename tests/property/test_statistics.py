@@ -124,7 +124,7 @@ def test_a_cut_string_is_a_bound_of_the_whole(text: str) -> None:
 
 
 def tree(name: str) -> st.SearchStrategy[dict[str, Any]]:
-    kind = next(str(one.kind) for one in SCHEMA.fields if one.name == name)
+    kind = next(str(field.kind) for field in SCHEMA.fields if field.name == name)
     value = (st.none() | VALUES[name]).map(plain)
     column = {"column": [name]}
     return st.one_of(

@@ -105,7 +105,9 @@ def test_a_file_of_before_that_holds_a_match_is_never_pruned(data: st.DataObject
 @settings(deadline=None)
 def test_a_partition_value_of_before_is_a_value_of_the_wider_type(data: st.DataObject) -> None:
     """A float's text is parsed as it is: 1.1 becomes the double 1.1, as in Spark."""
-    before, after = data.draw(st.sampled_from([one for one in CHANGES if one[0] != "float"]))
+    before, after = data.draw(
+        st.sampled_from([change for change in CHANGES if change[0] != "float"])
+    )
     value = data.draw(VALUES[before])
     text = partition_values.serialize(value, parse_type(before))
     old = pa.array([value], arrow_type(parse_type(before)))

@@ -362,7 +362,7 @@ class StormyPuts:
 
     def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> Unhurried:
         """Start a PUT."""
-        self.flights = [one for one in self.flights if not one.is_over]
+        self.flights = [flight for flight in self.flights if not flight.is_over]
         flight = Unhurried(work, self.weather, self.flights)
         self.flights.append(flight)
         return flight
@@ -373,7 +373,7 @@ class StormyPuts:
 
     def close(self) -> None:
         """Start no more PUTs; pending ones go on by themselves."""
-        self.weather.orphans += [one for one in self.flights if not one.is_over]
+        self.weather.orphans += [flight for flight in self.flights if not flight.is_over]
 
 
 @dataclass

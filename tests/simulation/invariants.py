@@ -392,16 +392,18 @@ def _illegal(rows: Rows) -> str | None:
 
 def _unlike(rows: Rows, members: list[Rows]) -> str | None:
     """Return how a reader would misread members that share an entry, or None."""
-    with_files = [one for one in members if paths_of(one, "add") or paths_of(one, "remove")]
+    with_files = [
+        member for member in members if paths_of(member, "add") or paths_of(member, "remove")
+    ]
     for kind, what in (("cdc", "change files"), ("remove", "removals")):
-        if len({bool(paths_of(one, kind)) for one in with_files}) > 1:
+        if len({bool(paths_of(with_file, kind)) for with_file in with_files}) > 1:
             return f"has members with {what} and without"
     flags = {row[kind]["dataChange"] for row in rows for kind in ("add", "remove") if kind in row}
     if len(with_files) > 1 and len(flags) > 1:
         return "moves rows and changes them"
     if info_of(rows).get("isBlindAppend") and paths_of(rows, "remove"):
         return "calls itself a blind append and removes files"
-    alone = any("metaData" in row or "protocol" in row for one in members for row in one)
+    alone = any("metaData" in row or "protocol" in row for member in members for row in member)
     return "changes the table and is not alone" if alone and len(members) > 1 else None
 
 

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 def write(stage: Stage) -> None:
     """Writers claim values, lease some, or use values that they leased."""
-    table = next(one for one in TABLES if one.is_numbered)
+    table = next(table for table in TABLES if table.is_numbered)
     log = stage.log(table)
     if log.head < 0:
         return
@@ -44,7 +44,7 @@ def write(stage: Stage) -> None:
 def mark_of(log: Log) -> int:
     """Return the high-water mark in the newest metaData; 0 where there is none."""
     fields = json.loads(log.metadata["schemaString"])["fields"]
-    [found] = [one["metadata"] for one in fields if one["name"] == NUMBERED]
+    [found] = [field["metadata"] for field in fields if field["name"] == NUMBERED]
     return int(found.get(MARK, 0))
 
 

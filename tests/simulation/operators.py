@@ -54,9 +54,11 @@ def halted_by_hand(history: History) -> str | None:
         if told.body["status"] == "committed":
             answered.setdefault(told.key, told.moment)
     spots = history.spots().values()
-    everywhere = {one.key for deliveries in spots for one in deliveries if one is not None}
+    everywhere = {
+        delivery.key for deliveries in spots for delivery in deliveries if delivery is not None
+    }
     for deliveries in spots:
-        keys = [None if one is None else one.key for one in deliveries]
+        keys = [None if delivery is None else delivery.key for delivery in deliveries]
         for place, one in enumerate(deliveries):
             if one is None or one.kind not in ("halt", "drop") or one.key not in answered:
                 continue

@@ -30,7 +30,7 @@ def without_comparing_rows() -> AbstractContextManager[object]:
     def overlook(rebase_state: RebaseState, winner: Entry) -> Finding | None:
         return None
 
-    kept = tuple(one for one in conflicts.RULES if one is not conflicts.concurrent_row_delete)
+    kept = tuple(rule for rule in conflicts.RULES if rule is not conflicts.concurrent_row_delete)
     return mock.patch.object(conflicts, "RULES", (*kept, overlook))
 
 

@@ -205,7 +205,7 @@ class Stage:
 
     def let_one_work(self) -> None:
         """Let one of the processes that are not within a step do a step."""
-        free = [one for one in self.processes if not one.is_running]
+        free = [process for process in self.processes if not process.is_running]
         if free:
             self.work(self.dice.choice(free))
 
@@ -252,15 +252,15 @@ class Stage:
 
     def bury(self) -> None:
         """Let the broker drop the members whose processes are dead."""
-        alive = [one.loop.consumer for one in self.processes if one.loop is not None]
+        alive = [process.loop.consumer for process in self.processes if process.loop is not None]
         inner = [one.inner for one in alive if isinstance(one, StormyConsumer)]
-        for member in [one for one in self.members if not any(one is it for it in inner)]:
+        for member in [member for member in self.members if not any(member is it for it in inner)]:
             self.expel(member)
 
     def expel(self, member: MemoryConsumer) -> None:
         """End a member's session."""
         self.bus.expire(member)
-        alive = [one.loop.consumer for one in self.processes if one.loop is not None]
+        alive = [process.loop.consumer for process in self.processes if process.loop is not None]
         if not any(isinstance(one, StormyConsumer) and one.inner is member for one in alive):
             self.members.remove(member)
 

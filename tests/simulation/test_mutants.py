@@ -88,7 +88,7 @@ def test_no_seed_is_kept_for_a_rule_that_is_gone() -> None:
 
 
 def test_every_flaw_that_the_research_names_has_a_mutant() -> None:
-    told = {number for one in MUTANTS.values() for number in re.findall(r"F(\d+)", one.rule)}
+    told = {number for mutant in MUTANTS.values() for number in re.findall(r"F(\d+)", mutant.rule)}
     # F3 is a rejected design: the models show it, and no code could have it.
     assert told == {str(number) for number in range(1, 17) if number != 3}
 

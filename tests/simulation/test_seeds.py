@@ -87,7 +87,7 @@ def told(world: World) -> Counter[str]:
             seen["rows merged"] += deletes > 1
             rows = [row["add"] for row in log.entries[version] if "add" in row]
             kinds = [
-                one["deletionVector"]["storageType"] for one in rows if "deletionVector" in one
+                row["deletionVector"]["storageType"] for row in rows if "deletionVector" in row
             ]
             seen["vector in a file"] += "u" in kinds
             seen["values leased"] += any("identity_blocks" in one for one in accepted)

@@ -129,7 +129,9 @@ def in_time(case: _Case) -> Rejection | None:
         )
     age = 0 if since is None else case.place.now_ms - since
     candidate = case.candidate
-    brings_files = candidate.content.adds or any(one.inline is None for one in candidate.intents)
+    brings_files = candidate.content.adds or any(
+        intent.inline is None for intent in candidate.intents
+    )
     if brings_files and age > case.policy.files_age_max_ms:
         return flaw(
             "files_too_old",

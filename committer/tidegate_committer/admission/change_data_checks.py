@@ -88,9 +88,9 @@ def incomplete(
     told = {_key(change.partition_values) for change in content.changes}
     touched = [(add.path, add.partition_values) for add in content.adds if add.data_change]
     touched += [
-        (one.path, one.partition_values)
-        for one in content.removes
-        if one.data_change and one.partition_values is not None
+        (remove.path, remove.partition_values)
+        for remove in content.removes
+        if remove.data_change and remove.partition_values is not None
     ]
     touched += [
         (files[path].path, files[path].partition_values)
@@ -126,7 +126,9 @@ def _joins(candidate: Candidate) -> bool:
 
 
 def _leaves(candidate: Candidate) -> bool:
-    return bool(candidate.intents) or any(one.data_change for one in candidate.content.removes)
+    return bool(candidate.intents) or any(
+        remove.data_change for remove in candidate.content.removes
+    )
 
 
 def _key(values: PartitionValues) -> frozenset[tuple[str, str | None]]:

@@ -78,7 +78,7 @@ def wrong_before_drop(
 
 def left_by(winner: Entry) -> FeatureRemains:
     """Return what a winner's files and domains still use of features."""
-    living = frozenset(one.domain for one in winner.domains if not one.removed)
+    living = frozenset(domain.domain for domain in winner.domains if not domain.removed)
     return FeatureRemains(deletion_vectors=len(winner.vectors), domains=living)
 
 

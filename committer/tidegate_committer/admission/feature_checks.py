@@ -112,7 +112,7 @@ def wrong_removal(content: CheckedActions, table_definition: TableDefinition) ->
     """Return which file is removed with its rows from an append-only table, or None."""
     if not content.removes or not append_only(table_definition.metadata):
         return None
-    gone = next((one for one in content.removes if one.data_change), None)
+    gone = next((remove for remove in content.removes if remove.data_change), None)
     if gone is None:
         return None
     return flaw(

@@ -50,7 +50,7 @@ def _turns_on(candidate: Candidate, state: TableState) -> bool:
     metadata, patch = candidate.content.metadata, candidate.patch
     told = list(metadata.configuration) if metadata else []
     if patch is not None:
-        told += [one.key for one in patch.changes if isinstance(one, SetProperty)]
+        told += [change.key for change in patch.changes if isinstance(change, SetProperty)]
     # Property names get their canonical case later.
     return row_tracking.ENABLED.lower() in map(str.lower, told)
 

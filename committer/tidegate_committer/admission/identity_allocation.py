@@ -165,7 +165,7 @@ def _untold(candidate: Candidate, book: IdentityCounters) -> Rejection | None:
     keep their values, so there only values beyond the mark are new.
     """
     proposal, content = candidate.proposal, candidate.content
-    if not any(not one.allows_explicit for one in book.columns.values()):
+    if not any(not column.allows_explicit for column in book.columns.values()):
         return None
     files = [(add, orjson.loads(add.stats or "{}")) for add in new_files(candidate)]
     brings_back = candidate.operation in BRING_BACK

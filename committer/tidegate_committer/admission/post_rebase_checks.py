@@ -122,7 +122,7 @@ def in_another_partition(content: CheckedActions) -> Rejection | None:
     """Return which file is removed and added again in another partition, or None."""
     if not (content.vectors or content.removed_vectors):
         return None
-    known = {canonical(one.path): one.partition_values for one in content.removes}
+    known = {canonical(remove.path): remove.partition_values for remove in content.removes}
     for add, (path, values) in zip(content.adds, content.added, strict=True):
         # A remove need not have partition values, and delta-spark leaves out those that are null.
         before = {name: value for name, value in (known.get(path) or {}).items() if value}

@@ -107,10 +107,10 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
     merged = effects(group.merges, attempt.token, attempt.inline_bytes_max)
     bearers = (*group.members, *_bearer(group, merged.content))
     draft = assigned(draft_of(state, bearers, now_ms))
-    contents = [one.content for one in bearers]
+    contents = [bearer.content for bearer in bearers]
     metadata = _metadata_told(draft, contents)
-    speaks = group.changes_table
-    protocol = draft.after.protocol if speaks and any(one.protocol for one in contents) else None
+    has_protocol = group.changes_table and any(content.protocol for content in contents)
+    protocol = draft.after.protocol if has_protocol else None
     provenance = _provenance(group, origin)
     timed = in_commit_timestamps_enabled(draft.after.metadata)
     info = _info(state, group, draft.after.metadata).with_(
@@ -135,10 +135,10 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
     )
     entry = Entry(
         version=group.version,
-        added=tuple([file for one in contents for file in one.added]),
-        vectors={path: vector for one in contents for path, vector in one.vectors.items()},
+        added=tuple([file for content in contents for file in content.added]),
+        vectors={path: vector for content in contents for path, vector in content.vectors.items()},
         spelt=_spelt(contents),
-        removed=frozenset().union(*[one.removed for one in contents if one.removes]),
+        removed=frozenset().union(*[content.removed for content in contents if content.removes]),
         removed_in_order=_in_order(contents) if names_what_left(provenance) else (),
         revised=_revised(contents),
         is_blind_append=bool(info.is_blind_append),
@@ -146,7 +146,7 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
         metadata=metadata,
         protocol=protocol,
         txns=txns,
-        domains=(*[domain for one in contents for domain in one.domains], *draft.domains),
+        domains=(*[domain for content in contents for domain in content.domains], *draft.domains),
         only_moves_row_ids=group.moves_row_ids,
         is_timed=timed,
         txn_id=info.txn_id,
@@ -158,7 +158,7 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
         moved=_moved(group, contents, provenance),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
-    adds = tuple([add for one in contents for add in one.adds])
+    adds = tuple([add for content in contents for add in content.adds])
     return EncodedEntry(content, entry, adds, kept, row_ids_given(draft))
 
 
@@ -167,28 +167,32 @@ def _metadata_told(draft: EntryDraft, contents: Sequence[CheckedActions]) -> Met
     None.
     """
     is_kept = draft.before is not None and draft.after.metadata is draft.before.metadata
-    return None if is_kept and not any(one.metadata for one in contents) else draft.after.metadata
+    return (
+        None
+        if is_kept and not any(content.metadata for content in contents)
+        else draft.after.metadata
+    )
 
 
 def _revised(contents: Sequence[CheckedActions]) -> Mapping[str, Revision]:
     return {
         path: revision
-        for one in contents
-        if one.vectors or one.removed_vectors
-        for path, revision in revisions(one.removes, one.adds).items()
+        for content in contents
+        if content.vectors or content.removed_vectors
+        for path, revision in revisions(content.removes, content.adds).items()
     }
 
 
 def _spelt(contents: Sequence[CheckedActions]) -> NormalForms:
     # In plain contents every path is in its normal form.
-    return unusual(add for one in contents if not one.is_plain for add in one.adds)
+    return unusual(add for content in contents if not content.is_plain for add in content.adds)
 
 
 def _moved(group: Group, contents: Sequence[CheckedActions], provenance: Provenance) -> Relocations:
     if not group.moves:
         return NO_MOVES
-    removes = [remove for one in contents for remove in one.removes]
-    return moves_of(provenance, removes, [add for one in contents for add in one.adds])
+    removes = [remove for content in contents for remove in content.removes]
+    return moves_of(provenance, removes, [add for content in contents for add in content.adds])
 
 
 def _bearer(group: Group, content: CheckedActions) -> Sequence[Candidate]:
@@ -199,8 +203,8 @@ def _bearer(group: Group, content: CheckedActions) -> Sequence[Candidate]:
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
     members = group.members
     proposals = [member.proposal for member in members if member.proposal]
-    operations = [one.operation for one in proposals]
-    names = {one.name for one in operations}
+    operations = [proposal.operation for proposal in proposals]
+    names = {operation.name for operation in operations}
     of_table = table_level(metadata)
     level = _weakest({member.level(of_table) for member in members})
     read_version = min([member.read_version for member in members], default=state.version)
@@ -211,13 +215,13 @@ def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
         is_blind_append=all([member.is_blind_append for member in members]),
         isolation_level=level,
         read_version=None if read_version < 0 else read_version,
-        user_metadata=_only({one.user_metadata for one in proposals}),
+        user_metadata=_only({proposal.user_metadata for proposal in proposals}),
         tags=tags_of(members, state, metadata) or None,
     )
 
 
 def _engine(group: Group, origin: EntryWriter) -> str:
-    told = _only({one.proposal.engine_info for one in group.members if one.proposal})
+    told = _only({member.proposal.engine_info for member in group.members if member.proposal})
     if not told:
         return origin.engine
     return told if origin.engine in told.split() else f"{told} {origin.engine}"
@@ -233,7 +237,7 @@ def _weakest(levels: Collection[Level]) -> Level:
 
 def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     """Return the operation parameters, if all members share them, each value as text or JSON."""
-    told = [one.parameters for one in operations]
+    told = [operation.parameters for operation in operations]
     if not told or told.count(told[0]) < len(told):
         return {}
     return {name: _text(value) for name, value in told[0].items()}
@@ -245,7 +249,7 @@ def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     A metric that some member lacks is left out: readers of the change feed skip a MERGE whose
     metrics say that it changed no row, and one member's metric must not speak for the others.
     """
-    told = [one.metrics for one in operations]
+    told = [operation.metrics for operation in operations]
     if len(told) == 1:
         return {name: _text(value) for name, value in told[0].items()}
     shared = set(told[0]).intersection(*told[1:]) if told else set()
@@ -276,9 +280,9 @@ def _in_order(contents: Sequence[CheckedActions]) -> tuple[str, ...]:
     # Paths of plain contents are canonical.
     return tuple(
         [
-            remove.path if one.is_plain else canonical(remove.path)
-            for one in contents
-            for remove in one.removes
+            remove.path if content.is_plain else canonical(remove.path)
+            for content in contents
+            for remove in content.removes
         ]
     )
 

@@ -157,7 +157,7 @@ def _series(candidate: Candidate) -> str | None:
     """
     if candidate.producer:
         return f"producer {candidate.producer}"
-    return next((f"application {one.app_id}" for one in candidate.txns), None)
+    return next((f"application {txn.app_id}" for txn in candidate.txns), None)
 
 
 def _producers(waiting: deque[QueuedCandidate], count: int) -> frozenset[str]:

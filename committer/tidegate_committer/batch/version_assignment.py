@@ -188,14 +188,14 @@ def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) ->
 def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> EntryDraft:
     """Return the entry after a state, before any effect is applied."""
     contents = [member.content for member in members]
-    metadata = next((one.metadata for one in contents if one.metadata), None)
-    protocol = next((one.protocol for one in contents if one.protocol), None)
+    metadata = next((content.metadata for content in contents if content.metadata), None)
+    protocol = next((content.protocol for content in contents if content.protocol), None)
     before = state.table_definition if state.version >= 0 else None
     after = table_definition_after(before, metadata, protocol)
     mark = row_tracking.NO_MARK
     if after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)
-    lines = tuple(one.lines for one in contents)
+    lines = tuple(content.lines for content in contents)
     return EntryDraft(state.version + 1, now_ms, tuple(members), before, after, mark, lines)
 
 
@@ -208,7 +208,7 @@ def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
     last = state.entries.get(state.version)
     if last is None or last.is_timed:
         return False
-    own = next((one.content.metadata for one in members if one.content.metadata), None)
+    own = next((member.content.metadata for member in members if member.content.metadata), None)
     return in_commit_timestamps_enabled(own or state.table_definition.metadata)
 
 
@@ -226,7 +226,7 @@ def time_before(state: TableState, now_ms: int) -> int:
 
 def assigned(draft: EntryDraft) -> EntryDraft:
     """Return an entry with all effects applied, in their order."""
-    writers = [one for one in draft.members if one.content.metadata is not None]
+    writers = [member for member in draft.members if member.content.metadata is not None]
     for writer in writers:
         metadata = draft.after.metadata
         for effect in METADATA_EFFECTS:
@@ -266,7 +266,9 @@ def _numbered(
 def _bare(adds: Sequence[Add], lines: EntryLines) -> EntryLines:
     following = iter(adds)
     none = {"base_row_id": None, "default_row_commit_version": None}
-    return tuple(add_line(next(following).with_(**none)) if is_add(one) else one for one in lines)
+    return tuple(
+        add_line(next(following).with_(**none)) if is_add(line) else line for line in lines
+    )
 
 
 def _date_changes(node: Any, read_version: int, version: int) -> bool:

@@ -123,7 +123,7 @@ def _logical(schema: StructType, path: FieldPath, mode: ColumnMappingMode) -> Fi
     kind: Any = schema
     for name in path:
         fields = kind.fields if isinstance(kind, StructType) else ()
-        field = next((one for one in fields if physical_name(one, mode) == name), None)
+        field = next((field for field in fields if physical_name(field, mode) == name), None)
         if field is None:
             return None
         names.append(field.name)
@@ -135,7 +135,7 @@ def _is_there(schema: StructType, path: FieldPath) -> bool:
     kind: Any = schema
     for name in path:
         fields = kind.fields if isinstance(kind, StructType) else ()
-        field = next((one for one in fields if one.name.lower() == name.lower()), None)
+        field = next((field for field in fields if field.name.lower() == name.lower()), None)
         if field is None:
             return False
         kind = field.kind

@@ -122,7 +122,7 @@ def _only_moves_row_ids(rebase_state: RebaseState, winner: Entry) -> bool:
     if not winner.only_moves_row_ids:
         return False
     tables = (rebase_state.read, rebase_state.after(winner))
-    return any(row_tracking.supports(one.protocol) for one in tables)
+    return any(row_tracking.supports(table.protocol) for table in tables)
 
 
 def _in_partitions_read(
@@ -171,7 +171,7 @@ def _predicate_for(path: str, rebase_state: RebaseState, winner: Entry) -> int |
     adds = stated(rebase_state.candidate, winner, rebase_state.known) or {}
     add = adds.get(path)
     scans = rebase_state.scans if add is not None else ()
-    return next((one.place for one in scans if add is not None and one.anywhere(add)), None)
+    return next((scan.place for scan in scans if add is not None and scan.anywhere(add)), None)
 
 
 def _is_told(key: PartitionKey) -> bool:

@@ -196,7 +196,7 @@ def _may_use(candidate: Candidate, physical: FieldPath, logical: FieldPath) -> b
     """
     if candidate.is_blind_append:
         return False
-    if candidate.reads.whole_table or any(one.data_change for one in candidate.content.adds):
+    if candidate.reads.whole_table or any(add.data_change for add in candidate.content.adds):
         return True
     for predicate in candidate.reads.predicates:
         if holds_opaque(predicate):

@@ -116,7 +116,9 @@ def clustering_buried(rebase_state: RebaseState, winner: Entry) -> RebaseState:
     if not winner.domains or candidate.operation not in REPLACES_TABLE:
         return rebase_state
     own = {domain.domain for domain in candidate.content.domains}
-    found = [one for one in winner.domains if one.domain == CLUSTERING and CLUSTERING not in own]
+    found = [
+        domain for domain in winner.domains if domain.domain == CLUSTERING and CLUSTERING not in own
+    ]
     if not found or "domainMetadata" not in rebase_state.now.features:
         return rebase_state
     tombstone = found[0].with_(removed=True)
@@ -224,9 +226,11 @@ def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
     protocol = candidate.content.protocol
     drops = protocol is not None and not row_tracking.supports(protocol)
     if not (drops or candidate.is_unbackfill):
-        winners = [one for one in winners if one.is_backfill and names_files_of(candidate, one)]
+        winners = [
+            winner for winner in winners if winner.is_backfill and names_files_of(candidate, winner)
+        ]
     since = candidate.read_version
-    unread = (one for one in winners if one.added and one.adds is None)
+    unread = (winner for winner in winners if winner.added and winner.adds is None)
     return [one.version for one in unread if one.version > since]
 
 

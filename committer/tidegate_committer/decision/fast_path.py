@@ -111,11 +111,13 @@ class FastPath:
         content, files = candidate.content, self._state.files
         if content.removes and (
             self._only_appends
-            or any(one is not None for one in files.vectors_of(content.removed))
+            or any(vector is not None for vector in files.vectors_of(content.removed))
             or misspelt(content, files, self._state.spelt) is not None
         ):
             return False
-        return all(one == GONE for one in files.vectors_of([path for path, _ in content.added]))
+        return all(
+            vector == GONE for vector in files.vectors_of([path for path, _ in content.added])
+        )
 
     def _passes_all(self, candidate: Candidate, view: DecisionInput) -> bool:
         """Whether no conflict rule can fire against the versions since it read, or the members."""

@@ -192,7 +192,7 @@ class Candidate:
         if True in self.data_changes:
             return False
         kept = self.buried | {ROW_TRACKING}
-        own = any(one.domain not in kept for one in self.content.domains)
+        own = any(domain.domain not in kept for domain in self.content.domains)
         return not (self.speaks_of_table or own or self.txns or self.intents)
 
     @CachedProperty

@@ -132,9 +132,9 @@ def _given(body: Any, shapes: Shapes) -> set[str]:
 def _check_values(values: Any, policy: Policy) -> None:
     if type(values) is not dict or len(values) > ENTRIES_MAX:
         _leave()
-    for one in values.values():
-        if one is not None and (
-            type(one) is not str or len(one) > policy.partition_value_chars_max
+    for value in values.values():
+        if value is not None and (
+            type(value) is not str or len(value) > policy.partition_value_chars_max
         ):
             _leave()
 

@@ -109,8 +109,8 @@ class CheckedActions:
     def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "CheckedActions":
         """Return the content with some fields set on some removes, by canonical path."""
         removes = tuple(
-            one.with_(**fields[path]) if (path := canonical(one.path)) in fields else one
-            for one in self.removes
+            remove.with_(**fields[path]) if (path := canonical(remove.path)) in fields else remove
+            for remove in self.removes
         )
         changed = iter(removes)
         lines = tuple(
@@ -298,14 +298,14 @@ def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
 
 def _check_duplicates(content: CheckedActions) -> None:
     added = [path for path, _ in content.added]
-    told = [canonical(one.path) for one in content.changes]
+    told = [canonical(change.path) for change in content.changes]
     domains = {domain.domain for domain in content.domains}
     if len(set(told)) < len(told):
         _refuse_twice("named as a change file twice", _first_repeated(told))
     if len(set(added)) < len(added):
         _refuse_twice("added twice", _first_repeated(added))
     if len(content.removed) < len(content.removes):
-        _refuse_twice("removed twice", _first_repeated([one.path for one in content.removes]))
+        _refuse_twice("removed twice", _first_repeated([remove.path for remove in content.removes]))
     if not content.removed.isdisjoint(added):
         _check_pairs(content, content.removed.intersection(added))
     if len(domains) < len(content.domains):

@@ -327,7 +327,9 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
 
 
 def _leased(accepted: Accepted) -> dict[str, JsonValue]:
-    blocks: list[JsonValue] = [one.model_dump(mode="json") for one in accepted.identity_blocks]
+    blocks: list[JsonValue] = [
+        identity_block.model_dump(mode="json") for identity_block in accepted.identity_blocks
+    ]
     return {"identity": blocks} if blocks else {}
 
 

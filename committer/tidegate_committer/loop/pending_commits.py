@@ -111,10 +111,10 @@ class PendingCommit:
         if not ids:
             return self.plan
         verdicts = (
-            one._replace(row_ids=ids[one.place])
-            if one.needs == "membership" and one.place is not None
-            else one
-            for one in self.plan.verdicts
+            verdict._replace(row_ids=ids[verdict.place])
+            if verdict.needs == "membership" and verdict.place is not None
+            else verdict
+            for verdict in self.plan.verdicts
         )
         return replace(self.plan, verdicts=tuple(verdicts))
 

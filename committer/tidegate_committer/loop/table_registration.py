@@ -46,7 +46,7 @@ class RegisteredTables:
 
     def under(self, root: str) -> TableRecord | None:
         """Return the table registered at a root, or None."""
-        return next((one for one in self.tables.values() if one.table_root == root), None)
+        return next((table for table in self.tables.values() if table.table_root == root), None)
 
 
 def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | None:
@@ -97,8 +97,8 @@ def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | Non
         return denied(candidate, "bad_name", reason)
     # The name of a dropped table is free for another one.
     if name is not None and any(
-        one.name == name and one.table != proposal.table and one.status != "dropped"
-        for one in registry.tables.values()
+        table.name == name and table.table != proposal.table and table.status != "dropped"
+        for table in registry.tables.values()
     ):
         reason = f"name: {name!r} is another table's; choose another"
         return denied(candidate, "name_taken", reason)
@@ -127,8 +127,8 @@ def named_once(record: TableRecord, registry: RegisteredTables) -> TableRecord:
     Another committer may have registered the name meanwhile. Two tables of one name would share a
     change topic, and commands that name tables could not tell them apart.
     """
-    others = (one for one in registry.tables.values() if one.table != record.table)
-    if all(one.name != record.name or one.status == "dropped" for one in others):
+    others = (table for table in registry.tables.values() if table.table != record.table)
+    if all(other.name != record.name or other.status == "dropped" for other in others):
         return record
     suffix = f"-{record.table.hex[-8:]}"
     name = record.name[: NAME_CHARS_MAX - len(suffix)] + suffix
@@ -274,7 +274,7 @@ def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
 
 def _free_name(proposal: Proposal, registry: RegisteredTables) -> str:
     name = proposal.table_root.rpartition("/")[2][:NAME_CHARS_MAX]
-    taken = {one.name for one in registry.tables.values()}
+    taken = {table.name for table in registry.tables.values()}
     return f"{name}-{proposal.table.hex[-8:]}" if name in taken else name
 
 

@@ -178,9 +178,11 @@ class ServedTables:
         It may belong to another topic partition and committer: only the registry knows.
         """
         root, own = table_committer.record.table_root, table_committer.record.table
-        others = (one for one in self.open().tables.values() if one.table_root == root)
+        others = (table for table in self.open().tables.values() if table.table_root == root)
         closed = ("staged", "dropped")
-        return next((one for one in others if one.table != own and one.status not in closed), None)
+        return next(
+            (other for other in others if other.table != own and other.status not in closed), None
+        )
 
     def withdraw_claims(self) -> None:
         """Withdraw claims that earlier owners of this topic partition published and did not follow
@@ -216,10 +218,10 @@ class ServedTables:
         other = self.registry_reader.elsewhere(record.table, self.here)
         if other is not None:
             return other
-        for one in self.registry.tables.values():
-            is_other = one.table != record.table and recorded_home(one) != self.here
-            if is_other and one.table_root == record.table_root and one.status != "dropped":
-                return one
+        for table in self.registry.tables.values():
+            is_other = table.table != record.table and recorded_home(table) != self.here
+            if is_other and table.table_root == record.table_root and table.status != "dropped":
+                return table
         return None
 
     def _leave(self, table_committer: TableCommitter, record: TableRecord) -> None:

@@ -52,8 +52,8 @@ def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Cand
     """Return the candidate with its row deletes mapped to where a winner moved the rows."""
     if candidate.intended.isdisjoint(winner.moved):
         return _renamed(candidate, winner)
-    stays = tuple(one for one in candidate.intents if one.path not in winner.moved)
-    goes = [one for one in candidate.intents if one.path in winner.moved]
+    stays = tuple(intent for intent in candidate.intents if intent.path not in winner.moved)
+    goes = [intent for intent in candidate.intents if intent.path in winner.moved]
     found: dict[str, RowDelete] = {}
     for intent in goes:
         move = winner.moved[intent.path]
@@ -71,7 +71,7 @@ def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Cand
                 is_update=intent.is_update or (before is not None and before.is_update),
                 has_moved=True,
             )
-    own = tuple(one for one in goes if not one.has_moved)
+    own = tuple(goe for goe in goes if not goe.has_moved)
     return replace(
         _came(candidate, winner),
         intents=(*stays, *found.values()),
@@ -83,8 +83,10 @@ def _renamed(candidate: Candidate, winner: Entry) -> Candidate:
     if candidate.intended.isdisjoint(winner.moved):
         return _came(candidate, winner)
     intents = tuple(
-        replace(one, path=winner.moved[one.path].target) if one.path in winner.moved else one
-        for one in candidate.intents
+        replace(intent, path=winner.moved[intent.path].target)
+        if intent.path in winner.moved
+        else intent
+        for intent in candidate.intents
     )
     return replace(_came(candidate, winner), intents=intents)
 
@@ -157,7 +159,7 @@ def _vectors(candidate: Candidate, known: FetchedInputs) -> dict[str, DeletionVe
         lost = moved_rows(gone - base, move, base)
         rows[move.target] = rows.get(move.target, Bitmap()) | lost
     vectors = {path: inline(lost) for path, lost in rows.items() if lost.blocks}
-    if sum(one.size_in_bytes for one in vectors.values()) > BIRTH_BYTES_MAX:
+    if sum(vector.size_in_bytes for vector in vectors.values()) > BIRTH_BYTES_MAX:
         return None
     return vectors
 

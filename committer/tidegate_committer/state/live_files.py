@@ -120,7 +120,7 @@ class LiveFiles(Mapping[str, Vector]):
             before = [part.block.place(path) for path in part.changes]
             found += part.block.with_vector
             found -= sum(part.block.vector(at) is not None for at in before if at is not None)
-            found += sum(one not in (None, GONE) for one in part.changes.values())
+            found += sum(change not in (None, GONE) for change in part.changes.values())
         return found
 
     def get(self, path: str, default: Any = None, /) -> Any:

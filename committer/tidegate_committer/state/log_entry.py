@@ -140,9 +140,9 @@ class Entry:
         if path is not None:
             place = self._member_with(path, origin)
         elif app_id is not None:
-            place = _whose(app_id, [one.app_id for one in self.txns], origin.applications)
+            place = _whose(app_id, [txn.app_id for txn in self.txns], origin.applications)
         elif domain is not None:
-            place = _whose(domain, [one.domain for one in self.domains], origin.domains)
+            place = _whose(domain, [domain.domain for domain in self.domains], origin.domains)
         if place is None or place >= len(origin.accepted):
             return None
         return origin.accepted[place].id
@@ -187,7 +187,7 @@ class Entry:
         """The high-water mark of row ids that it set, or None."""
         if not self.domains:
             return None
-        marks = [mark_in(one) for one in self.domains if one.domain == ROW_TRACKING]
+        marks = [mark_in(domain) for domain in self.domains if domain.domain == ROW_TRACKING]
         return marks[0] if marks else None
 
     @property

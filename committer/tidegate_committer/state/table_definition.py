@@ -157,7 +157,7 @@ class TableDefinition:
     @CachedProperty
     def numbered(self) -> Mapping[str, IdentityColumn]:
         """The identity columns, by their physical names."""
-        return {one.physical: one for one in self.required.identities}
+        return {identity.physical: identity for identity in self.required.identities}
 
     @CachedProperty
     def partition_keys(self) -> Mapping[str, str]:

@@ -145,7 +145,7 @@ def is_well_spelt(arrival: VerbatimArrival) -> Rejection | None:
 def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:
     """The entry has no provenance and no application id that are reserved for the committer."""
     info = arrival.ready.commit.info
-    is_ours = any(one.app_id.startswith(OUR_APPS) for one in arrival.ready.actions.txns)
+    is_ours = any(txn.app_id.startswith(OUR_APPS) for txn in arrival.ready.actions.txns)
     if not is_ours and (info is None or info.tidegate is None):
         return None
     what = "the bytes speak of proposals in the committer's name"
@@ -191,7 +191,7 @@ def _still_in_use(arrival: VerbatimArrival) -> Rejection | None:
     if dropped is None:
         return None
     left = left_in(arrival.state)
-    buried = {one.domain for one in arrival.ready.actions.domains if one.removed}
+    buried = {domain.domain for domain in arrival.ready.actions.domains if domain.removed}
     remains = replace(left, domains=left.domains - buried)
     why = in_use({dropped}, arrival.after, remains)
     if why is None:
@@ -285,9 +285,11 @@ def _without_vector_files(
     delta-spark writes these when it drops the feature, for VACUUMs that know nothing of vectors.
     """
     kept = tuple(
-        one
-        for one in actions.removes
-        if one.data_change or not _VECTOR_FILE.search(one.path) or canonical(one.path) in live
+        remove
+        for remove in actions.removes
+        if remove.data_change
+        or not _VECTOR_FILE.search(remove.path)
+        or canonical(remove.path) in live
     )
     if len(kept) == len(actions.removes):
         return actions
@@ -296,7 +298,7 @@ def _without_vector_files(
 
 def takes_appends_only(arrival: VerbatimArrival) -> Rejection | None:
     """An append-only table loses no rows."""
-    lost = any(one.data_change for one in arrival.ready.actions.removes)
+    lost = any(remove.data_change for remove in arrival.ready.actions.removes)
     if not lost or not append_only(arrival.state.table_definition.metadata):
         return None
     what = "rows leave a table that only takes appends"
@@ -324,7 +326,9 @@ def rows_are_tracked(arrival: VerbatimArrival) -> Rejection | None:
 def _mark_behind(arrival: VerbatimArrival) -> Rejection | None:
     """The high-water mark covers all ids, because greater ids are assigned to others."""
     actions, before = arrival.ready.actions, row_tracking.high_water_mark(arrival.state.domains)
-    told = [row_tracking.mark_in(one) for one in actions.domains if one.domain == ROW_TRACKING]
+    told = [
+        row_tracking.mark_in(domain) for domain in actions.domains if domain.domain == ROW_TRACKING
+    ]
     mark, given = told[0] if told else before, before
     for add in actions.adds:
         rows = row_tracking.physical_records(add.stats)

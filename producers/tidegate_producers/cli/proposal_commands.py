@@ -71,7 +71,7 @@ def list_proposals(
         OUT.print_json(data=[_summary(one) for one in told])
         return
     summaries = [{**_summary(one), "at": instant(one.at_ms)} for one in told]
-    rows = [[one[name] for name in _TITLES.values()] for one in summaries]
+    rows = [[summary[name] for name in _TITLES.values()] for summary in summaries]
     show(tuple(_TITLES), rows)
 
 

@@ -79,16 +79,16 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
     if as_json:
         data = [
             {
-                **one.model_dump(mode="json"),
-                "followers": [told.model_dump(mode="json") for told in aside[one.table]],
+                **record.model_dump(mode="json"),
+                "followers": [told.model_dump(mode="json") for told in aside[record.table]],
             }
-            for one in records
+            for record in records
         ]
         OUT.print_json(data=data)
         return
     rows = [
-        (*(getattr(one, name) for name in _LISTED.values()), _followers(aside[one.table]))
-        for one in records
+        (*(getattr(record, name) for name in _LISTED.values()), _followers(aside[record.table]))
+        for record in records
     ]
     show((*_LISTED, "set aside by"), rows)
 
@@ -108,10 +108,10 @@ def show_history(
     with errors_told():
         entries = list(history(store_for(_place(uri, settings)), limit))
     if as_json:
-        OUT.print_json(data=[vars(one) for one in entries])
+        OUT.print_json(data=[vars(entry) for entry in entries])
         return
     titles = ("version", "time (UTC)", "operation", "proposals", "refused", "metrics", "engine")
-    show(titles, [_history_row(one) for one in entries])
+    show(titles, [_history_row(entry) for entry in entries])
 
 
 @app.command()
@@ -131,14 +131,15 @@ def describe(
     facts = _facts(snapshot) | _registration(uri, config, set_)
     schema = parse_schema(snapshot.metadata.schema_string)
     columns = [
-        {"name": one.name, "type": str(one.kind), "nullable": one.nullable} for one in schema.fields
+        {"name": field.name, "type": str(field.kind), "nullable": field.nullable}
+        for field in schema.fields
     ]
     if as_json:
         OUT.print_json(data={**facts, "columns": columns})
         return
     show(("", ""), [(name, plain(value)) for name, value in facts.items()])
     OUT.print()
-    rows = [tuple(plain(value) for value in one.values()) for one in columns]
+    rows = [tuple(plain(value) for value in column.values()) for column in columns]
     show(("column", "type", "nullable"), rows)
 
 
@@ -195,13 +196,16 @@ def show_snapshot(
     """Show the live files of a version, and its app transactions (`txn` actions)."""
     snapshot = _opened(uri, version, config, set_)
     files = snapshot.files.select(["path", "partitionValues", "size"]).slice(0, limit).to_pylist()
-    rows = [{**one, "partitionValues": dict(one["partitionValues"] or ())} for one in files]
-    apps = {one.app_id: one.version for one in snapshot.app_transactions.values()}
+    rows = [{**file, "partitionValues": dict(file["partitionValues"] or ())} for file in files]
+    apps = {
+        app_transaction.app_id: app_transaction.version
+        for app_transaction in snapshot.app_transactions.values()
+    }
     if as_json:
         facts = _facts(snapshot)
         OUT.print_json(data={**facts, "appTransactions": apps, "shown": rows})
         return
-    shown = [(one["path"], plain(one["partitionValues"]), one["size"]) for one in rows]
+    shown = [(row["path"], plain(row["partitionValues"]), row["size"]) for row in rows]
     show(("path", "partition values", "bytes"), shown)
     if snapshot.files.num_rows > limit:
         OUT.print(f"... and {snapshot.files.num_rows - limit} more; --limit shows them")

@@ -108,7 +108,7 @@ def explain(case: ProposalHistory, store: LogStore | None) -> Explanation:
     Raises: Unavailable.
     """
     told = _of_its_bytes(case, store)
-    others = dict.fromkeys(_in_short(one) for one in case.others)
+    others = dict.fromkeys(_in_short(other) for other in case.others)
     return replace(told, others=tuple(others)[:SHOWN_MAX])
 
 
@@ -303,7 +303,7 @@ def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | N
     both = sorted(mine & {canonical_path(remove.path) for remove in commit.removes})
     predicates = _predicates(reads, rejection) if rejection.rule == "concurrent_append" else ()
     apps = set(reads.app_ids if reads else ()) & {txn.app_id for txn in commit.txns}
-    domains = {one.domain for one in commit.domains} & {*(reads.domains if reads else ())}
+    domains = {domain.domain for domain in commit.domains} & {*(reads.domains if reads else ())}
     return Overlap(
         files=tuple(dict.fromkeys((*told.files, *both)))[:SHOWN_MAX],
         predicates=tuple(predicates[:SHOWN_MAX]),

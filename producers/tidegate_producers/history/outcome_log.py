@@ -54,7 +54,7 @@ class ProposalOutcomes:
     def answer(self) -> Outcome | None:
         """The outcome that counts: a final one (`PROMISES`) if there is one, else the last."""
         last = self.outcomes[-1] if self.outcomes else None
-        return next((one for one in self.outcomes if one.status in PROMISES), last)
+        return next((outcome for outcome in self.outcomes if outcome.status in PROMISES), last)
 
     @property
     def status(self) -> str:

@@ -82,7 +82,7 @@ def _in_the_log(store: LogStore, versions: int) -> Iterator[RefusedProposal]:
 
 def by_rule(conflicts: Sequence[RefusedProposal]) -> dict[str, int]:
     """Return the number of refusals of each rule, the most frequent first."""
-    return dict(Counter(one.rejection.rule for one in conflicts).most_common())
+    return dict(Counter(conflict.rejection.rule for conflict in conflicts).most_common())
 
 
 def with_winner(store: LogStore, one: RefusedProposal) -> RefusedProposal:

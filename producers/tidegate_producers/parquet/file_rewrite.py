@@ -112,10 +112,12 @@ class Rewriter:
 def whole_files(snapshot: Snapshot, predicate: Predicate, layout: FileLayout) -> pa.Table:
     """Return the files whose rows all match a predicate over partition columns alone."""
     files = snapshot.files
-    by_name = {one.name: one.kind for one in layout.schema.fields}
+    by_name = {field.name: field.kind for field in layout.schema.fields}
     values = files["partitionValues"].to_pylist()
     columns = {
-        name: partition_values.column([dict(one or ()).get(name) for one in values], by_name[name])
+        name: partition_values.column(
+            [dict(value or ()).get(name) for value in values], by_name[name]
+        )
         for name in layout.partition_columns
     }
     rows = pa.table(columns) if columns else pa.table({"path": files["path"]})
@@ -124,7 +126,7 @@ def whole_files(snapshot: Snapshot, predicate: Predicate, layout: FileLayout) ->
 
 def _as_it_is(layout: FileLayout) -> FileLayout:
     """Return a layout without limits on string length: existing rows keep their values."""
-    fields = tuple(limited(one, {}) for one in layout.schema.fields)
+    fields = tuple(limited(field, {}) for field in layout.schema.fields)
     return replace(layout, schema=StructType(fields))
 
 

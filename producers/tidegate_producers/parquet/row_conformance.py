@@ -22,7 +22,7 @@ def conform(batch: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
     Raises: InvalidRequest, for a value that does not fit, or a null where the schema says NOT NULL.
     """
     given = {name.lower(): index for index, name in enumerate(batch.schema.names)}
-    columns = [_column(batch, given.get(one.name.lower()), one) for one in schema.fields]
+    columns = [_column(batch, given.get(field.name.lower()), field) for field in schema.fields]
     return pa.table(columns, schema=to_arrow(schema))
 
 
@@ -62,10 +62,10 @@ def _cast(values: pa.Array, kind: DataType, where: str) -> pa.Array:
 def _cast_struct(values: pa.Array, kind: StructType, where: str) -> pa.Array:
     given = {field.name.lower(): index for index, field in enumerate(values.type.fields)}
     children = [
-        pa.nulls(len(values), arrow_type(one.kind))
-        if (index := given.get(one.name.lower())) is None
-        else _cast(values.field(index), one.kind, f"{where}.{one.name}")
-        for one in kind.fields
+        pa.nulls(len(values), arrow_type(field.kind))
+        if (index := given.get(field.name.lower())) is None
+        else _cast(values.field(index), field.kind, f"{where}.{field.name}")
+        for field in kind.fields
     ]
     fields = list(arrow_type(kind).fields)
     return pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())

@@ -143,8 +143,8 @@ def _found(
     # Arrow can't infer the type of a list that may be empty.
     counted = pa.array(
         [
-            may_mark and proposal_drafts.row_count(one) is not None
-            for one in rows_to_adds(candidates)
+            may_mark and proposal_drafts.row_count(row) is not None
+            for row in rows_to_adds(candidates)
         ],
         pa.bool_(),
     )

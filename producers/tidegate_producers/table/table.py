@@ -143,7 +143,7 @@ class Table:
     def history(self, limit: int | None = None) -> DataFrame:
         """Return a row for each version that the log still holds, newest first."""
         entries = history(store_for(self._options.place), limit)
-        return self._spark.createDataFrame([_row(one) for one in entries], _HISTORY)
+        return self._spark.createDataFrame([_row(entry) for entry in entries], _HISTORY)
 
     def to_df(self, version: int | None = None, timestamp: str | None = None) -> DataFrame:
         """Return the table's rows: of the newest version, or as of a version or timestamp.

@@ -72,7 +72,7 @@ def resolve_partition_columns(
 
     Raises: InvalidRequest, naming the column.
     """
-    by_name = {one.name.lower(): one for one in schema.fields}
+    by_name = {field.name.lower(): field for field in schema.fields}
     found: list[str] = []
     for name in names:
         one = by_name.get(name.lower())
@@ -119,7 +119,7 @@ def as_nullable(schema: StructType) -> StructType:
     `delta.*` metadata and column defaults are dropped: they belong to the table from which the rows
     were read.
     """
-    return StructType(tuple(_nullable_field(one) for one in schema.fields))
+    return StructType(tuple(_nullable_field(field) for field in schema.fields))
 
 
 def fits(given: DataType, wanted: DataType) -> bool:
@@ -146,16 +146,16 @@ def fits(given: DataType, wanted: DataType) -> bool:
 
 
 def _struct_fits(given: StructType, wanted: StructType) -> bool:
-    by_name = {one.name.lower(): one for one in wanted.fields}
-    names = {one.name.lower() for one in given.fields}
+    by_name = {field.name.lower(): field for field in wanted.fields}
+    names = {field.name.lower() for field in given.fields}
     return all(
-        (there := by_name.get(one.name.lower())) is not None and fits(one.kind, there.kind)
-        for one in given.fields
+        (there := by_name.get(field.name.lower())) is not None and fits(field.kind, there.kind)
+        for field in given.fields
     ) and all(one.nullable or name in names for name, one in by_name.items())
 
 
 def _check_fields(frame: StructType, table: StructType, prefix: str, root: str) -> None:
-    by_name = {one.name.lower(): one for one in table.fields}
+    by_name = {field.name.lower(): field for field in table.fields}
     seen: set[str] = set()
     for one in frame.fields:
         where = f"{prefix}{one.name}"

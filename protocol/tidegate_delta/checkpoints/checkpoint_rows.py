@@ -146,7 +146,7 @@ def live_txns(snapshot: Snapshot, now_ms: int) -> list[Txn]:
     if retention_ms is None:
         return list(txns)
     horizon = now_ms - retention_ms
-    return [one for one in txns if one.last_updated is not None and one.last_updated > horizon]
+    return [txn for txn in txns if txn.last_updated is not None and txn.last_updated > horizon]
 
 
 def few_actions(snapshot: Snapshot, now_ms: int) -> dict[str, list[Any]]:
@@ -154,12 +154,12 @@ def few_actions(snapshot: Snapshot, now_ms: int) -> dict[str, list[Any]]:
 
     Spec: "Checkpoints"
     """
-    domains = [one for one in snapshot.domains.values() if not one.removed]
+    domains = [domain for domain in snapshot.domains.values() if not domain.removed]
     return {
         "protocol": [_protocol(snapshot.protocol)],
         "metaData": [_metadata(snapshot.metadata)],
-        "txn": [one.to_row()["txn"] for one in live_txns(snapshot, now_ms)],
-        "domainMetadata": [one.to_row()["domainMetadata"] for one in domains],
+        "txn": [live_txn.to_row()["txn"] for live_txn in live_txns(snapshot, now_ms)],
+        "domainMetadata": [domain.to_row()["domainMetadata"] for domain in domains],
     }
 
 

@@ -115,8 +115,8 @@ def count(value: Any) -> int:
 
 def _of_actions(files: Sequence[FileAction]) -> Deletions:
     counts = [0] * len(BINS)
-    vectors = [one.deletion_vector for one in files]
-    rows = [0 if one is None else max(one.cardinality, 0) for one in vectors]
+    vectors = [file.deletion_vector for file in files]
+    rows = [0 if vector is None else max(vector.cardinality, 0) for vector in vectors]
     for number in rows:
         counts[bisect_right(BINS, number) - 1] += 1
     return Deletions(sum(rows), len(vectors) - vectors.count(None), tuple(counts))

@@ -64,7 +64,7 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
         return None
     schema = parse_schema(metadata.schema_string)
     columns = {name.lower() for name in metadata.partition_columns}
-    data = StructType(tuple(one for one in schema.fields if one.name.lower() not in columns))
+    data = StructType(tuple(field for field in schema.fields if field.name.lower() not in columns))
     paths = set(
         chosen(
             data,
@@ -72,7 +72,7 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
             table_properties.stats_columns(metadata),
         )
     )
-    of_partitions = tuple(one for one in schema.fields if one.name.lower() in columns)
+    of_partitions = tuple(field for field in schema.fields if field.name.lower() in columns)
     mode = mode_of(metadata)
     indexed = _kept(data, lambda path, _: path in paths)
     return Parsed(to_physical(indexed, mode), to_physical(StructType(of_partitions), mode))
@@ -85,7 +85,9 @@ def fields(parsed: Parsed) -> Sequence[pa.Field]:
     """
     found = [pa.field("stats_parsed", _stats_type(parsed.indexed))]
     if parsed.partitioned.fields:
-        kinds = [pa.field(one.name, arrow_type(one.kind)) for one in parsed.partitioned.fields]
+        kinds = [
+            pa.field(field.name, arrow_type(field.kind)) for field in parsed.partitioned.fields
+        ]
         found.append(pa.field("partitionValues_parsed", pa.struct(kinds)))
     return found
 
@@ -125,7 +127,7 @@ def _shape(of: StructType, leaf: Callable[[DataType], pa.DataType]) -> pa.DataTy
     def kind_of(kind: DataType) -> pa.DataType:
         return _shape(kind, leaf) if isinstance(kind, StructType) else leaf(kind)
 
-    return pa.struct([pa.field(one.name, kind_of(one.kind)) for one in of.fields])
+    return pa.struct([pa.field(field.name, kind_of(field.kind)) for field in of.fields])
 
 
 def _statistics(
@@ -166,9 +168,9 @@ def _statistics(
 
 def _tree(of: StructType, above: FieldPath, build: Build) -> pa.Array:
     parts = []
-    for one in of.fields:
-        path = (*above, one.name)
-        inner = one.kind
+    for field in of.fields:
+        path = (*above, field.name)
+        inner = field.kind
         parts.append(
             _tree(inner, path, build) if isinstance(inner, StructType) else build(path, inner)
         )
@@ -178,9 +180,9 @@ def _tree(of: StructType, above: FieldPath, build: Build) -> pa.Array:
 def _partition_values(of: StructType, files: pa.Table) -> pa.Array:
     values = files.column("partitionValues")
     columns = []
-    for one in of.fields:
-        texts = pc.map_lookup(values, pa.scalar(one.name), "last").combine_chunks()
-        columns.append(_readable(texts, one))
+    for field in of.fields:
+        texts = pc.map_lookup(values, pa.scalar(field.name), "last").combine_chunks()
+        columns.append(_readable(texts, field))
     return pa.StructArray.from_arrays(columns, names=list(of.names))
 
 
@@ -218,14 +220,14 @@ def _kept(
     of: StructType, keep: Callable[[FieldPath, DataType], bool], above: FieldPath = ()
 ) -> StructType:
     kept = []
-    for one in of.fields:
-        path = (*above, one.name)
-        if isinstance(one.kind, StructType):
-            inner = _kept(one.kind, keep, path)
+    for field in of.fields:
+        path = (*above, field.name)
+        if isinstance(field.kind, StructType):
+            inner = _kept(field.kind, keep, path)
             if inner.fields:
-                kept.append(StructField(one.name, inner, metadata=one.metadata))
-        elif keep(path, one.kind):
-            kept.append(StructField(one.name, one.kind, metadata=one.metadata))
+                kept.append(StructField(field.name, inner, metadata=field.metadata))
+        elif keep(path, field.kind):
+            kept.append(StructField(field.name, field.kind, metadata=field.metadata))
     return StructType(tuple(kept))
 
 

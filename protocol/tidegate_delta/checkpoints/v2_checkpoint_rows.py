@@ -99,18 +99,18 @@ def _bodies(
     about = CheckpointMetadata(version=int(snapshot.version), tags=_totals(snapshot, sidecars))
     ours = {
         "checkpointMetadata": [about.to_row()["checkpointMetadata"]],
-        "sidecar": [one.to_row()["sidecar"] for one in sidecars],
+        "sidecar": [sidecar.to_row()["sidecar"] for sidecar in sidecars],
     }
     few = few_actions(snapshot, now_ms)
     if as_json:
         few["metaData"] = [snapshot.metadata.to_row()["metaData"]]
         return {**ours, **few}
-    return {**{name: [_with_pairs(one) for one in rows] for name, rows in ours.items()}, **few}
+    return {**{name: [_with_pairs(row) for row in rows] for name, rows in ours.items()}, **few}
 
 
 def _totals(snapshot: Snapshot, sidecars: Sequence[Sidecar]) -> dict[str, str | None]:
     """Return the tags that tell a reader the number of files and the bytes of the sidecars."""
-    total = sum(one.size_in_bytes for one in sidecars)
+    total = sum(sidecar.size_in_bytes for sidecar in sidecars)
     return {"numOfAddFiles": str(snapshot.files.num_rows), "sidecarSizeInBytes": str(total)}
 
 

@@ -157,10 +157,10 @@ def decode(content: bytes) -> VersionChecksum:
             deletion_vector_totals.count(body["numFiles"]),
             protocol,
             Metadata.model_validate(body["metadata"]),
-            None if txns is None else {one["appId"]: Txn.model_validate(one) for one in txns},
+            None if txns is None else {txn["appId"]: Txn.model_validate(txn) for txn in txns},
             None
             if domains is None
-            else {one["domain"]: DomainMetadata.model_validate(one) for one in domains},
+            else {domain["domain"]: DomainMetadata.model_validate(domain) for domain in domains},
             None if stamp is None else deletion_vector_totals.count(stamp),
             None if txn_id is None else str(txn_id),
             stated,
@@ -201,9 +201,11 @@ def _known(value: Any) -> Any:
 
 def _totals(commit: Commit) -> tuple[int | None, int]:
     """Return by how many bytes and files the table grows; None bytes where that is unknown."""
-    adds = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.adds}
-    removes = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.removes}
-    if adds and not removes and not any(one.data_change for one in commit.adds):
+    adds = {(canonical_path(add.path), add.key.dv_id): add.size for add in commit.adds}
+    removes = {
+        (canonical_path(remove.path), remove.key.dv_id): remove.size for remove in commit.removes
+    }
+    if adds and not removes and not any(add.data_change for add in commit.adds):
         return None, 0
     if commit.info is not None and commit.info.operation == _BY_HAND:
         return None, 0
@@ -218,7 +220,7 @@ def _totals(commit: Commit) -> tuple[int | None, int]:
 def _with_txns(known: Mapping[str, Txn] | None, commit: Commit) -> Mapping[str, Txn] | None:
     if known is None:
         return None
-    return {**known, **{one.app_id: one for one in commit.txns}}
+    return {**known, **{txn.app_id: txn for txn in commit.txns}}
 
 
 def _with_domains(
@@ -226,7 +228,7 @@ def _with_domains(
 ) -> Mapping[str, DomainMetadata] | None:
     if known is None:
         return None
-    merged = {**known, **{one.domain: one for one in commit.domains}}
+    merged = {**known, **{domain.domain: domain for domain in commit.domains}}
     return {name: one for name, one in merged.items() if not one.removed}
 
 
@@ -244,11 +246,11 @@ def _told_txns(checksum: VersionChecksum) -> list[Any] | None:
         return None
     if table_properties.txn_retention_ms(checksum.metadata) is not None:
         return None
-    return [one.to_row()["txn"] for one in txns.values()]
+    return [txn.to_row()["txn"] for txn in txns.values()]
 
 
 def _told_domains(checksum: VersionChecksum) -> list[Any] | None:
     domains = checksum.domains
     if domains is None or len(domains) > DOMAINS_MAX:
         return None
-    return [one.to_row()["domainMetadata"] for one in domains.values()]
+    return [domain.to_row()["domainMetadata"] for domain in domains.values()]

@@ -214,11 +214,11 @@ def check_inserted(identities: Iterable[IdentityColumn], given: Iterable[str]) -
     Spec: "Identity Columns"
     """
     names = {name.lower() for name in given}
-    for one in identities:
-        if one.column.lower() in names and not one.allows_explicit:
+    for identity in identities:
+        if identity.column.lower() in names and not identity.allows_explicit:
             raise InvalidRequest(
-                f"identity column {dotted((one.column,))!r} is numbered by the table alone; leave "
-                "it out of what is written",
+                f"identity column {dotted((identity.column,))!r} is numbered by the table alone; "
+                "leave it out of what is written",
                 error_class="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
             )
 
@@ -230,10 +230,10 @@ def check_updated(identities: Iterable[IdentityColumn], assigned: Iterable[str])
     Spec: "Identity Columns"
     """
     names = {name.lower() for name in assigned}
-    for one in identities:
-        if one.column.lower() in names:
+    for identity in identities:
+        if identity.column.lower() in names:
             raise InvalidRequest(
-                f"identity column {dotted((one.column,))!r} can't be updated; leave it out",
+                f"identity column {dotted((identity.column,))!r} can't be updated; leave it out",
                 error_class="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
             )
 

@@ -199,7 +199,7 @@ def add_check(metadata: Metadata, name: str, expression: str) -> Metadata:
             f"{name!r} can't be the name of a CHECK constraint; choose another",
             error_class="DELTA_INVALID_CONSTRAINT_NAME",
         )
-    taken = [one for one in checks(metadata) if one.name.lower() == name.lower()]
+    taken = [check for check in checks(metadata) if check.name.lower() == name.lower()]
     if taken:
         raise InvalidRequest(
             f"there is a CHECK constraint {taken[0].name!r} ({taken[0].expression}); drop it first",
@@ -224,7 +224,7 @@ def drop_check(metadata: Metadata, name: str, *, if_exists: bool = False) -> Met
     key = f"{PREFIX}{name}".lower()
     kept = {one: text for one, text in metadata.configuration.items() if one.lower() != key}
     if len(kept) == len(metadata.configuration) and not if_exists:
-        known = ", ".join(one.name for one in checks(metadata)) or "none"
+        known = ", ".join(check.name for check in checks(metadata)) or "none"
         raise InvalidRequest(
             f"there is no CHECK constraint {name!r}; there are: {known}",
             error_class="DELTA_CONSTRAINT_DOES_NOT_EXIST",
@@ -239,7 +239,7 @@ def constraints_on(
 
     Spec: "CHECK Constraints"
     """
-    found = {one.name: one.expression for one in checks(metadata)}
+    found = {check.name: check.expression for check in checks(metadata)}
     for where, one in field_paths(schema):
         if INVARIANT in one.metadata:
             found[f"invariant of {dotted(where)}"] = _invariant(where, one)
@@ -332,8 +332,11 @@ def _hashed(required: WriteRequirements) -> Iterator[tuple[str, list[object]]]:
         yield f"NOT NULL {dotted(null.path)}", ["not null", *null.physical]
     for check in required.checks:
         yield f"CHECK {check.name} ({check.expression})", ["true", check.expression]
-    for one in required.invariants:
-        yield f"invariant of {dotted(one.path)} ({one.expression})", ["true", one.expression]
+    for invariant in required.invariants:
+        yield (
+            f"invariant of {dotted(invariant.path)} ({invariant.expression})",
+            ["true", invariant.expression],
+        )
     for length in required.lengths:
         words = f"{length.limit} {dotted(length.path)}"
         yield words, ["length", length.limit.length, *length.physical]

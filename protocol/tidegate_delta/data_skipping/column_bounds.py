@@ -73,10 +73,10 @@ def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
     known = {text: _partition_value(text, kind) for text in set(texts)}
     values = [known[text] for text in texts]
     return Bounds(
-        [one.lower for one in values],
-        [one.upper for one in values],
-        [one.may_be_null for one in values],
-        [one.may_hold_value for one in values],
+        [value.lower for value in values],
+        [value.upper for value in values],
+        [value.may_be_null for value in values],
+        [value.may_hold_value for value in values],
     )
 
 
@@ -99,12 +99,12 @@ def of_column(
     """
     nested = len(path) > 1
     counts = [
-        (whole(value_at(one.get("nullCount"), path)), whole(one.get("numRecords")))
-        for one in statistics
+        (whole(value_at(statistic.get("nullCount"), path)), whole(statistic.get("numRecords")))
+        for statistic in statistics
     ]
     return Bounds(
-        [_lower(value_at(one.get("minValues"), path), kind) for one in statistics],
-        [_upper(value_at(one.get("maxValues"), path), kind) for one in statistics],
+        [_lower(value_at(statistic.get("minValues"), path), kind) for statistic in statistics],
+        [_upper(value_at(statistic.get("maxValues"), path), kind) for statistic in statistics],
         [nested or nulls != 0 for nulls, _ in counts],
         [nulls is None or nulls != rows for nulls, rows in counts],
     )

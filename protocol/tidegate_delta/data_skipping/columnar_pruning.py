@@ -206,7 +206,9 @@ def _read(files: pa.Table, columns: StatsColumns) -> _Bounds:
     else:
         # One chunk at a time: combining the chunks first costs more than it gains.
         shape = _shape(columns.values())
-        read = pa.concat_tables([_parsed(one, shape) for one in stats.chunks if len(one)])["stats"]
+        read = pa.concat_tables([_parsed(chunk, shape) for chunk in stats.chunks if len(chunk)])[
+            "stats"
+        ]
     rows = _count(read, ["numRecords"])
     return {
         path: _Said(

@@ -312,8 +312,8 @@ _JUDGES: Final[Mapping[str, Callable[[Any], ColumnTest]]] = {
 
 def _every(tests: Sequence[FileTest]) -> FileTest:
     def test(add: Add) -> bool:
-        for one in tests:  # noqa: SIM110 - a generator takes twice as long as what it asks
-            if not one(add):
+        for test in tests:  # noqa: SIM110 - a generator takes twice as long as what it asks
+            if not test(add):
                 return False
         return True
 
@@ -322,8 +322,8 @@ def _every(tests: Sequence[FileTest]) -> FileTest:
 
 def _some(tests: Sequence[FileTest]) -> FileTest:
     def test(add: Add) -> bool:
-        for one in tests:  # noqa: SIM110 - as above
-            if one(add):
+        for test in tests:  # noqa: SIM110 - as above
+            if test(add):
                 return True
         return False
 

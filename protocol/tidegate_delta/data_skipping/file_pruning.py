@@ -91,7 +91,7 @@ _Columns = dict[tuple[str, ...], NamedColumn]
 
 def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> pa.Table:
     """Return the files that may match, testing each combination of partition values once."""
-    texts = [column_bounds.partition_texts(files, one.path[0]) for one in columns.values()]
+    texts = [column_bounds.partition_texts(files, column.path[0]) for column in columns.values()]
     codes, distinct = _combinations(texts)
     found = {
         path: column_bounds.of_partition_texts(spelled, one.kind)
@@ -104,14 +104,14 @@ def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> 
 def _combinations(texts: Sequence[pa.DictionaryArray]) -> tuple[pa.Array, list[list[Any]]]:
     """Return the index of each file's combination of values, and the values of each combination."""
     codes = texts[0].indices.cast(pa.int64())
-    for one in texts[1:]:
-        width = pa.scalar(len(one.dictionary), pa.int64())
-        codes = pc.add(pc.multiply(codes, width), one.indices.cast(pa.int64()))
+    for text in texts[1:]:
+        width = pa.scalar(len(text.dictionary), pa.int64())
+        codes = pc.add(pc.multiply(codes, width), text.indices.cast(pa.int64()))
         # Renumbered at each step, the codes never exceed the number of files.
         codes = codes.dictionary_encode().indices.cast(pa.int64())
     encoded = codes.dictionary_encode()
     first = pc.index_in(encoded.dictionary, value_set=codes)
-    return encoded.indices, [one.take(first).to_pylist() for one in texts]
+    return encoded.indices, [text.take(first).to_pylist() for text in texts]
 
 
 def _by_statistics(

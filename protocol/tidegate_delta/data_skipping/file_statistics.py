@@ -55,7 +55,7 @@ def compute(
     Law: every value of a column lies between its minValues and its maxValues.
     Spec: "Per-file Statistics"
     """
-    present = StructType(tuple(one for one in schema.fields if one.name in rows.schema.names))
+    present = StructType(tuple(field for field in schema.fields if field.name in rows.schema.names))
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, Any] = {}

@@ -105,7 +105,7 @@ def about_partitions(predicate: Predicate, partition_columns: Sequence[str]) -> 
 def _kinds(
     schema: StructType, partition_columns: Sequence[str]
 ) -> Mapping[str, tuple[str, DataType]]:
-    fields = {one.name.lower(): one.kind for one in schema.fields}
+    fields = {field.name.lower(): field.kind for field in schema.fields}
     return {name.lower(): (name, fields.get(name.lower(), STRING)) for name in partition_columns}
 
 

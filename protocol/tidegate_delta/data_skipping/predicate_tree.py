@@ -101,11 +101,11 @@ def in_lists(args: Sequence[Predicate]) -> Sequence[Predicate]:
     """
     lists: dict[tuple[tuple[str, ...], str], list[Any]] = {}
     others: list[Predicate] = []
-    for one in args:
-        if one["op"] == "=":
-            lists.setdefault((path_of(one), one["type"]), []).append(one["value"])
+    for arg in args:
+        if arg["op"] == "=":
+            lists.setdefault((path_of(arg), arg["type"]), []).append(arg["value"])
         else:
-            others.append(one)
+            others.append(arg)
     if len(lists) + len(others) == len(args):
         return args
     listed = (

@@ -56,6 +56,6 @@ def resolved(
 def _field(kind: DataType, name: str) -> StructField | None:
     if not isinstance(kind, StructType):
         return None
-    exact = [one for one in kind.fields if one.name == name]
-    fields = exact or [one for one in kind.fields if one.name.lower() == name.lower()]
+    exact = [field for field in kind.fields if field.name == name]
+    fields = exact or [field for field in kind.fields if field.name.lower() == name.lower()]
     return fields[0] if len(fields) == 1 else None

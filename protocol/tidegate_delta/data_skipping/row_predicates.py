@@ -195,7 +195,7 @@ def _any_of(column: ArrowColumns, values: list[Any], kind: Any) -> ArrowColumns:
     scalars = [pa.scalar(value, arrow_type(kind)) for value in values]
     if not scalars:
         return pc.and_(pc.is_null(column), pc.is_valid(column))
-    pairs = [_alike(column, one) for one in scalars]
+    pairs = [_alike(column, scalar) for scalar in scalars]
     left = pairs[0][0]
     if pa.types.is_floating(left.type):
         hits = [pc.fill_null(_ordered("=", left, right), False) for _, right in pairs]

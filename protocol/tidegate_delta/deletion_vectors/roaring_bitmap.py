@@ -59,7 +59,7 @@ class Bitmap:
 
     def __len__(self) -> int:
         """Return how many rows are in the set."""
-        return sum(one.cardinality for one in self.blocks.values())
+        return sum(block.cardinality for block in self.blocks.values())
 
     def __contains__(self, row: int) -> bool:
         container = self.blocks.get(row // BLOCK)
@@ -158,7 +158,7 @@ def encode(bitmap: Bitmap) -> bytes:
     count = max(buckets, default=-1) + 1
     if count > _BUCKETS_MAX:
         raise ValueError(f"a deletion vector of {count} buckets can't be written")
-    least = 12 + 12 * count + sum(len(one.content) for one in bitmap.blocks.values())
+    least = 12 + 12 * count + sum(len(block.content) for block in bitmap.blocks.values())
     if least > SIZE_MAX:
         raise ValueError(f"a deletion vector of {least} bytes can't be written")
     parts = [struct.pack("<IQ", MAGIC, count)]

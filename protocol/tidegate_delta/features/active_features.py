@@ -73,7 +73,7 @@ def identity_columns(metadata: Metadata, schema: StructType) -> bool:
     Spec: "Identity Columns"
     """
     return any(
-        key.startswith("delta.identity.") for one in fields_of(schema) for key in one.metadata
+        key.startswith("delta.identity.") for field in fields_of(schema) for key in field.metadata
     )
 
 
@@ -226,4 +226,4 @@ def _is_true(metadata: Metadata, key: str) -> bool:
 
 
 def _any_field_has(schema: StructType, key: str) -> bool:
-    return any(key in one.metadata for one in fields_of(schema))
+    return any(key in field.metadata for field in fields_of(schema))

@@ -333,7 +333,7 @@ def from_row(row: Mapping[str, Any]) -> Action:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         if kind is CommitInfo:
-            wrong = {one["loc"][0] for one in errors}
+            wrong = {error["loc"][0] for error in errors}
             told = {key: body[key] for key in body if wrong.isdisjoint((key, to_camel(key)))}
             return CommitInfo.model_validate(told)
         first = errors[0]

@@ -110,7 +110,9 @@ def _deltas(
 def _missing_parts(files: Sequence[LogFile], target: int) -> str:
     """Return a sentence on the missing part of a checkpoint that would have bridged the gap."""
     there = [
-        one for one in files if one.kind is LogFileKind.CHECKPOINT_PART and one.version <= target
+        file
+        for file in files
+        if file.kind is LogFileKind.CHECKPOINT_PART and file.version <= target
     ]
     if not there:
         return ""

@@ -55,7 +55,9 @@ def to_arrow(schema: StructType) -> pa.Schema:
     binary; geospatial values as Well-Known Binary.
     Spec: "Delta Data Type to Parquet Type Mappings"
     """
-    return pa.schema([_field(one.name, one.kind, nullable=one.nullable) for one in schema.fields])
+    return pa.schema(
+        [_field(field.name, field.kind, nullable=field.nullable) for field in schema.fields]
+    )
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
@@ -75,7 +77,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
             return pa.map_(arrow_type(kind.key), item)
         case StructType():
             return pa.struct(
-                [_field(one.name, one.kind, nullable=one.nullable) for one in kind.fields]
+                [_field(field.name, field.kind, nullable=field.nullable) for field in kind.fields]
             )
 
 
@@ -118,7 +120,9 @@ def _delta_type(arrow: pa.DataType, where: str) -> DataType:
     if is_.is_fixed_size_binary(arrow):
         return types.BINARY
     if is_.is_struct(arrow):
-        return StructType(tuple(_delta_field(one, f"{where}.{one.name}") for one in arrow.fields))
+        return StructType(
+            tuple(_delta_field(field, f"{where}.{field.name}") for field in arrow.fields)
+        )
     if is_.is_map(arrow):
         key = _delta_type(arrow.key_type, f"{where}.key")
         value = _delta_type(arrow.item_type, f"{where}.value")

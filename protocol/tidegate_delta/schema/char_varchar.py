@@ -225,8 +225,8 @@ def _spelled(kind: DataType, path: FieldPath, wanted: Mapping[FieldPath, LengthL
     match kind:
         case StructType():
             fields = (
-                f"{dotted((one.name,))}:{_spelled(one.kind, (*path, one.name), wanted)}"
-                for one in kind.fields
+                f"{dotted((field.name,))}:{_spelled(field.kind, (*path, field.name), wanted)}"
+                for field in kind.fields
             )
             return f"struct<{','.join(fields)}>"
         case ArrayType():

@@ -78,9 +78,12 @@ def to_physical(schema: StructType, mode: ColumnMappingMode) -> StructType:
     return StructType(
         tuple(
             StructField(
-                physical_name(one, mode), _physical(one.kind, mode), one.nullable, one.metadata
+                physical_name(field, mode),
+                _physical(field.kind, mode),
+                field.nullable,
+                field.metadata,
             )
-            for one in schema.fields
+            for field in schema.fields
         )
     )
 
@@ -91,14 +94,14 @@ def to_logical(physical: StructType, schema: StructType, mode: ColumnMappingMode
     Raises: ValueError for a field that the table's schema lacks.
     Spec: "Column Mapping"
     """
-    known = {physical_name(one, mode): one for one in schema.fields}
+    known = {physical_name(field, mode): field for field in schema.fields}
     fields = []
-    for one in physical.fields:
-        if one.name not in known:
-            raise ValueError(f"the schema has no column with the physical name {one.name!r}")
-        own = known[one.name]
-        kind = _logical(one.kind, own.kind, mode)
-        fields.append(StructField(own.name, kind, one.nullable, one.metadata))
+    for field in physical.fields:
+        if field.name not in known:
+            raise ValueError(f"the schema has no column with the physical name {field.name!r}")
+        own = known[field.name]
+        kind = _logical(field.kind, own.kind, mode)
+        fields.append(StructField(own.name, kind, field.nullable, field.metadata))
     return StructType(tuple(fields))
 
 
@@ -182,7 +185,7 @@ def physical_partition_columns(metadata: Metadata) -> Mapping[str, str]:
     if mode is ColumnMappingMode.NONE:
         return {name: name for name in metadata.partition_columns}
     schema = parse_schema(metadata.schema_string)
-    fields = {one.name: one for one in schema.fields}
+    fields = {field.name: field for field in schema.fields}
     return {
         name: physical_name(fields[name], mode) if name in fields else name
         for name in metadata.partition_columns
@@ -240,9 +243,9 @@ def _logical(kind: DataType, own: DataType, mode: ColumnMappingMode) -> DataType
 
 def _paths(schema: StructType, mode: ColumnMappingMode) -> Iterator[tuple[FieldPath, FieldPath]]:
     """Yield the physical and the logical path of each field."""
-    for one in schema.fields:
-        physical, logical = (physical_name(one, mode),), (one.name,)
+    for field in schema.fields:
+        physical, logical = (physical_name(field, mode),), (field.name,)
         yield physical, logical
-        for step, inner in structs_inside(one.kind):
+        for step, inner in structs_inside(field.kind):
             for below, called in _paths(inner, mode):
                 yield (*physical, *step, *below), (*logical, *step, *called)

@@ -194,7 +194,7 @@ def physical_names(uuids: Iterable[object]) -> Iterator[str]:
 
     Spec: "Writer Requirements for Column Mapping"
     """
-    return (f"col-{one}" for one in uuids)
+    return (f"col-{uuid}" for uuid in uuids)
 
 
 def map_columns(

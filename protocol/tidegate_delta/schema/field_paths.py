@@ -60,10 +60,10 @@ def field_paths(
     Fields nested in structs, arrays and maps follow their parent.
     Spec: "Field Path"
     """
-    for one in schema.fields:
-        path = (*above, one.name)
-        yield path, one
-        for steps, inner in structs_inside(one.kind):
+    for field in schema.fields:
+        path = (*above, field.name)
+        yield path, field
+        for steps, inner in structs_inside(field.kind):
             yield from field_paths(inner, (*path, *steps))
 
 
@@ -230,7 +230,7 @@ def _step(kind: DataType, step: str, above: FieldPath) -> tuple[str, DataType]:
     is_map = isinstance(kind, MapType)
     raise InvalidRequest(
         f"column {where!r} is {'a map' if is_map else 'an array'}; go on with "
-        + " or ".join(dotted((*above, one)) for one in steps),
+        + " or ".join(dotted((*above, step)) for step in steps),
         error_class="DELTA_FOUND_MAP_TYPE_COLUMN"
         if is_map
         else "DELTA_INCORRECT_ARRAY_ACCESS_BY_NAME",
@@ -239,9 +239,9 @@ def _step(kind: DataType, step: str, above: FieldPath) -> tuple[str, DataType]:
 
 def _transformed(struct: StructType, above: FieldPath, edit: Edit) -> StructType:
     fields = []
-    for one in struct.fields:
-        path = (*above, one.name)
-        new = edit(path, one)
+    for field in struct.fields:
+        path = (*above, field.name)
+        new = edit(path, field)
         fields.append(replace(new, kind=_transformed_inside(new.kind, path, edit)))
     return StructType(tuple(fields))
 
@@ -270,8 +270,10 @@ def _edited(kind: DataType, path: FieldPath, edit: Callable[[DataType], DataType
         case StructType():
             return StructType(
                 tuple(
-                    replace(one, kind=_edited(one.kind, rest, edit)) if one.name == head else one
-                    for one in kind.fields
+                    replace(field, kind=_edited(field.kind, rest, edit))
+                    if field.name == head
+                    else field
+                    for field in kind.fields
                 )
             )
         case ArrayType():

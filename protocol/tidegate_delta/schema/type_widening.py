@@ -144,9 +144,9 @@ def check_widened(schema: StructType, table: str) -> None:
 
 def _unknown(field: StructField) -> Iterator[str]:
     try:
-        for one in changes(field):
-            if not holds(one.before, one.after):
-                yield f"from {one.before} to {one.after}"
+        for change in changes(field):
+            if not holds(change.before, change.after):
+                yield f"from {change.before} to {change.after}"
     except (ValueError, UnsupportedFeature) as error:
         yield error.fault if isinstance(error, UnsupportedFeature) else str(error)
 

@@ -201,7 +201,7 @@ def fields_of(value: bytes, dictionary: Dictionary) -> Mapping[str, bytes]:
     offsets = ids + count * id_width
     start = offsets + (count + 1) * width
     starts = [_read(value, offsets + at * width, width) for at in range(count + 1)]
-    if start + starts[-1] > len(value) or any(one >= starts[-1] for one in starts[:-1]):
+    if start + starts[-1] > len(value) or any(start >= starts[-1] for start in starts[:-1]):
         raise ValueError("a variant object ends before its fields do")
     edges = sorted(starts)
     names = (dictionary.name(_read(value, ids + at * id_width, id_width)) for at in range(count))

@@ -114,7 +114,9 @@ def drop_column(
             f"column {where!r} is the only one of its struct; drop the struct, or add another",
             error_class="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
         )
-    if len(found) == 1 and any(same_name(one, found[0]) for one in metadata.partition_columns):
+    if len(found) == 1 and any(
+        same_name(partition_column, found[0]) for partition_column in metadata.partition_columns
+    ):
         raise InvalidRequest(
             f"the table is partitioned by {where!r}, which can't be dropped",
             error_class="DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN",
@@ -154,7 +156,7 @@ def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadat
         return metadata
     check_independent(metadata, found)
     fields = tuple(
-        replace(one, name=name) if one.name == found[-1] else one for one in parent.fields
+        replace(field, name=name) if field.name == found[-1] else field for field in parent.fields
     )
     altered = set_at(schema, found[:-1], StructType(fields))
     check_added(metadata, altered, schema)
@@ -162,8 +164,8 @@ def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadat
     if len(found) > 1:
         altered = keep_limits(schema, altered, (found, new_path))
     columns = tuple(
-        name if len(found) == 1 and same_name(one, found[0]) else one
-        for one in metadata.partition_columns
+        name if len(found) == 1 and same_name(partition_column, found[0]) else partition_column
+        for partition_column in metadata.partition_columns
     )
     new = metadata.with_(schema_string=format_schema(altered), partition_columns=columns)
     return _with_statistics_columns(new, found, new_path)

@@ -90,13 +90,13 @@ def overwritten(metadata: Metadata, data: StructType, partition_columns: Sequenc
     """
     table, schema = parse_schema(metadata.schema_string), as_data(data)
     check_added(metadata, schema, StructType())
-    for one in checks(metadata):
-        used = columns_in(one.expression, table) or ()
+    for check in checks(metadata):
+        used = columns_in(check.expression, table) or ()
         gone = sorted({dotted(path[:1]) for path in used if named(schema, path[0]) is None})
         if gone:
             raise InvalidRequest(
-                f"CHECK constraint {one.name!r} ({one.expression}) names {', '.join(gone)}, which "
-                "what is written lacks; drop the constraint first",
+                f"CHECK constraint {check.name!r} ({check.expression}) names {', '.join(gone)}, "
+                "which what is written lacks; drop the constraint first",
                 error_class="DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES",
             )
     columns = partitioned_by(schema, partition_columns)

@@ -251,7 +251,7 @@ def _pairs(
     before: StructType, after: StructType, above: FieldPath, *, spelled_after: bool = False
 ) -> Iterator[tuple[FieldPath, StructField, StructField]]:
     """Yield each field that both schemas have, with its path in `before` (or in `after`)."""
-    known = {_key(one): one for one in before.fields}
+    known = {_key(field): field for field in before.fields}
     for now in after.fields:
         was = known.get(_key(now))
         if was is None:

@@ -122,7 +122,7 @@ def _mapping(read: Any) -> pa.Array | None:
     """Return structs with the same keys as maps; None where a struct or a value is null."""
     keys = [one.name for one in read.type]
     values = read.flatten()
-    if read.null_count or any(one.null_count for one in values):
+    if read.null_count or any(value.null_count for value in values):
         return None
     size, width = len(read), len(keys)
     offsets = _steps(width).slice(0, size + 1)

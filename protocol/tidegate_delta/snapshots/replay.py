@@ -180,7 +180,7 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
         protocol=protocol,
         metadata=metadata,
         app_transactions=advance_txns({}, (txn for part in every for txn in part.txns)),
-        domains=advance_domains({}, (one for part in every for one in part.domains)),
+        domains=advance_domains({}, (domain for part in every for domain in part.domains)),
         defined_in=defining(every),
     )
 

@@ -194,7 +194,9 @@ def evolve_parts(snapshot: Snapshot, parts: Sequence[LogPart]) -> Snapshot:
         app_transactions=advance_txns(
             snapshot.app_transactions, (txn for part in parts for txn in part.txns)
         ),
-        domains=advance_domains(snapshot.domains, (one for part in parts for one in part.domains)),
+        domains=advance_domains(
+            snapshot.domains, (domain for part in parts for domain in part.domains)
+        ),
         in_commit_timestamp=info.in_commit_timestamp if info else None,
     )
     vars(after)["file_keys"] = file_keys

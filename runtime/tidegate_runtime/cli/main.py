@@ -99,6 +99,6 @@ def command_for(arguments: Sequence[str]) -> TyperGroup:
 def _flow(command: Any) -> None:
     """Join the lines of each paragraph of help, so that it is wrapped at the terminal's width."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     for below in getattr(command, "commands", {}).values():
         _flow(below)

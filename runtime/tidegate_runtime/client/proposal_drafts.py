@@ -208,7 +208,10 @@ def with_claim_check(proposal: Proposal) -> tuple[Proposal, bytes | None]:
     """
     if len(encode(proposal)) <= INLINE_BYTES_MAX:
         return proposal, None
-    lines = [*proposal.actions, *({ROW_INTENT: _plain(one)} for one in proposal.dv_intents)]
+    lines = [
+        *proposal.actions,
+        *({ROW_INTENT: _plain(dv_intent)} for dv_intent in proposal.dv_intents),
+    ]
     content = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     path = f"{CLAIM_FOLDER}/{proposal.proposal_id}.ndjson"
     check = ClaimCheck(path=path, size=len(content), sha256=sha256(content))

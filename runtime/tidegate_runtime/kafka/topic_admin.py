@@ -118,7 +118,9 @@ def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[D
             for setting, declared in resources[resource].items()
             if setting in found and not _same(declared, found[setting].value)
         ]
-        copies = min(len(one.replicas) for one in there[resource.name].partitions.values())
+        copies = min(
+            len(partition.replicas) for partition in there[resource.name].partitions.values()
+        )
         values = {setting: str(one.value) for setting, one in found.items()}
         differing += weaknesses(resource.name, copies, brokers, values)
     return differing

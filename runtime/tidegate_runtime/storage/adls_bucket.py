@@ -102,9 +102,9 @@ class AdlsBucket:
         ).by_page(token)
         blobs = [one async for one in await anext(pages)]
         entries = tuple(
-            FileStat(one.name, one.size, int(one.last_modified.timestamp() * 1000))
-            for one in blobs
-            if "size" in one and (one.metadata or {}).get("hdi_isfolder") != "true"
+            FileStat(blob.name, blob.size, int(blob.last_modified.timestamp() * 1000))
+            for blob in blobs
+            if "size" in blob and (blob.metadata or {}).get("hdi_isfolder") != "true"
         )
         return Page(entries, pages.continuation_token or None)
 

@@ -335,7 +335,9 @@ def ratifying(
 
     def open_one(root: str) -> LogStore:
         store = open_below(root)
-        if not any(store.root == one or store.root.startswith(f"{one}/") for one in prefixes):
+        if not any(
+            store.root == prefix or store.root.startswith(f"{prefix}/") for prefix in prefixes
+        ):
             return store
         if not opened:
             opened.append(log())

@@ -123,7 +123,7 @@ def _partition_values(metadata: Metadata, file: ChangeFile) -> PartitionValues:
     column may be in the file, and a former one may be in the log only.
     """
     mode, stated = mode_of(metadata), file.partition_values
-    named = {one.name: physical_name(one, mode) for one in schema_of(metadata).fields}
+    named = {field.name: physical_name(field, mode) for field in schema_of(metadata).fields}
     found = partition_values_of(metadata, stated)
     there = {name: text for name, text in found.items() if text is not None}
     return {**there, **{name: stated[key] for name, key in named.items() if key in stated}}

@@ -76,7 +76,7 @@ def read_checkpoint(
     """
     named = list(parts)
     tops = [_read_top(store, part, columns) for part in named]
-    paths = [sidecar_path(one) for top in tops for one in top.sidecars]
+    paths = [sidecar_path(sidecar) for top in tops for sidecar in top.sidecars]
     below = [_read_parquet(store, path, columns).part for path in dict.fromkeys(paths)]
     read = [*(top.part for top in tops), *below]
     return LogPart(
@@ -85,7 +85,7 @@ def read_checkpoint(
         protocol=next((part.protocol for part in read if part.protocol), None),
         metadata=next((part.metadata for part in read if part.metadata), None),
         txns=tuple(txn for part in read for txn in part.txns),
-        domains=tuple(one for part in read for one in part.domains),
+        domains=tuple(domain for part in read for domain in part.domains),
         name=next(
             (one.name for one, top in zip(named, tops, strict=True) if top.part.metadata),
             named[0].name,
@@ -176,10 +176,10 @@ class _Held:
         names = [f"{action}.{one.name}" for one in schema if one.name in there]
         rows = self._groups[group].rows
         return [
-            one
-            for one in names
-            if one.endswith(".path")
-            or rows not in (self._nulls(group, f"{one}{leaf}") for leaf in _SOLE)
+            name
+            for name in names
+            if name.endswith(".path")
+            or rows not in (self._nulls(group, f"{name}{leaf}") for leaf in _SOLE)
         ]
 
     def with_parsed(self, files: pa.Schema) -> pa.Schema:
@@ -188,7 +188,7 @@ class _Held:
         if kind is None or "stats" not in files.names or not self._text_may_lack():
             return files
         leaves = map(self._stored.column, range(len(self._stored.names)))
-        instants = {one.path for one in leaves if one.physical_type == "INT96"}
+        instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
         return files.append(pa.field(PARSED, _in_utc(kind, f"add.{PARSED}", instants)))
 
     def _text_may_lack(self) -> bool:
@@ -221,7 +221,7 @@ def _settled(files: pa.Table) -> pa.Table:
 def _together(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the files of several parts; typed statistics of differing types become JSON."""
     kinds = {t.schema.field(PARSED).type for t in tables if PARSED in t.schema.names}
-    return stacked(tables if len(kinds) < 2 else [with_texts(one) for one in tables])
+    return stacked(tables if len(kinds) < 2 else [with_texts(table) for table in tables])
 
 
 def _fields_of(shape: pa.Schema, action: str) -> Mapping[str, pa.DataType]:
@@ -253,7 +253,7 @@ def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
         return column
     if not (pa.types.is_struct(wanted) and pa.types.is_struct(column.type)):
         return column.cast(wanted)
-    there = {one.name for one in column.type.fields}
+    there = {field.name for field in column.type.fields}
     return pa.chunked_array([_struct(chunk, wanted, there) for chunk in column.chunks], wanted)
 
 

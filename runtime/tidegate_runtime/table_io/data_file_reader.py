@@ -266,7 +266,7 @@ def _batches(
     partition_values: PartitionValues,
     mode: ColumnMappingMode,
 ) -> Iterator[pa.RecordBatch]:
-    own = [one for one in fields if one.name not in partition_values and one != POSITION]
+    own = [field for field in fields if field.name not in partition_values and field != POSITION]
     sources = sources_of(parquet.schema_arrow, own, mode)
     wanted = [name for name in sources.values() if name is not None]
     rows = parquet.metadata.num_rows
@@ -291,16 +291,16 @@ def _logical(
     positions: range,
 ) -> pa.RecordBatch:
     columns, size = [], len(positions)
-    for one in fields:
-        source = sources.get(one.name)
-        if one.name in partition_values:
-            columns.append(_constant(partition_values[one.name], one, size))
-        elif one == POSITION:
+    for field in fields:
+        source = sources.get(field.name)
+        if field.name in partition_values:
+            columns.append(_constant(partition_values[field.name], field, size))
+        elif field == POSITION:
             columns.append(pa.array(positions, pa.int64()))
         elif source is None or batch is None:
-            columns.append(pa.nulls(size, arrow_type(one.kind)))
+            columns.append(pa.nulls(size, arrow_type(field.kind)))
         else:
-            columns.append(conformed(batch.column(source), one))
+            columns.append(conformed(batch.column(source), field))
     shape = to_arrow(StructType(tuple(fields)))
     if not fields:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))

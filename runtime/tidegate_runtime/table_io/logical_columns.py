@@ -101,12 +101,12 @@ def _struct(array: Any, kind: StructType, target: Any, mode: ColumnMappingMode) 
         raise WrongType(f"{array.type} can't be read as {kind}")
     there, parts = list(array.type), array.flatten()
     columns = []
-    for one in kind.fields:
-        at = find_field(there, one, mode)
+    for field in kind.fields:
+        at = find_field(there, field, mode)
         columns.append(
-            pa.nulls(len(array), arrow_type(one.kind))
+            pa.nulls(len(array), arrow_type(field.kind))
             if at is None
-            else conform(parts[at], one.kind, mode)
+            else conform(parts[at], field.kind, mode)
         )
     if not columns:
         return pa.array([None if gone else {} for gone in pc.is_null(array).to_pylist()], target)

@@ -64,7 +64,7 @@ def _counted(files: pa.Table, marks: pa.ChunkedArray) -> tuple[int, str | None]:
 
 def physical_fields(metadata: Metadata, fields: Sequence[StructField]) -> tuple[StructField, ...]:
     """Return the fields to read from a file for some fields, row tracking columns among them."""
-    own = tuple(one for one in fields if one.name not in _TRACKED)
+    own = tuple(field for field in fields if field.name not in _TRACKED)
     if len(own) == len(fields):
         return own
     kept = (_column(metadata, name) for name in _TRACKED)
@@ -82,10 +82,10 @@ def with_tracking(
     Raises: BrokenLog (`CorruptCommit`) if rows store no ids and their file has no first id.
     """
     columns = [
-        _values(batch, file, metadata, one.name)
-        if one.name in _TRACKED
-        else batch.column(batch.schema.get_field_index(one.name))
-        for one in fields
+        _values(batch, file, metadata, field.name)
+        if field.name in _TRACKED
+        else batch.column(batch.schema.get_field_index(field.name))
+        for field in fields
     ]
     shape = [
         pa.field(one.name, column.type, one.nullable)

@@ -97,7 +97,7 @@ def write_v2(
     return LastCheckpoint(
         version=snapshot.version,
         size=size + below,
-        size_in_bytes=len(content) + sum(one.size_in_bytes for one in sidecars),
+        size_in_bytes=len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
         num_of_add_files=snapshot.files.num_rows,
     )
 

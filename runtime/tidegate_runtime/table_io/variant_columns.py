@@ -39,7 +39,7 @@ def to_variants(column: Any, target: pa.DataType) -> pa.Array:
         None if own is None else variant_encoding.NULL if built is None else built
         for own, built in zip(names, _built(parts, names), strict=True)
     ]
-    grown = [None if one is None else one.encode() for one in names]
+    grown = [None if name is None else name.encode() for name in names]
     columns = [pa.array(grown, pa.binary()), pa.array(values, pa.binary())]
     return pa.StructArray.from_arrays(columns, fields=list(target), mask=gone)
 

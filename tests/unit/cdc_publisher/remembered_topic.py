@@ -43,7 +43,7 @@ class Topic:
     @property
     def told(self) -> list[dict[str, Any]]:
         """Return the changes, without tombstones."""
-        return [json.loads(one.value) for one in self.records if one.value is not None]
+        return [json.loads(record.value) for record in self.records if record.value is not None]
 
     def ops(self, version: int) -> list[str]:
         """Return the operations of a version's changes."""
@@ -52,12 +52,12 @@ class Topic:
     def replayed(self) -> Rows:
         """Return the rows that remain when a reader keeps the last record of each key."""
         kept: dict[bytes | None, dict[str, Any]] = {}
-        for one in self.records:
-            after = None if one.value is None else json.loads(one.value)["after"]
+        for record in self.records:
+            after = None if record.value is None else json.loads(record.value)["after"]
             if after is None:
-                kept.pop(one.key, None)
+                kept.pop(record.key, None)
             else:
-                kept[one.key] = after
+                kept[record.key] = after
         return list(kept.values())
 
 

@@ -110,7 +110,7 @@ def failing(module: Any, name: str) -> Callable[..., Any]:
     real = getattr(module, name)
 
     def function(*arguments: Any, **named: Any) -> Any:
-        if any("/bad" in str(getattr(one, "root", one)) for one in arguments):
+        if any("/bad" in str(getattr(argument, "root", argument)) for argument in arguments):
             raise Odd("of an odd kind")
         return real(*arguments, **named)
 

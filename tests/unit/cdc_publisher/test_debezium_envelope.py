@@ -45,7 +45,7 @@ def test_a_delete_is_followed_by_a_tombstone_with_its_key() -> None:
 
 
 def test_tombstones_can_be_left_out() -> None:
-    assert all(one.value is not None for one in records(ORIGIN, batch("d"), 99, "without"))
+    assert all(record.value is not None for record in records(ORIGIN, batch("d"), 99, "without"))
 
 
 def test_without_keys_there_are_no_tombstones() -> None:
@@ -70,7 +70,7 @@ def test_a_plain_name_is_the_table_alone() -> None:
 
 
 def test_the_transaction_numbers_the_changes_of_a_version_from_one() -> None:
-    blocks = [told(one)["transaction"] for one in records(ORIGIN, batch("c", 40), 99, "with")]
+    blocks = [told(record)["transaction"] for record in records(ORIGIN, batch("c", 40), 99, "with")]
     assert {block["id"] for block in blocks} == {f"{TABLE}:7"}
     assert [block["total_order"] for block in blocks] == [41, 42, 43]
 
@@ -98,12 +98,12 @@ def test_a_slice_keeps_the_indices_of_its_changes() -> None:
 
 def test_an_event_id_is_the_same_at_every_reading_and_differs_from_all_others() -> None:
     ids = [
-        dict(one.headers).get("event_id")
+        dict(record.headers).get("event_id")
         for op in ("c", "r")
-        for one in records(ORIGIN, batch(op), 99, "with")
+        for record in records(ORIGIN, batch(op), 99, "with")
     ]
     assert len(set(ids)) == 6
-    again = [dict(one.headers)["event_id"] for one in records(ORIGIN, batch("c"), 5, "with")]
+    again = [dict(record.headers)["event_id"] for record in records(ORIGIN, batch("c"), 5, "with")]
     assert again == ids[:3]
 
 

@@ -252,7 +252,7 @@ def test_nobody_is_woken_up_for_a_table_whose_changes_nobody_asked_for(
         table.append(rows(number))
     assert lag_of(table, bus) == (None, None)
     assert lag_of(other, bus) == (0, 0)
-    [line] = [one for one in caplog.records if one.getMessage().startswith("set_aside")]
+    [line] = [record for record in caplog.records if record.getMessage().startswith("set_aside")]
     assert line.levelname == "WARNING"
     table.set_metadata(**{"tidegate.cdc.keyColumns": "nothing"})
     one.look()

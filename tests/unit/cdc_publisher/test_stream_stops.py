@@ -79,7 +79,7 @@ def test_a_table_declared_to_have_no_key_is_told_without(tmp_path: Path) -> None
     table.rewrite(lambda old: [{**row, "price": 9.5} for row in old])
     stream(table, topic, TableChanges(key="none")).catch_up(2)
     assert topic.ops(2) == ["d", "d", "c", "c"]
-    assert {one.key for one in topic.records} == {None}
+    assert {record.key for record in topic.records} == {None}
     assert len(topic.told) == len(topic.records)
 
 

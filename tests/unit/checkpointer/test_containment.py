@@ -88,7 +88,7 @@ def failing(name: str, error: Exception | None = None) -> Callable[..., Any]:
     real = getattr(service, name)
 
     def function(*arguments: Any, **named: Any) -> Any:
-        if any("/bad" in str(getattr(one, "root", one)) for one in arguments):
+        if any("/bad" in str(getattr(argument, "root", argument)) for argument in arguments):
             raise error or Odd("of an odd kind")
         return real(*arguments, **named)
 

@@ -10,6 +10,6 @@ def version_beside_a_flood(gate: Gate) -> int | None:
     gate.send(*flood, headers=(("producer", b"flood"),))
     gate.send(other, headers=(("producer", b"other"),))
     gate.settle(30)
-    told = {one.proposal_id: one for one in gate.outcomes()}
+    told = {outcome.proposal_id: outcome for outcome in gate.outcomes()}
     assert {told[one.proposal_id].status for one in flood} == {"committed"}
     return told[other.proposal_id].version

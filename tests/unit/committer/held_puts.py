@@ -60,7 +60,7 @@ class HeldPuts:
 
     def lose_first(self) -> None:
         """End the first pending PUT without an answer."""
-        next(one for one in self.flights if not one.done()).is_lost = True
+        next(flight for flight in self.flights if not flight.done()).is_lost = True
 
     def wait(self, timeout_s: float) -> None:
         """Let time pass."""

@@ -70,7 +70,7 @@ def test_conflicts_have_delta_sparks_names(cases: list[Case]) -> None:
 
 
 def test_the_moments_of_a_case_are_told_by_utc(cases: list[Case]) -> None:
-    [case] = [one for one in cases if one["name"] == "partition_types/timestamp-eq-hit"]
+    [case] = [case for case in cases if case["name"] == "partition_types/timestamp-eq-hit"]
     later = json.loads(json.dumps(case["winners"]).replace("00:00:00", "00:00:01"))
     assert verdict_on(case).startswith("conflict")
     assert verdict_on({**case, "winners": later}).startswith("committed")
@@ -90,7 +90,7 @@ def test_a_changed_verdict_raises_the_version_of_the_rules(cases: list[Case]) ->
 def test_who_adds_a_constraint_to_a_table_of_before_the_features_is_vouched_for(
     cases: list[Case],
 ) -> None:
-    [case] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
+    [case] = [case for case in cases if case["name"] == "metadata/only-loser-vs-delete"]
     case = copy.deepcopy(case)
     protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
     metadata = copy.deepcopy(case["table"]["metaData"])
@@ -110,8 +110,8 @@ def test_who_adds_a_constraint_to_a_table_of_before_the_features_is_vouched_for(
 
 def test_who_appends_to_an_identity_column_is_vouched_for(cases: list[Case]) -> None:
     """A delta-spark transaction need not state the identity values of its rows."""
-    [case] = [one for one in cases if one["name"] == "metadata/identity-tagged"]
-    [appending] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
+    [case] = [case for case in cases if case["name"] == "metadata/identity-tagged"]
+    [appending] = [case for case in cases if case["name"] == "metadata/only-loser-vs-delete"]
     case = copy.deepcopy(case)
     [body] = [row["add"] for row in appending["table"]["base"][0] if "add" in row][:1]
     case["actions"] = [{"add": {**body, "path": "p=1/part-q.parquet"}}]
@@ -124,7 +124,7 @@ def test_who_appends_to_an_identity_column_is_vouched_for(cases: list[Case]) -> 
 
 def test_a_removal_is_told_without_partition_values_that_are_null(cases: list[Case]) -> None:
     """The judge answers in delta-spark's form; the log keeps them as they came."""
-    [case] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
+    [case] = [case for case in cases if case["name"] == "metadata/only-loser-vs-delete"]
     case = copy.deepcopy(case)
     for row in case["table"]["base"][0]:
         if "add" in row:
@@ -134,12 +134,12 @@ def test_a_removal_is_told_without_partition_values_that_are_null(cases: list[Ca
     case.update(actions=[{"remove": {**gone, "dataChange": True}}], winners=[])
     case["operation"] = {"name": "DELETE", "parameters": {}}
     removes = [row["remove"] for row in judge(case)["committed"] if "remove" in row]
-    assert [one["partitionValues"] for one in removes] == [{}]
+    assert [remove["partitionValues"] for remove in removes] == [{}]
 
 
 def test_what_a_case_leaves_out_is_nothing(cases: list[Case]) -> None:
     """Empty read lists and null actions mean the same as missing ones."""
-    [case] = [one for one in cases if one["name"] == "delete_delete/same-file"]
+    [case] = [case for case in cases if case["name"] == "delete_delete/same-file"]
     bare = copy.deepcopy(case)
     bare["reads"] = {key: told or None for key, told in case["reads"].items()}
     del bare["reads"]["app_ids"]

@@ -521,8 +521,8 @@ def test_a_hostile_flood_costs_few_versions() -> None:
     gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=5, refusals_per_s=0.1))
     gate.ask(builders.create())
     outcomes = gate.ask(*(proposal(add("../x")) for _ in range(100)))
-    assert [one.status for one in outcomes].count("rejected") == 5
-    denied = [one for one in outcomes if one.status == "denied"]
+    assert [outcome.status for outcome in outcomes].count("rejected") == 5
+    denied = [outcome for outcome in outcomes if outcome.status == "denied"]
     assert {one.rejection.rule for one in denied if one.rejection} == {"too_many_refusals"}
     assert {one.rejection.field for one in denied if one.rejection} == {"actions[0].add.path"}
     assert len(gate.entries()) == 2
@@ -530,8 +530,8 @@ def test_a_hostile_flood_costs_few_versions() -> None:
 
 def test_a_bad_member_does_not_sink_its_group(gate: Gate) -> None:
     outcomes = gate.ask(proposal(add("a")), proposal(add("../x")), proposal(add("b")))
-    assert [one.status for one in outcomes] == ["committed", "rejected", "committed"]
-    assert {one.version for one in outcomes if one.version} == {2}
+    assert [outcome.status for outcome in outcomes] == ["committed", "rejected", "committed"]
+    assert {outcome.version for outcome in outcomes if outcome.version} == {2}
 
 
 def test_a_torn_log_halts_its_table_only(gate: Gate) -> None:

@@ -44,7 +44,10 @@ def test_a_store_that_hangs_keeps_no_other_table_waiting(gate: Gate, held: Held)
     assert (told.table, told.status) == (OTHER, "committed")
     held.answer()
     gate.settle()
-    assert [(one.table, one.version) for one in gate.outcomes()[-2:]] == [(OTHER, 1), (TABLE, 1)]
+    assert [(outcome.table, outcome.version) for outcome in gate.outcomes()[-2:]] == [
+        (OTHER, 1),
+        (TABLE, 1),
+    ]
 
 
 def test_who_waits_for_a_store_that_hangs_makes_no_watchman_restart_the_committer(

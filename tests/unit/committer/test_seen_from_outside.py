@@ -239,7 +239,7 @@ def test_what_was_committed_was_not_given_up(gate: Gate, lines: list[dict[str, A
     gate.ask(done)
     for one in (done, unwanted):
         gate.ask(proposal(kind="cancel", cancels=one.proposal_id))
-    told = [one["proposal"] for one in lines if one["event"] == "gave_up"]
+    told = [line["proposal"] for line in lines if line["event"] == "gave_up"]
     assert told == [str(unwanted.proposal_id)]
 
 

@@ -25,7 +25,7 @@ def test_what_is_set_reaches_the_judgement() -> None:
 
 
 def test_every_limit_that_can_be_set_reaches_the_judgement() -> None:
-    shared = {one.name for one in fields(Policy)} & CommitterSection.model_fields.keys()
+    shared = {field.name for field in fields(Policy)} & CommitterSection.model_fields.keys()
     limits = {name: 7 for name in shared if type(getattr(Policy, name)) is int}
     assert {"actions_max", "claim_bytes_max"} <= limits.keys()
     policy = CommitterSection.model_validate(limits).policy

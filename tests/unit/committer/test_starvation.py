@@ -60,7 +60,7 @@ class Slow:
 
     def _answer(self) -> Outcome | None:
         wanted = self.asked.proposal_id if self.asked else None
-        found = (one for one in self.gate.outcomes() if one.proposal_id == wanted)
+        found = (outcome for outcome in self.gate.outcomes() if outcome.proposal_id == wanted)
         return next(found, None)
 
 
@@ -142,7 +142,7 @@ def test_during_a_hold_ready_bytes_overtake_and_the_offset_stays_at_the_first_un
     gate.loop.step(0.0)
     assert len(gate.entries()) == 3
     gate.settle()
-    assert [one.version for one in gate.outcomes()[-2:]] == [2, 3]
+    assert [outcome.version for outcome in gate.outcomes()[-2:]] == [2, 3]
     assert list(before.values()) == [3]
     assert list(gate.bus.committed("tidegate.committer").values()) == [5]
 
@@ -157,4 +157,4 @@ def test_a_hold_makes_nobody_wait_who_was_decided_ahead_wrongly() -> None:
     gate.send(proposal(builders.remove("x"), add("y"), read_version=1, reads=reads))
     gate.send(verbatim(gate, 2, info(txnId="w"), builders.remove("x"), read_version=0))
     gate.settle()
-    assert [one.status for one in gate.outcomes()[-2:]] == ["committed", "rejected"]
+    assert [outcome.status for outcome in gate.outcomes()[-2:]] == ["committed", "rejected"]

@@ -31,7 +31,7 @@ def cdc(path: str) -> dict[str, Any]:
 
 
 def files(*rows: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one.change, one.path) for one in plan(commit(*rows), 5).files]
+    return [(file.change, file.path) for file in plan(commit(*rows), 5).files]
 
 
 def merge(**metrics: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def vector(body: dict[str, Any]) -> DeletionVector:
 
 
 def chosen(*rows: dict[str, Any]) -> list[tuple[str, str, RowChoice]]:
-    return [(one.change, one.path, one.rows) for one in plan(commit(*rows), 5).files]
+    return [(file.change, file.path, file.rows) for file in plan(commit(*rows), 5).files]
 
 
 def test_of_a_file_that_leaves_or_joins_the_rows_without_its_vector_changed() -> None:

@@ -44,7 +44,7 @@ class Line:
     gate: Gate
 
     def run(self, app: typer.Typer, *arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(one) for one in arguments])
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
     def json(self, app: typer.Typer, *arguments: object, exit_code: int = 0) -> Any:
         result = self.run(app, *arguments, "--json")

@@ -67,7 +67,7 @@ def test_ready_bytes_whose_turn_comes_before_those_ahead_of_them_are_decided_on(
     gate.send(*[proposal(add(name)) for name in "abc"], headers=(("producer", b"many"),))
     gate.send(verbatim(gate, 2, info(txnId="w"), add("d")), headers=(("producer", b"one"),))
     gate.settle()
-    assert [one.version for one in gate.outcomes()[1:]] == [1, 2, 3, 4]
+    assert [outcome.version for outcome in gate.outcomes()[1:]] == [1, 2, 3, 4]
     assert gate.commits()[2].author == "external"
 
 

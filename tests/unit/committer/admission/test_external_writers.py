@@ -73,8 +73,8 @@ def test_delta_spark_that_looks_and_then_writes_is_warned_of_and_told(
     write_past(gate, root, SPARK)
     assert status(gate) == "open"
     assert warned(gate) == before + 1
-    assert [one.message for one in caplog.records if "unsafe_writer" in one.getMessage()]
-    assert [(one.version, one.author) for one in gate.commits()][-1] == (1, "external")
+    assert [record.message for record in caplog.records if "unsafe_writer" in record.getMessage()]
+    assert [(commit.version, commit.author) for commit in gate.commits()][-1] == (1, "external")
 
 
 @pytest.mark.parametrize(("default", "said"), [("halt", None), ("warn", "halt")])
@@ -91,7 +91,7 @@ def test_a_table_that_wants_it_is_halted_and_its_heir_halts_it_too(
     [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
     assert told.rejection is not None
     assert told.rejection.rule == "table_halted"
-    assert [one.version for one in gate.commits()] == [0]
+    assert [commit.version for commit in gate.commits()] == [0]
 
 
 def test_it_is_healed_once_the_operator_has_settled_it() -> None:
@@ -103,7 +103,7 @@ def test_it_is_healed_once_the_operator_has_settled_it() -> None:
     assert status(gate) == "open"
     [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
     assert (told.status, told.version) == ("committed", 2)
-    assert [one.version for one in gate.commits()] == [0, 1, 2]
+    assert [commit.version for commit in gate.commits()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
@@ -126,7 +126,7 @@ def test_who_would_reopen_it_before_that_hears_why_it_stays_halted(by_hand: bool
     gate.settle(12)
     [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
     assert (told.status, status(gate)) == ("committed", "open")
-    assert [one.version for one in gate.commits()] == [0, 1]
+    assert [commit.version for commit in gate.commits()] == [0, 1]
 
 
 def test_a_proposal_that_meets_such_a_version_is_answered_by_what_became_of_it() -> None:

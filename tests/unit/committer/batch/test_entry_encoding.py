@@ -197,7 +197,7 @@ def test_the_same_group_at_another_try_is_other_bytes() -> None:
     state = table(creation())
     group = planned(state, proposal(add("a"))).group
     tokens = (builders.an_id(), builders.an_id())
-    first, second = (encode(state, group, ORIGIN, Attempt(one, NOW_MS)) for one in tokens)
+    first, second = (encode(state, group, ORIGIN, Attempt(token, NOW_MS)) for token in tokens)
     assert first.content != second.content
 
 

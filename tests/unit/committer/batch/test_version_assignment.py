@@ -28,7 +28,7 @@ ROWS: tuple[Row, Row] = (listed(*TRACKED), metadata())
 def written(state: TableState, *proposals: Proposal) -> tuple[TableState, list[Row]]:
     """Return the state after one entry that holds all these proposals, and the entry's rows."""
     decided = planned(state, *proposals, terms=TERMS)
-    assert [one.status for one in decided.verdicts] == ["committed"] * len(proposals)
+    assert [verdict.status for verdict in decided.verdicts] == ["committed"] * len(proposals)
     one = encode(state, decided.group, ORIGIN, Attempt(ORIGIN.epoch, NOW_MS + 7))
     read = Commit.decode(one.entry.version, one.content)
     assert one.entry == entry_of(read, sha256(one.content), len(one.content))
@@ -49,7 +49,7 @@ def ids(rows: list[Row]) -> list[tuple[str, int | None, int | None]]:
 
 def marks(rows: list[Row]) -> list[int]:
     domains = bodies(rows, "domainMetadata")
-    return [json.loads(one["configuration"])["rowIdHighWaterMark"] for one in domains]
+    return [json.loads(domain["configuration"])["rowIdHighWaterMark"] for domain in domains]
 
 
 def test_files_of_a_group_get_ids_one_after_the_other() -> None:

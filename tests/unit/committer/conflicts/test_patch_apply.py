@@ -68,7 +68,7 @@ def gate() -> Gate:
 
 
 def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [one.rejection.rule if one.rejection else one.status for one in outcomes]
+    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in outcomes]
 
 
 def patch(*changes: Row, read_version: int = 1, base: str | None = None, **told: Any) -> Proposal:
@@ -125,7 +125,7 @@ def columns(gate: Gate) -> dict[str, Any]:
 
 
 def ids(gate: Gate) -> list[int]:
-    return [one.metadata["delta.columnMapping.id"] for one in columns(gate).values()]
+    return [column.metadata["delta.columnMapping.id"] for column in columns(gate).values()]
 
 
 def test_patches_of_different_columns_and_properties_all_commit(gate: Gate) -> None:
@@ -149,7 +149,9 @@ def test_ids_and_physical_names_are_given_when_a_patch_is_committed(gate: Gate) 
     first, second = patch(new("t")), patch(new("u"))
     gate.ask(first, second)
     assert ids(gate) == [1, 2, 3, 4, 5]
-    names = [one.metadata["delta.columnMapping.physicalName"] for one in columns(gate).values()]
+    names = [
+        column.metadata["delta.columnMapping.physicalName"] for column in columns(gate).values()
+    ]
     assert len(set(names)) == 5
     assert names[3].startswith("col-")
     assert written(gate).configuration["delta.columnMapping.maxColumnId"] == "5"

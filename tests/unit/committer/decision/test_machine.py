@@ -73,16 +73,19 @@ def encoded_of(state: TableState, *proposals: Proposal) -> EncodedEntry:
 
 
 def rules(decided: BatchPlan) -> list[str]:
-    return [one.rejection.rule if one.rejection else one.status for one in decided.verdicts]
+    return [
+        verdict.rejection.rule if verdict.rejection else verdict.status
+        for verdict in decided.verdicts
+    ]
 
 
 def needs(decided: BatchPlan) -> list[str]:
-    return [one.needs for one in decided.verdicts]
+    return [verdict.needs for verdict in decided.verdicts]
 
 
 def test_appends_share_an_entry_in_their_order() -> None:
     decided = planned(table(creation()), proposal(add("a")), proposal(add("b")))
-    assert [(one.status, one.version, one.place) for one in decided.verdicts] == [
+    assert [(verdict.status, verdict.version, verdict.place) for verdict in decided.verdicts] == [
         ("committed", 1, 0),
         ("committed", 1, 1),
     ]
@@ -172,7 +175,7 @@ def test_the_same_id_in_one_batch_is_answered_once_for_all() -> None:
     other = one.model_copy(update={"user_metadata": "other bytes"})
     decided = planned(table(creation()), one, one, other)
     assert rules(decided) == ["committed", "committed", "id_reused"]
-    assert [one.repeat for one in decided.verdicts] == [False, True, False]
+    assert [verdict.repeat for verdict in decided.verdicts] == [False, True, False]
     assert len(decided.group.members) == 1
 
 

@@ -186,7 +186,9 @@ def test_a_put_without_an_answer_is_settled_by_the_bytes(gate: Gate) -> None:
         gate.settle(2)
     assert gate.outcomes()[1:] == []
     gate.settle(8)
-    assert [(one.status, one.version) for one in gate.outcomes()[1:]] == [("committed", 1)]
+    assert [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]] == [
+        ("committed", 1)
+    ]
 
 
 def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
@@ -197,7 +199,7 @@ def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
         gate.settle(3)
     gate.restart()
     gate.settle(12)
-    answers = {(one.status, one.version) for one in gate.outcomes()[1:]}
+    answers = {(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]}
     assert answers == {("committed", 1)}
     assert [event.version for event in gate.commits()] == [0, 1]
 
@@ -210,7 +212,7 @@ def test_it_shares_a_line_with_native_proposals_and_no_entry(gate: Gate) -> None
         proposal(add("d")),
         proposal(add("e")),
     )
-    assert [one.version for one in outcomes] == [1, 1, 2, 3, 3]
+    assert [outcome.version for outcome in outcomes] == [1, 1, 2, 3, 3]
 
 
 def test_who_names_his_work_is_known_by_it_when_he_has_the_right_of_way() -> None:

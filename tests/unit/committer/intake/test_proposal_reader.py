@@ -108,7 +108,7 @@ def test_a_claim_check_brings_row_intents_too() -> None:
     intent = rows_of("b", [1, 2])
     redeemed = claimed(add("a"), {"dv_intent": intent.model_dump(mode="json")})
     assert redeemed.flaw is None
-    assert [one.path for one in redeemed.intents] == ["b"]
+    assert [intent.path for intent in redeemed.intents] == ["b"]
     assert redeemed.intents[0].inline == of_rows([1, 2])
     assert not redeemed.is_blind_append
 

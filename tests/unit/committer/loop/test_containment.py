@@ -125,7 +125,7 @@ def test_what_nobody_foresaw_halts_one_table_and_is_tried_again(
         assert record.status == "halted"
         assert record.reason == "Odd: of an odd kind"
         assert gate.tables()[OTHER].status == "open"
-        [line] = [one for one in caplog.records if "halted table=t" in one.getMessage()]
+        [line] = [record for record in caplog.records if "halted table=t" in record.getMessage()]
         assert line.exc_info is not None
         assert FAULTS.labels("t", "Odd")._value.get() == before + 1
         assert not gate.loop.unsettled, "offsets go on"
@@ -219,7 +219,7 @@ def test_a_request_over_which_we_fail_is_answered_and_so_are_those_behind(gate: 
     with mock.patch.object(TableRouter, "_drop", fail):
         gate.send(proposal(kind="drop"), proposal(add("b")))
         gate.settle()
-    assert {rule_of(one) for one in gate.outcomes()[-2:]} <= {"fault", "table_halted"}
+    assert {rule_of(outcome) for outcome in gate.outcomes()[-2:]} <= {"fault", "table_halted"}
     assert not gate.loop.unsettled
     gate.clock.boot += PAUSE_MIN_S
     gate.settle()

@@ -140,7 +140,9 @@ def test_a_metric_is_exposed_once() -> None:
     metrics.FLUSH.observe(0.0005)
     lines = generate_latest().decode().splitlines()
     names = {line.partition("{")[0].partition(" ")[0] for line in lines}
-    assert not [one for one in names if one.startswith("tidegate_") and one.endswith("_created")]
+    assert not [
+        name for name in names if name.startswith("tidegate_") and name.endswith("_created")
+    ]
     assert 'tidegate_flush_seconds_bucket{le="0.001"} 0.0' not in lines, "a PUT of 1 ms shows"
 
 

@@ -104,8 +104,8 @@ def test_the_same_creation_on_two_topic_partitions_registers_one_table(
     send(gate, 1 - first, asked)
     gate.settle()
     assert homes(gate) == [HOME]
-    assert [denial(one) for one in outcomes(gate, AWAY)] == [("other_partition", HOME)]
-    assert [one.status for one in outcomes(gate, HOME)] == ["committed"]
+    assert [denial(outcome) for outcome in outcomes(gate, AWAY)] == [("other_partition", HOME)]
+    assert [outcome.status for outcome in outcomes(gate, HOME)] == ["committed"]
 
 
 @pytest.mark.parametrize("kind", ["commit", "halt", "drop", "reopen", "register"])
@@ -188,7 +188,7 @@ def test_what_waits_at_a_table_that_closes_is_told_its_home() -> None:
     tell(gate, registered(gate, HOME))
     worker.router.open()
     gate.settle()
-    assert [denial(one) for one in outcomes(gate, AWAY)] == [("other_partition", HOME)]
+    assert [denial(outcome) for outcome in outcomes(gate, AWAY)] == [("other_partition", HOME)]
     assert worker.unsettled == 0
 
 

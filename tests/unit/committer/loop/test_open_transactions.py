@@ -75,7 +75,7 @@ def test_a_long_one_is_told_by_the_probe_which_stays_ready_and_logged_once(
         "active: 1 topic partitions; topic partition 0: an open Kafka transaction has held back 7 "
         "offsets for 12 s",
     )
-    logged = [one.message for one in caplog.records if "open_transaction" in one.message]
+    logged = [record.message for record in caplog.records if "open_transaction" in record.message]
     assert logged == ["open_transaction partition=0 offset=1 behind=7"]
 
 

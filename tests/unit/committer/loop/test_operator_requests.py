@@ -57,7 +57,7 @@ def record_of(gate: Gate) -> TableRecord:
 
 def rules(outcomes: list[Outcome]) -> list[str | None]:
     """Return each outcome's status, or its rule where it is not committed."""
-    return [one.rejection.rule if one.rejection else one.status for one in outcomes]
+    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in outcomes]
 
 
 def test_a_table_that_is_being_created_is_asked_about_again() -> None:
@@ -201,7 +201,7 @@ def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again(
     puts.release()
     gate.settle()
     assert rules(gate.outcomes()[1:]) == ["committed", "table_halted", "committed", "table_halted"]
-    assert [one.version for one in gate.commits()] == [0, 1]
+    assert [commit.version for commit in gate.commits()] == [0, 1]
     assert record_of(gate).published_through == 1
 
 
@@ -289,9 +289,9 @@ def test_versions_by_others_are_told_once_it_is_reopened(gate: Gate) -> None:
     gate.ask(halt())
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("a")]))
     gate.settle()
-    assert [one.version for one in gate.commits()] == [0]
+    assert [commit.version for commit in gate.commits()] == [0]
     gate.ask(reopen())
-    assert [one.version for one in gate.commits()] == [0, 1]
+    assert [commit.version for commit in gate.commits()] == [0, 1]
 
 
 def test_what_an_idle_table_was_opened_with_is_told_without_waiting_for_its_next_look(
@@ -303,7 +303,7 @@ def test_what_an_idle_table_was_opened_with_is_told_without_waiting_for_its_next
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("foreign")]))
     gate.send(reopen())
     gate.settle(3)
-    assert [one.version for one in gate.commits()] == [0, 1]
+    assert [commit.version for commit in gate.commits()] == [0, 1]
 
 
 def test_a_record_by_a_committer_that_lost_the_table_reopens_nothing(gate: Gate) -> None:
@@ -397,8 +397,8 @@ def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
     puts.release()
     gate.settle()
     assert gate.tables()[TABLE].status == "dropped"
-    assert [one.version for one in gate.commits()] == [0, 1]
-    told = [(one.status, one.version) for one in gate.outcomes()[1:]]
+    assert [commit.version for commit in gate.commits()] == [0, 1]
+    told = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
     assert sorted(told, key=str) == [("committed", 1), ("committed", 1), ("denied", None)]
 
 

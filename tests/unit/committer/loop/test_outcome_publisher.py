@@ -150,7 +150,8 @@ def test_the_outcome_of_a_delete_from_many_files_fits() -> None:
     assert told.status == "committed", told.rejection
     whole = row_delete(*(rows_of(path, [1]) for path in paths), read_version=1)
     lines = [
-        {"dv_intent": one.model_dump(mode="json", exclude_none=True)} for one in whole.dv_intents
+        {"dv_intent": dv_intent.model_dump(mode="json", exclude_none=True)}
+        for dv_intent in whole.dv_intents
     ]
     many = claiming(gate, lines, read_version=1, reads=whole.reads, operation=whole.operation)
     first, *more = ask_twice(gate, many)

@@ -83,7 +83,7 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     gate.send(*others[:3], poison, *others[3:])
     assert deaths_until_all_is_told(gate) == 3
     assert answers(gate, poison) == {("rejected", "poison")}
-    assert all(answers(gate, one) == {("committed", None)} for one in others)
+    assert all(answers(gate, other) == {("committed", None)} for other in others)
     refused = [
         one["id"]
         for rows in gate.entries()
@@ -104,9 +104,9 @@ def test_who_comes_behind_the_suspects_is_judged_in_company(
     gate.loop.step()
     gate.send(*others)
     assert lives(gate)
-    versions = {one.version for one in gate.outcomes()[-len(others) :]}
+    versions = {outcome.version for outcome in gate.outcomes()[-len(others) :]}
     assert len(versions) == 1
-    assert all(answers(gate, one) == {("committed", None)} for one in others)
+    assert all(answers(gate, other) == {("committed", None)} for other in others)
 
 
 def test_a_creation_that_kills_is_denied_for_what_it_did(deadly: dict[str, str]) -> None:

@@ -35,7 +35,7 @@ def send(gate: Gate, *proposals: Proposal, key: bytes | None = None) -> None:
 def steps_until_answered(gate: Gate, wanted: Proposal, most: int = 100) -> int:
     """Run the committer until a proposal has its outcome; return how many steps that took."""
     for steps in range(most):
-        if wanted.proposal_id in {one.proposal_id for one in gate.outcomes()}:
+        if wanted.proposal_id in {outcome.proposal_id for outcome in gate.outcomes()}:
             return steps
         gate.loop.step(0.0)
         gate.clock.boot += 0.3
@@ -109,7 +109,7 @@ def test_another_table_is_answered_after_a_few_entries_of_a_flooded_one(length: 
     steps_until_answered(gate, other)
     assert len(gate.entries()) <= 1 + 3
     gate.settle(60)
-    told = [one.status for one in gate.outcomes()]
+    told = [outcome.status for outcome in gate.outcomes()]
     assert told == ["committed"] * (length + 3)
     assert gate.loop.unsettled == 0
 
@@ -150,7 +150,7 @@ def test_the_offset_stays_at_the_first_record_that_is_held_back(
     gate.restart()
     gate.settle(60)
     assert list(gate.bus.committed("tidegate.committer").values()) == [2 + 101]
-    assert len({one.proposal_id for one in gate.outcomes()}) == 2 + 101
+    assert len({outcome.proposal_id for outcome in gate.outcomes()}) == 2 + 101
 
 
 def test_keys_that_name_no_table_wait_for_one_another_and_for_nobody_else(

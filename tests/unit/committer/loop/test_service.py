@@ -37,7 +37,7 @@ AT = TopicPartition("tidegate.proposals", 0)
 
 
 def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [one.status for one in outcomes]
+    return [outcome.status for outcome in outcomes]
 
 
 def rule_of(outcome: Outcome) -> str:
@@ -62,7 +62,7 @@ def test_the_first_proposal_makes_and_registers_the_table(gate: Gate) -> None:
     assert (record.table_root, record.name, record.status) == (ROOT, "t", "open")
     assert record.published_through == 0
     assert record.table_id == builders.TABLE_ID
-    assert [one.version for one in gate.commits()] == [0]
+    assert [commit.version for commit in gate.commits()] == [0]
 
 
 def test_the_registration_is_told_before_the_outcome() -> None:
@@ -76,9 +76,9 @@ def test_the_registration_is_told_before_the_outcome() -> None:
 
 def test_proposals_that_came_together_share_a_version(gate: Gate) -> None:
     outcomes = gate.ask(*(proposal(add(f"f{number}")) for number in range(5)))
-    assert {one.version for one in outcomes} == {1}
-    assert [one.sub_index for one in outcomes] == list(range(5))
-    assert gate.commits()[-1].proposal_ids == tuple(one.proposal_id for one in outcomes)
+    assert {outcome.version for outcome in outcomes} == {1}
+    assert [outcome.sub_index for outcome in outcomes] == list(range(5))
+    assert gate.commits()[-1].proposal_ids == tuple(outcome.proposal_id for outcome in outcomes)
 
 
 def test_a_resent_proposal_gets_the_same_answer_and_no_second_version(gate: Gate) -> None:
@@ -164,7 +164,7 @@ def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
     foreign(gate, info("DELETE"), builders.remove("old"))
     gate.clock.boot += 6
     gate.settle()
-    assert [(one.version, one.author) for one in gate.commits()][-1] == (2, "external")
+    assert [(commit.version, commit.author) for commit in gate.commits()][-1] == (2, "external")
     [outcome] = gate.ask(delete("old", read_version=1))
     assert rule_of(outcome) == "concurrent_delete_read"
 
@@ -243,7 +243,7 @@ def test_a_put_in_doubt_that_another_took_is_rebased() -> None:
     gate, store = doubtful()
     store.fates = ["taken"]
     assert gate.ask(proposal(add("a")))[0].version == 2
-    assert [one.author for one in gate.commits()] == ["tidegate", "external", "tidegate"]
+    assert [commit.author for commit in gate.commits()] == ["tidegate", "external", "tidegate"]
 
 
 def test_past_the_deadline_the_log_is_read_anew() -> None:
@@ -273,10 +273,10 @@ def test_a_store_that_is_down_holds_up_its_own_table_only(gate: Gate) -> None:
     table_committer.store = Down(ROOT)
     gate.send(proposal(add("a")), proposal(add("b"), table=other, table_root=root))
     gate.settle(2)
-    assert [one.table for one in gate.outcomes()][2:] == [other]
+    assert [outcome.table for outcome in gate.outcomes()][2:] == [other]
     table_committer.store = sound
     gate.settle(20)
-    assert [one.table for one in gate.outcomes()][3:] == [TABLE]
+    assert [outcome.table for outcome in gate.outcomes()][3:] == [TABLE]
 
 
 def test_a_table_to_be_whose_first_put_is_in_doubt_is_not_given_up() -> None:
@@ -422,7 +422,11 @@ def test_a_table_that_exists_is_not_created_over() -> None:
 def test_who_waits_behind_a_creation_that_failed_is_answered() -> None:
     gate = Gate(stores={ROOT: table_in_memory(creation())})
     outcomes = gate.ask(create(), proposal(add("a")), create())
-    assert [rule_of(one) for one in outcomes] == ["table_exists", "unknown_table", "table_exists"]
+    assert [rule_of(outcome) for outcome in outcomes] == [
+        "table_exists",
+        "unknown_table",
+        "table_exists",
+    ]
 
 
 def test_a_creation_whose_registration_was_lost_is_registered_by_its_repeat() -> None:

@@ -63,7 +63,7 @@ def gate(puts: HeldPuts) -> Gate:
 
 
 def told(gate: Gate) -> list[tuple[UUID, int | None]]:
-    return [(one.proposal_id, one.version) for one in gate.outcomes()[1:]]
+    return [(outcome.proposal_id, outcome.version) for outcome in gate.outcomes()[1:]]
 
 
 def test_proposals_that_come_while_a_put_flies_share_the_next_entry(
@@ -110,7 +110,7 @@ def test_what_was_decided_ahead_is_decided_anew_when_another_writer_won(
         gate.settle()
         puts.land()
     gate.settle()
-    by_id = {one.proposal_id: one for one in gate.outcomes()}
+    by_id = {outcome.proposal_id: outcome for outcome in gate.outcomes()}
     assert by_id[appends.proposal_id].version == 2
     assert by_id[reader.proposal_id].status == "rejected"
     rejection = by_id[reader.proposal_id].rejection
@@ -235,7 +235,7 @@ def test_a_halt_lets_land_what_was_ready_behind_what_flew(one_each: Gate, puts: 
     puts.land()
     settle_all(one_each, puts)
     assert versions_there(one_each) == [1, 2]
-    answers = [(one.status, one.version) for one in one_each.outcomes()[1:]]
+    answers = [(outcome.status, outcome.version) for outcome in one_each.outcomes()[1:]]
     assert answers == [("committed", 1), ("committed", 2), ("denied", None), ("committed", 2)]
 
 
@@ -358,7 +358,7 @@ def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) 
         gate.settle()
     [vector] = [row["add"]["deletionVector"] for row in gate.entries()[3] if "add" in row]
     assert list(inline_rows(DeletionVector.model_validate(vector))) == [0, 1, 2, 3]
-    assert [one.version for one in gate.outcomes()[2:]] == [2, 3, 3]
+    assert [outcome.version for outcome in gate.outcomes()[2:]] == [2, 3, 3]
 
 
 def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: HeldPuts) -> None:
@@ -378,7 +378,7 @@ def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: Held
     for _ in range(4):
         puts.land()
         gate.settle()
-    told = [(one.status, one.version) for one in gate.outcomes()[1:]]
+    told = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
     assert told == [("committed", 2), ("committed", 2), ("rejected", None)]
     [vector] = [row["add"]["deletionVector"] for row in gate.entries()[2] if "add" in row]
     assert list(inline_rows(DeletionVector.model_validate(vector))) == [1, 2, 7]
@@ -466,7 +466,7 @@ def test_whoever_slept_before_he_heard_that_he_won_does_not_write_what_was_clean
     gate.send(proposal(add("b"), read_version=4))
     gate.settle(20)
     assert log_of(gate) == [commit_name(4), commit_name(5)], "what was cleaned up stays so"
-    assert [one.version for one in gate.outcomes()[1:]] == [1, 5]
+    assert [outcome.version for outcome in gate.outcomes()[1:]] == [1, 5]
 
 
 def test_whoever_slept_while_he_looked_does_not_write_what_was_cleaned_up(
@@ -578,7 +578,7 @@ def test_the_offset_stays_at_the_first_that_has_no_answer(puts: HeldPuts) -> Non
     puts.is_holding = True
     gate.send(proposal(add("a")), proposal(add("a"), table=UUID(int=99)))
     gate.settle()
-    assert [one.status for one in gate.outcomes()] == ["committed", "denied"]
+    assert [outcome.status for outcome in gate.outcomes()] == ["committed", "denied"]
     at = TopicPartition(gate.topics.proposals, 0)
     assert gate.bus.committed("tidegate.committer") == {at: 1}
     puts.release()

@@ -151,7 +151,9 @@ def test_a_table_that_is_just_being_created_is_not_registered_on_the_way() -> No
     gate = Gate(stores={ROOT: table_in_memory(creation())})
     other = create(table=UUID(int=9))
     outcomes = gate.ask(create(), register(), other)
-    rules = {one.proposal_id: one.rejection.rule for one in outcomes if one.rejection}
+    rules = {
+        outcome.proposal_id: outcome.rejection.rule for outcome in outcomes if outcome.rejection
+    }
     assert list(rules.values()).count("being_created") == 2
     assert "table_exists" in rules.values()
     assert gate.tables() == {}
@@ -199,9 +201,9 @@ def test_a_creation_that_cannot_be_read_is_told_what_is_wrong_with_it() -> None:
 def test_a_table_that_was_dropped_takes_nothing_and_is_not_touched(gate: Gate) -> None:
     drop(gate)
     outcomes = gate.ask(proposal(add("a")), register(), create())
-    rules = [one.rejection.rule for one in outcomes if one.rejection]
+    rules = [outcome.rejection.rule for outcome in outcomes if outcome.rejection]
     assert rules == ["table_dropped"] * 3
-    assert {one.status for one in outcomes} == {"denied"}
+    assert {outcome.status for outcome in outcomes} == {"denied"}
     assert len(gate.entries()) == 1
     assert gate.tables()[TABLE].status == "dropped"
 
@@ -210,7 +212,9 @@ def test_the_root_of_a_dropped_table_is_not_given_out_again(gate: Gate) -> None:
     drop(gate)
     another = UUID(int=99)
     outcomes = gate.ask(create(table=another), register(another))
-    assert [one.rejection.rule for one in outcomes if one.rejection] == ["table_dropped"] * 2
+    assert [outcome.rejection.rule for outcome in outcomes if outcome.rejection] == [
+        "table_dropped"
+    ] * 2
     assert another not in gate.tables()
 
 
@@ -218,7 +222,9 @@ def test_the_root_of_a_table_that_is_dropped_just_now_is_not_given_out_either(ga
     gate.restart()
     wanted = proposal(kind="drop", table=TABLE, table_root=ROOT)
     outcomes = gate.ask(wanted, register(UUID(int=99)))
-    assert [one.rejection.rule for one in outcomes if one.rejection] == ["table_dropped"]
+    assert [outcome.rejection.rule for outcome in outcomes if outcome.rejection] == [
+        "table_dropped"
+    ]
 
 
 def test_who_registers_again_is_told_of_the_table_as_it_is_by_now(gate: Gate) -> None:
@@ -390,7 +396,7 @@ def test_a_table_that_is_long_in_coming_leaves_its_name_to_who_got_it_meanwhile(
         )
         gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(taken))
     gate.settle(20)
-    assert [one.status for one in gate.outcomes()] == ["committed"]
+    assert [outcome.status for outcome in gate.outcomes()] == ["committed"]
     names = {table: one.name for table, one in gate.tables().items()}
     assert names == {there: "sales", TABLE: f"sales-{TABLE.hex[-8:]}"}
 
@@ -418,8 +424,8 @@ def test_a_root_that_another_committer_registers_while_its_log_is_read_is_regist
 
 def test_a_name_that_another_committer_gives_while_a_log_is_read_is_given_once() -> None:
     gate = asking_while_another_committer_registers("memory://tables/other", "t")
-    assert [one.status for one in gate.outcomes()] == ["committed"]
-    assert sorted(one.name for one in gate.tables().values()) == ["t", f"t-{TABLE.hex[-8:]}"]
+    assert [outcome.status for outcome in gate.outcomes()] == ["committed"]
+    assert sorted(table.name for table in gate.tables().values()) == ["t", f"t-{TABLE.hex[-8:]}"]
 
 
 def test_a_folder_is_known_though_its_table_calls_itself_by_a_very_long_id(tmp_path: Path) -> None:

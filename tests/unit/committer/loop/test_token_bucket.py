@@ -10,7 +10,7 @@ def test_a_flood_that_goes_on_is_let_into_the_log_at_the_rate_alone() -> None:
 
     def written() -> int:
         outcomes = gate.ask(*(proposal(add("../x")) for _ in range(20)))
-        return [one.status for one in outcomes].count("rejected")
+        return [outcome.status for outcome in outcomes].count("rejected")
 
     assert written() == 5
     assert written() == 0, "what the entry before wrote is spent"

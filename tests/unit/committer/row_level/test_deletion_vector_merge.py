@@ -42,8 +42,8 @@ def merged(
         rows = {key: gone for key in [_key(one) for one in files] if key}
     known = FetchedInputs(files={one.path: one for one in files}, rows=rows)
     merges = MergedDeletes()
-    for one in deletes:
-        merges.take(considered(one), known)
+    for delete in deletes:
+        merges.take(considered(delete), known)
     return effects(merges, NAME, inline_max)
 
 

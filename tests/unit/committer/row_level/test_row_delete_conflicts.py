@@ -96,7 +96,7 @@ def gone(gate: Gate, path: str) -> list[int] | None:
 
 
 def statuses(outcomes: Iterable[Outcome]) -> list[str]:
-    return [one.rejection.rule if one.rejection else one.status for one in outcomes]
+    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in outcomes]
 
 
 def asked(gate: Gate, *intents: Any, **fields: Any) -> str:

@@ -89,7 +89,7 @@ def write(gate: Gate, version: int, *rows: Row) -> None:
 
 
 def told(outcomes: list[Outcome]) -> list[tuple[UUID, str, int | None]]:
-    return [(one.table, one.status, one.version) for one in outcomes]
+    return [(outcome.table, outcome.status, outcome.version) for outcome in outcomes]
 
 
 def with_a_claim(gate: Gate) -> Proposal:
@@ -138,7 +138,7 @@ def test_a_store_that_hangs_for_one_table_lets_the_others_commit_on(
     held.held.clear()
     held.answer()
     gate.settle()
-    assert [one.table for one in gate.outcomes()].count(TABLE) == 3
+    assert [outcome.table for outcome in gate.outcomes()].count(TABLE) == 3
     assert gate.loop.unsettled == 0
 
 
@@ -152,7 +152,7 @@ def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
     assert told(gate.ask(at_other(add("b")))) == [(OTHER, "committed", 1)]
     held.answer()
     gate.settle()
-    assert [one.version for one in gate.commits() if one.table == TABLE] == [0, 1, 2]
+    assert [commit.version for commit in gate.commits() if commit.table == TABLE] == [0, 1, 2]
 
 
 def test_what_others_wrote_is_looked_for_once(gate: Gate, held: Held) -> None:
@@ -186,7 +186,7 @@ def test_who_comes_while_a_store_is_asked_is_decided_on_after_who_came_first(
     gate.settle()
     held.answer()
     gate.settle()
-    assert [one.proposal_id for one in gate.outcomes()[-2:]] == [
+    assert [outcome.proposal_id for outcome in gate.outcomes()[-2:]] == [
         first.proposal_id,
         second.proposal_id,
     ]
@@ -237,7 +237,7 @@ def test_a_halt_by_hand_does_not_wait_for_the_store_and_what_it_says_then_is_dro
     gate.settle()
     [(_, question, answer)] = held.asked
     outcomes = gate.ask(proposal(kind="halt", table_root=ROOT, reason="files are moved"))
-    assert [one.status for one in outcomes] == ["denied", "committed"]
+    assert [outcome.status for outcome in outcomes] == ["denied", "committed"]
     assert answer.cancelled()
     question()  # the read's thread may still finish
     held.held.clear()
@@ -275,7 +275,7 @@ def test_what_a_store_gave_before_it_failed_is_not_asked_for_again(gate: Gate, h
 
     with mock.patch.object(store, "open", fragile):
         outcomes = gate.ask(*many)
-    assert {one.status for one in outcomes} == {"committed"}
+    assert {outcome.status for outcome in outcomes} == {"committed"}
     assert len(opened) == 4, "one of the three is read twice"
 
 

@@ -107,7 +107,7 @@ def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Slow) 
     slow.answer()
     gate.loop.step()
     assert gate.table_committer().viewed_s == seen_s
-    assert [one.author for one in gate.commits() if one.table == TABLE] == ["tidegate"] * 2
+    assert [commit.author for commit in gate.commits() if commit.table == TABLE] == ["tidegate"] * 2
 
 
 def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, slow: Slow) -> None:
@@ -128,4 +128,4 @@ def test_an_idle_table_that_was_not_looked_at_for_long_is_read_anew() -> None:
     gate.clock.boot += 10 * gate.settings.view_age_max_s
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("foreign")]))
     gate.settle()
-    assert [one.version for one in gate.commits()] == [0, 1]
+    assert [commit.version for commit in gate.commits()] == [0, 1]

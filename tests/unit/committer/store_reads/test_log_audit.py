@@ -327,7 +327,7 @@ def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path:
     wait(gate, 60.0)
     assert not home.exists()
     assert gate.tables()[TABLE].status == "halted"
-    assert [one.status for one in gate.outcomes()] == ["committed", "committed", "denied"]
+    assert [outcome.status for outcome in gate.outcomes()] == ["committed", "committed", "denied"]
     away.rename(home)
     wait(gate, 60.0)
     [told] = gate.ask(proposal(add("b"), read_version=1, table_root=root))

@@ -85,7 +85,7 @@ def remembered(gate: Gate) -> int:
 
 
 def statuses(gate: Gate, *proposals: Proposal) -> list[str]:
-    told = {one.proposal_id: one.status for one in gate.outcomes()}
+    told = {outcome.proposal_id: outcome.status for outcome in gate.outcomes()}
     return [told.get(one.proposal_id, "") for one in proposals]
 
 
@@ -114,7 +114,7 @@ def test_who_follows_in_the_same_series_waits_behind_it(gate: Gate, held: Held) 
     held.answer()
     held.held.clear()
     gate.settle()
-    answered = [one.proposal_id for one in gate.outcomes()]
+    answered = [outcome.proposal_id for outcome in gate.outcomes()]
     assert answered[-2:] == [old.proposal_id, later.proposal_id]
 
 

@@ -75,7 +75,7 @@ def test_a_hint_that_cannot_be_believed_is_none(content: bytes) -> None:
 
 def test_the_checksums_of_other_writers_match(corpus: Path) -> None:
     vectors = json.loads((corpus / "vectors" / "last_checkpoint.json").read_text())["vectors"]
-    compared = [one for one in vectors if "computed" in one and "file" in one]
+    compared = [vector for vector in vectors if "computed" in vector and "file" in vector]
     for one in compared:
         content = (corpus / one["file"]).read_bytes()
         assert checksum(content.decode()) == one["computed"], one["file"]

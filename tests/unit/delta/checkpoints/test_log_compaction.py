@@ -86,16 +86,16 @@ def test_a_range_has_no_gap_and_two_versions_at_least() -> None:
 
 def test_ranges_of_other_writers_reconcile_to_the_same_files(corpus: Path) -> None:
     vectors = json.loads((corpus / "vectors" / "log_compaction.json").read_text())["vectors"]
-    for one in vectors:
+    for vector in vectors:
         commits = [
-            Commit.decode(one["start"] + at, (corpus / name).read_bytes())
-            for at, name in enumerate(one["commits"])
+            Commit.decode(vector["start"] + at, (corpus / name).read_bytes())
+            for at, name in enumerate(vector["commits"])
         ]
         kept = Commit.decode(0, compact(commits))
         theirs = Commit(
-            Version(0), _newest(Commit.decode(0, (corpus / one["compacted"]).read_bytes()))
+            Version(0), _newest(Commit.decode(0, (corpus / vector["compacted"]).read_bytes()))
         )
-        assert {a.key for a in kept.of(Add)} == {a.key for a in theirs.of(Add)}, one["table"]
+        assert {a.key for a in kept.of(Add)} == {a.key for a in theirs.of(Add)}, vector["table"]
         assert {t.app_id: t.version for t in kept.txns} == {
             t.app_id: t.version for t in theirs.txns
         }

@@ -51,7 +51,7 @@ def odd_statistics() -> Iterator[str]:
 def typed(of: Metadata, added: list[Add]) -> pa.Table:
     parsed = parsed_of(of)
     assert parsed is not None
-    names = [one.name for one in fields(parsed)]
+    names = [field.name for field in fields(parsed)]
     return pa.table(dict(zip(names, columns(parsed, adds_to_columns(added)), strict=True)))
 
 
@@ -70,7 +70,7 @@ def test_a_statistic_that_its_type_cannot_hold_is_null_and_keeps_no_other_from_b
 def test_a_partition_value_that_its_type_cannot_hold_is_null(name: str) -> None:
     of = about([name])
     values = [*ODD, *FURTHER, "".join(map(chr, range(300))), "294247-01-10 04:00:54.775808"]
-    texts = [one for one in values if "\\ud" not in one]
+    texts = [value for value in values if "\\ud" not in value]
     added = [
         Add.model_validate(add(f"a{at}", partitionValues={name: text})["add"])
         for at, text in enumerate(texts)

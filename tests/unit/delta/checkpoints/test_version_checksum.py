@@ -141,7 +141,9 @@ def test_a_torn_file_is_named_corrupt(content: bytes) -> None:
 def test_files_of_other_writers_are_read(corpus: Path) -> None:
     vectors = json.loads((corpus / "vectors" / "version_checksums.json").read_text())["vectors"]
     read = 0
-    whole = [one for one in vectors if {"protocol", "metadata"} <= set(one.get("keys", ()))]
+    whole = [
+        vector for vector in vectors if {"protocol", "metadata"} <= set(vector.get("keys", ()))
+    ]
     for one in whole:
         stated = decode((corpus / one["file"]).read_bytes())
         assert stated.num_files == one["num_files"], one["file"]

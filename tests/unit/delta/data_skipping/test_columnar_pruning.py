@@ -22,7 +22,7 @@ COLUMNS_THERE: StatsColumns = {path: COLUMNS[path] for path in (("id",), ("day",
 
 
 def look(predicate: dict[str, Any], *stats: object) -> list[bool] | None:
-    texts = [one if isinstance(one, str | None) else json.dumps(one) for one in stats]
+    texts = [stat if isinstance(stat, str | None) else json.dumps(stat) for stat in stats]
     found = left_in(predicate, pa.table({"stats": pa.array(texts, pa.string())}), COLUMNS)
     return None if found is None else found.to_pylist()
 
@@ -94,7 +94,7 @@ def test_statistics_in_their_own_types_are_looked_at_as_they_are() -> None:
         {"id": 7, "day": date(2024, 2, 1)},
         None,
     ]
-    sides = [{"minValues": one, "maxValues": one} for one in bounds]
+    sides = [{"minValues": bound, "maxValues": bound} for bound in bounds]
     files = pa.table({"stats": pa.nulls(3, pa.string()), "stats_parsed": sides})
 
     for wanted in (is_("<", "id", 7), is_("<", "day", "2024-02-01")):

@@ -141,7 +141,9 @@ def test_iceberg_knows_some_widenings(before: str, after: str, fits: bool) -> No
 )
 def test_other_formats_have_demands(about: Metadata, error_classes: list[str]) -> None:
     flaws = universal_flaws(Definition(about, PROTOCOL))
-    assert [flaw.error_class for flaw in flaws] == [UNIVERSAL + one for one in error_classes]
+    assert [flaw.error_class for flaw in flaws] == [
+        UNIVERSAL + error_class for error_class in error_classes
+    ]
 
 
 def test_a_compatible_table_keeps_the_names_of_its_partition_columns() -> None:

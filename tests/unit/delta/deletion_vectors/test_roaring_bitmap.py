@@ -31,7 +31,7 @@ def portable(*buckets: tuple[int, bytes]) -> bytes:
 
 def native(*buckets: bytes) -> bytes:
     parts = [struct.pack("<II", NATIVE_MAGIC, len(buckets))]
-    return b"".join([*parts, *(struct.pack("<I", len(one)) + one for one in buckets)])
+    return b"".join([*parts, *(struct.pack("<I", len(bucket)) + bucket for bucket in buckets)])
 
 
 def test_a_set_is_asked_for_its_rows() -> None:

@@ -9,7 +9,9 @@ RECORD = dict(zip(ENABLEMENT, ("3", "50"), strict=True))
 
 
 def about(*configurations: dict[str, str]) -> Metadata:
-    merged = {key: value for one in configurations for key, value in one.items()}
+    merged = {
+        key: value for configuration in configurations for key, value in configuration.items()
+    }
     return Metadata(id="m", schema_string="{}", configuration=merged)
 
 

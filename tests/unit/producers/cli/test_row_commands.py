@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> WrittenTable:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(table_commands.app, [str(one) for one in arguments])
+    return CliRunner().invoke(table_commands.app, [str(argument) for argument in arguments])
 
 
 def told(*arguments: object) -> Any:

@@ -70,7 +70,9 @@ def test_rows_that_leave_are_proposed_apart_from_their_files() -> None:
     assert proposal.actions == ()
     assert proposal.reads is not None
     assert proposal.reads.delete_insensitive
-    assert [(one.path, one.base, one.num_records) for one in proposal.dv_intents] == [
+    assert [
+        (dv_intent.path, dv_intent.base, dv_intent.num_records) for dv_intent in proposal.dv_intents
+    ] == [
         ("a", None, 3),
         ("b", gone.unique_id, 3),
     ]
@@ -84,7 +86,7 @@ def test_many_rows_go_to_a_file_of_vectors() -> None:
     assert written is not None
     path, content = written
     assert path == f"deletion_vector_{UUID(int=9)}.bin"
-    assert [one.storage_type for one in vectors] == ["u", "i", "u"]
+    assert [vector.storage_type for vector in vectors] == ["u", "i", "u"]
     for one in (vectors[0], vectors[2]):
         frame = content[slice(frame_of(one).start, frame_of(one).stop)]
         assert framed_rows(one, frame) == of_rows(many)

@@ -9,7 +9,10 @@ SOUND = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 
 def found(replicas: int, brokers: int, **changed: str) -> list[tuple[str, str]]:
     properties = SOUND | {name.replace("_", "."): value for name, value in changed.items()}
-    return [(one.setting, one.found) for one in weaknesses("t", replicas, brokers, properties)]
+    return [
+        (weakness.setting, weakness.found)
+        for weakness in weaknesses("t", replicas, brokers, properties)
+    ]
 
 
 @pytest.mark.parametrize(("replicas", "brokers"), [(1, 1), (2, 3), (3, 3)])

@@ -301,7 +301,7 @@ def test_statistics_in_their_own_types_stay_so_until_somebody_asks() -> None:
         "nullCount": {"long": 0, "in": {"x": 2}},
     }
     assert with_texts(files).schema == ADD_SCHEMA
-    assert [one.stats for one in rows_to_adds(with_defaults(files))] == found
+    assert [row.stats for row in rows_to_adds(with_defaults(files))] == found
 
 
 def test_statistics_as_text_are_read_alone_where_they_are_there() -> None:

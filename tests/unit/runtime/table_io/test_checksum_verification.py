@@ -81,7 +81,9 @@ def test_a_doubt_is_logged_once_a_version(caplog: pytest.LogCaptureFixture) -> N
     state(store, numFiles=9)
     for _ in range(3):
         open_snapshot(store)
-    [told] = [one.getMessage() for one in caplog.records if "doubted-once" in one.getMessage()]
+    [told] = [
+        record.getMessage() for record in caplog.records if "doubted-once" in record.getMessage()
+    ]
     for word in ("checksum_doubted", "version=1", "contradicts: numFiles"):
         assert word in told
 

@@ -42,7 +42,7 @@ def error_class(store: MemoryStore, vector: DeletionVector) -> str:
 
 def test_vectors_of_one_file_are_read_each_at_its_place() -> None:
     store, vectors = stored()
-    assert [read_vector(store, one) for one in vectors] == SETS
+    assert [read_vector(store, vector) for vector in vectors] == SETS
 
 
 def test_a_vector_may_lie_elsewhere(tmp_path: Path) -> None:

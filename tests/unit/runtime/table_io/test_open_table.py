@@ -393,7 +393,7 @@ def test_a_time_before_or_after_the_log_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [one.name for one in FEATURES.values() if one.reads is Support.YES]
+    "name", [feature.name for feature in FEATURES.values() if feature.reads is Support.YES]
 )
 def test_a_table_with_a_feature_that_we_read_is_opened(name: str) -> None:
     listed = [name, *FEATURES[name].needs]

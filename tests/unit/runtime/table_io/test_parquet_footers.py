@@ -40,7 +40,7 @@ def test_nulls_are_those_that_arrow_counts(options: dict[str, object]) -> None:
         of_arrow = metadata.row_group(at)
         assert group.rows == of_arrow.num_rows
         chunks = [of_arrow.column(leaf) for leaf in range(metadata.num_columns)]
-        stated = {one.path_in_schema: one.statistics for one in chunks}
+        stated = {chunk.path_in_schema: chunk.statistics for chunk in chunks}
         assert group.nulls == {
             path: one.null_count for path, one in stated.items() if one and one.has_null_count
         }
