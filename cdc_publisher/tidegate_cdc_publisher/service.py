@@ -39,7 +39,7 @@ from tidegate_runtime.table_io.checksum_verification import stated_checksum
 from tidegate_runtime.table_io.open_table import head_version, open_keys
 from tidegate_runtime.table_registry import read_registry
 
-SLICE_S: Final = 1.0
+TURN_MAX_S: Final = 1.0
 """Time limit of one table's turn, and of all turns within a pass together.
 
 A pass waits for running turns to end, and all tables wait for a pass. A table with changes left
@@ -72,7 +72,7 @@ class CdcPublisher:
         self._seen: Positions | None = None
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
         topics = settings.kafka.topics
-        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._let_go)
+        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
 
     @property
     def look_s(self) -> float:
@@ -155,7 +155,7 @@ class CdcPublisher:
             other
             for other in others
             if self._is_legible(other, positions)
-            and (other.table in lost or self._stands_still(other, heads, positions))
+            and (other.table in lost or self._has_not_advanced(other, heads, positions))
         ]
         self._open(
             [
@@ -175,7 +175,7 @@ class CdcPublisher:
         names = {table.name for table in self._tables.values() if table.table in ours}
         for one in aside.values():
             if one.name not in names:
-                _measure_no_more(one.name)  # published by another publisher, or not at all
+                _remove_metrics(one.name)  # published by another publisher, or not at all
 
     def close(self) -> None:
         """Close all streams, without waiting for turns that are still running."""
@@ -183,7 +183,7 @@ class CdcPublisher:
             stream.close()
         self._streams.clear()
 
-    def _stands_still(
+    def _has_not_advanced(
         self, table: TableRecord, heads: Mapping[UUID, int], positions: Positions
     ) -> bool:
         told = told_of(positions, table.table)
@@ -193,7 +193,7 @@ class CdcPublisher:
         return self._seen is None or self._seen.get(table.table) == told
 
     def _is_legible(self, table: TableRecord, positions: Positions) -> bool:
-        with self._alone_in_trouble(table):
+        with self._contain_error(table):
             told_of(positions, table.table)
             return True
         return False
@@ -209,7 +209,7 @@ class CdcPublisher:
         if self._keyless.get(table.table) == head:
             self._aside[table.table] = table
             return False
-        with self._alone_in_trouble(table):
+        with self._contain_error(table):
             store = open_store(table.table_root, self._settings.storage)
             stated = stated_checksum(store, head)
             metadata = stated.metadata if stated else open_keys(store, head).metadata
@@ -233,7 +233,7 @@ class CdcPublisher:
         """Take tables over: fence their previous owners first, then read their positions."""
         writers: dict[UUID, ChangeWriter] = {}
         for table in tables:
-            with self._alone_in_trouble(table):
+            with self._contain_error(table):
                 self._prepare(table)
                 timeout_ms = self._settings.cdc.transaction_timeout_ms
                 writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms)
@@ -241,7 +241,7 @@ class CdcPublisher:
                 writers[table.table] = writer
         positions = self._positions("end") if writers else {}
         for table in [table for table in tables if table.table in writers]:
-            with self._alone_in_trouble(table):
+            with self._contain_error(table):
                 told = told_of(positions, table.table)
                 self._streams[table.table] = self._stream(table, writers[table.table], told)
                 version, index = (told.version, told.index) if told else (None, None)
@@ -296,7 +296,7 @@ class CdcPublisher:
         return TableStream(source, store, writer, state, self._running)
 
     @contextmanager
-    def _alone_in_trouble(self, table: TableRecord) -> Iterator[None]:
+    def _contain_error(self, table: TableRecord) -> Iterator[None]:
         """Contain an error to its table: close the table's stream and quarantine the table.
 
         A fenced table is only released. A table of ours whose error may pass is taken over again.
@@ -318,12 +318,12 @@ class CdcPublisher:
         with contained(treat):
             yield
 
-    def _let_go(self, table: UUID, name: str) -> None:
+    def _release(self, table: UUID, name: str) -> None:
         """Close a table's stream, if we have one; its next owner begins at its position."""
         stream = self._streams.pop(table, None)
         if stream is not None:
             stream.close()
-            _measure_no_more(name)
+            _remove_metrics(name)
             metrics.CDC_ABORTS.labels(name).inc()
 
     def _registered(self) -> dict[UUID, TableRecord]:
@@ -343,7 +343,7 @@ class CdcPublisher:
 
     def _head(self, table: TableRecord, at_least: int) -> int | None:
         """Return the newest version, or None after an error of the table, such as a forged log."""
-        with self._alone_in_trouble(table):
+        with self._contain_error(table):
             store = open_store(table.table_root, self._settings.storage)
             check_promised(store, table)
             head = head_version(store, at_least)
@@ -351,14 +351,14 @@ class CdcPublisher:
         return None
 
     def _turn_ends_s(self) -> float:
-        return self._running.clock.boot_s() + SLICE_S
+        return self._running.clock.boot_s() + TURN_MAX_S
 
     def _catch_up(self, table: TableRecord, head: int, until_s: float) -> None:
         """Publish a table until its turn ends; schedule another turn if changes are left."""
         stream = self._streams.get(table.table)
         if stream is None or self._running.stopping.is_set():
             return
-        with self._alone_in_trouble(table):
+        with self._contain_error(table):
             if not stream.catch_up(head, until_s):
                 self._leave(table, head)
             self._quarantine.heal(table.table)
@@ -382,7 +382,7 @@ def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None
     log_event(_log, "set_aside", level=level, table=table.name, why=why, error_class=error_class)
 
 
-def _measure_no_more(name: str) -> None:
+def _remove_metrics(name: str) -> None:
     """Remove a table's metrics; its next owner sets them again."""
     for gauge in (*_LAGS, metrics.CDC_POSITION):
         gauge.remove(name)

@@ -20,14 +20,14 @@ class SummaryState:
     """The summary files in `_delta_log`.
 
     `checkpoint` is the version in `_last_checkpoint`, `compacted` the last version of the last log
-    compaction, `summed` the last version with a checksum; each is -1 if there is none.
+    compaction, `checksummed` the last version with a checksum; each is -1 if there is none.
     `compaction_interval` is the number of versions in one log compaction.
     """
 
     compaction_interval: int
     checkpoint: int = -1
     compacted: int = -1
-    summed: int = -1
+    checksummed: int = -1
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class Summed:
+class ChecksumWritten:
     """The checksum of `version` exists; we or another process wrote it."""
 
     version: int
 
 
 Due = CheckpointDue | CompactionDue | ChecksumDue
-Done = Checkpointed | Compacted | Summed
+Done = Checkpointed | Compacted | ChecksumWritten
 
 
 def decide(state: SummaryState, command: Command) -> tuple[Due, ...]:
@@ -97,7 +97,7 @@ def decide(state: SummaryState, command: Command) -> tuple[Due, ...]:
     checkpoint = _newest_due(command)
     checkpoints = [CheckpointDue(checkpoint)] if checkpoint > state.checkpoint else []
     compactions = _compactions(state, max(checkpoint, state.checkpoint), command.head)
-    first = max(state.summed + 1, command.head - RECENT_MAX + 1, 0)
+    first = max(state.checksummed + 1, command.head - RECENT_MAX + 1, 0)
     checksums = [ChecksumDue(version) for version in range(first, command.head + 1)]
     return tuple(sorted([*checkpoints, *checksums, *compactions], key=_order))
 
@@ -110,8 +110,8 @@ def evolve(state: SummaryState, event: Done) -> SummaryState:
         case Compacted(start, end):
             assert start < end, "a log compaction holds two versions or more"
             return replace(state, compacted=max(state.compacted, end))
-        case Summed(version):
-            return replace(state, summed=max(state.summed, version))
+        case ChecksumWritten(version):
+            return replace(state, checksummed=max(state.checksummed, version))
         case _:
             assert_never(event)
 

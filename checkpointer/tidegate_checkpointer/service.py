@@ -18,18 +18,18 @@ from tidegate_checkpointer.machine import (
     CheckpointDue,
     Checkpointed,
     ChecksumDue,
+    ChecksumWritten,
     Compacted,
     CompactionDue,
     Done,
     Due,
     Notice,
-    Summed,
     decide,
     evolve,
 )
 from tidegate_checkpointer.settings import CheckpointerSettings
-from tidegate_checkpointer.supported_tables import check_shortenable, wants_v2
-from tidegate_checkpointer.table_view import TableView, first_sight, read_version
+from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v2
+from tidegate_checkpointer.table_view import TableView, read_version, view_from_log
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.errors import OutcomeUnknown, Unavailable
@@ -92,7 +92,7 @@ class Checkpointer:
         self._views: dict[UUID, TableView] = {}
         self._swept_s: dict[UUID, float] = {}
         topics = settings.kafka.topics
-        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._let_go)
+        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
 
     @property
     def look_s(self) -> float:
@@ -123,7 +123,7 @@ class Checkpointer:
         registry = read_registry(self._bus, self._settings.kafka.topics).values()
         followed = [one for one in registry if _is_followed(one)]
         for name in {one.name for one in registry} - {one.name for one in followed}:
-            _measure_no_more(name)
+            _remove_metrics(name)
         self._quarantine.look({one.table for one in followed})
         for record in followed:
             if self._quarantine.waits(record.table) or self._running.stopping.is_set():
@@ -157,14 +157,14 @@ class Checkpointer:
         view = self._views.get(table.id)
         if view is None:
             store = open_store(table.root, self._settings.storage)
-            view = first_sight(store, self._settings.checkpointer.compaction_interval)
+            view = view_from_log(store, self._settings.checkpointer.compaction_interval)
             self._views[table.id] = view
         head = head_version(view.store, max(version, view.head))
         if head is None:
             return
         if head < view.head:
             # The table was replaced or restored to an older state: read its log from scratch.
-            self._views[table.id] = view = first_sight(view.store, view.state.compaction_interval)
+            self._views[table.id] = view = view_from_log(view.store, view.state.compaction_interval)
         view.head = head
         while due := decide(view.state, Notice(view.head, _interval(view))):
             for one in due:
@@ -191,7 +191,7 @@ class Checkpointer:
             return Checkpointed(hinted)
         began_s = self._running.clock.boot_s()
         snapshot = open_snapshot(view.store, version)
-        check_shortenable(snapshot.protocol, snapshot.metadata, view.store.root)
+        check_checkpointable(snapshot.protocol, snapshot.metadata, view.store.root)
         check_stated(view.store, snapshot)
         reach("checkpointer.before_put")
         hint = _write(view.store, snapshot, self._running.clock)
@@ -215,7 +215,7 @@ class Checkpointer:
         )
         return Checkpointed(version)
 
-    def _let_go(self, table: UUID, name: str) -> None:
+    def _release(self, table: UUID, name: str) -> None:
         """Forget a table's view, so that its log is read again."""
         self._views.pop(table, None)
         metrics.CHECKPOINT_AGE.labels(name).set(inf)
@@ -231,11 +231,11 @@ def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
     return write_classic(store, snapshot, now_ms)
 
 
-def _sum(table: _Table, view: TableView, version: int) -> Summed:
+def _sum(table: _Table, view: TableView, version: int) -> ChecksumWritten:
     totals = view.learn(version)
     reach("checkpointer.before_checksum", table.name)
     _put(view.store, checksum_name(version), version_checksum.encode(totals))
-    return Summed(version)
+    return ChecksumWritten(version)
 
 
 def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
@@ -285,7 +285,7 @@ def _measure(table: _Table, view: TableView) -> None:
     metrics.TABLE_VERSION.labels(table.name).set(view.head)
 
 
-def _measure_no_more(name: str) -> None:
+def _remove_metrics(name: str) -> None:
     """Remove the metrics of a table that is left alone, so that they raise no alert."""
     metrics.CHECKPOINT_AGE.remove(name)
     metrics.LOG_TAIL.remove(name)

@@ -10,7 +10,7 @@ from tidegate_delta.properties.table_properties import checkpoint_policy
 
 V2_CHECKPOINT: Final = "v2Checkpoint"
 
-WITHOUT_EFFECT: Final = frozenset(
+WRITER_ONLY_FEATURES: Final = frozenset(
     {
         "appendOnly",
         "invariants",
@@ -31,7 +31,7 @@ We can't write commits for some of them, but a checkpoint only repeats what comm
 """
 
 
-def check_shortenable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+def check_checkpointable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table whose log we can't summarise.
 
     Raises: UnsupportedFeature, which names the first unsupported feature.
@@ -39,7 +39,7 @@ def check_shortenable(protocol: Protocol, metadata: Metadata, table: str) -> Non
     check_readable(protocol, metadata, table)
     for name in sorted(writer_features(protocol)):
         known = FEATURES.get(name)
-        if name not in WITHOUT_EFFECT and (known is None or known.writes is Support.NO):
+        if name not in WRITER_ONLY_FEATURES and (known is None or known.writes is Support.NO):
             raise _refusal(table, name)
     if wants_v2(metadata) and V2_CHECKPOINT not in reader_features(protocol):
         raise _refusal(table, V2_CHECKPOINT)

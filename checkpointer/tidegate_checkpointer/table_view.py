@@ -7,7 +7,7 @@ one and the commit. For a checkpoint the table is opened again.
 from dataclasses import dataclass
 
 from tidegate_checkpointer.machine import SummaryState
-from tidegate_checkpointer.supported_tables import check_shortenable
+from tidegate_checkpointer.supported_tables import check_checkpointable
 from tidegate_delta.checkpoints import last_checkpoint, version_checksum
 from tidegate_delta.checkpoints.version_checksum import VersionChecksum
 from tidegate_delta.errors import BrokenLog
@@ -45,7 +45,7 @@ class TableView:
 
         Raises: UnsupportedFeature, for a table that we can't summarise at this version.
         """
-        check_shortenable(totals.protocol, totals.metadata, self.store.root)
+        check_checkpointable(totals.protocol, totals.metadata, self.store.root)
         self.version, self.totals = version, totals
 
     def _totals(self, version: int) -> VersionChecksum:
@@ -62,7 +62,7 @@ class TableView:
         return version_checksum.of(open_snapshot(self.store, version), txn_id)
 
 
-def first_sight(store: LogStore, compaction_interval: int) -> TableView:
+def view_from_log(store: LogStore, compaction_interval: int) -> TableView:
     """Return a table's view from its log, listed from `_last_checkpoint` on, or all without it."""
     last = last_checkpoint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
     files = [file for file, _ in list_log(store, f"{last.version if last else 0:020d}")]
@@ -75,7 +75,7 @@ def first_sight(store: LogStore, compaction_interval: int) -> TableView:
         compaction_interval,
         checkpoint=max(hinted, below),
         compacted=max(_newest(files, LogFileKind.COMPACTED), below),
-        summed=max(_newest(files, LogFileKind.CHECKSUM), below),
+        checksummed=max(_newest(files, LogFileKind.CHECKSUM), below),
     )
     return TableView(store, state, head=_newest(files, LogFileKind.COMMIT))
 

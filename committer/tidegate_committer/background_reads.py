@@ -86,7 +86,7 @@ class ReadsInThreads:
         with self._turn:
             threads = self._threads.pop(store, None)
             if threads is None:
-                self._let_go()
+                self._release()
                 threads = self._new_threads()
             self._threads[store] = threads
             answer = self._newest[store] = Future[T]()
@@ -142,7 +142,7 @@ class ReadsInThreads:
         begun[asked] = question
         return asked
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         excess = max(0, len(self._threads) - STORES_KEPT)
         idle = (store for store in self._threads if self._newest[store].done())
         for store in list(islice(idle, excess)):

@@ -25,7 +25,7 @@ from tidegate_committer.intake.refusals import NOT_SUPPORTED
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_definition import TableDefinition
-from tidegate_committer.state.table_state import TableState, in_full
+from tidegate_committer.state.table_state import TableState, with_full_adds
 from tidegate_delta.constraints.identity_columns import IdentityColumn
 from tidegate_delta.errors import TidegateError, UnsupportedFeature
 from tidegate_delta.features.supported_features import check_writable
@@ -55,7 +55,7 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
     for place, actions in enumerate(case["winners"]):
         state = _after(state, actions, written[place] if place < len(written) else None)
     since = range(candidate.read_version + 1, state.version + 1)
-    state = in_full(state, (_commit(at, case["winners"][at - since.start]) for at in since))
+    state = with_full_adds(state, (_commit(at, case["winners"][at - since.start]) for at in since))
     state = replace(state, leases=state.leases.changed(_leases(candidate)))
     decided = plan(state, [candidate], _POLICY, DecisionTerms(_now_ms(state), refusals_max=1))
     [verdict] = decided.verdicts

@@ -23,18 +23,18 @@ QUIET_SHARE: Final = 0.2
 """How long a group stays open after the last arrival, as a share of a PUT, while half of the
 expected members are there."""
 
-FORBEARING: Final = 2.0
+LINGER_GROWTH_MAX: Final = 2.0
 """The most by which the wait may grow when few members have come and many are expected."""
 
 STREAM_SHARE: Final = 0.03
 """How recent an arrival must be, as a share of a PUT, to count as part of a stream of arrivals."""
 
-GIVES_WAY_SHARE: Final = 0.25
+YIELD_SHARE: Final = 0.25
 """How long the loop leaves the interpreter to a prepared PUT that may be sent now, as a share of
 its wait's timeout.
 """
 
-TOGETHER_MAX: Final = 64
+PUTS_MAX: Final = 64
 """PUTs in flight or prepared at once in one store, over all tables."""
 
 
@@ -94,13 +94,13 @@ class PutsInThreads:
     """PUTs in threads of their own, so that the loop goes on while they wait for their stores."""
 
     def __init__(self) -> None:
-        self._threads = background_reads.ReadsInThreads(TOGETHER_MAX, "put")
+        self._threads = background_reads.ReadsInThreads(PUTS_MAX, "put")
         self._landed = threading.Event()
         self._hands_over = threading.Event()
         self._followed: set[PendingPut] = set()
 
     def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> PendingPut:
-        """Send a PUT; beyond TOGETHER_MAX in a store it waits for a free thread."""
+        """Send a PUT; beyond PUTS_MAX in a store it waits for a free thread."""
         if behind is not None:
             self._followed.add(behind)
             if behind.done():
@@ -119,7 +119,7 @@ class PutsInThreads:
         self._landed.clear()
         if has_landed and self._hands_over.is_set():
             self._hands_over.clear()
-            time.sleep(GIVES_WAY_SHARE * timeout_s)
+            time.sleep(YIELD_SHARE * timeout_s)
 
     def _ended(self, flight: PendingPut) -> None:
         if flight in self._followed:
@@ -161,18 +161,18 @@ class AdaptiveLinger:
         A writer that just got its outcome may propose again at once. If the group closes without
         it, both wait for two PUTs: their own and the other's. So the group waits for `crowd`
         members, until `share` of a PUT after `told_s`, and closes earlier if no proposal came for
-        a while. Both times grow, within FORBEARING, with the number of missing members per waiting
-        one. A lone writer never waits.
+        a while. Both times grow, within LINGER_GROWTH_MAX, with the number of missing members per
+        waiting one. A lone writer never waits.
         """
         if waiting >= self.crowd:
             return 0.0
         out = max(1.0, (self.crowd - waiting) / max(1, waiting))
         usual_s, last_s = share * self.put_s, max(self.told_s, newest_s)
         patient_s = min(
-            self.told_s + min(FORBEARING, out) * usual_s,
+            self.told_s + min(LINGER_GROWTH_MAX, out) * usual_s,
             last_s + QUIET_SHARE * self.put_s * out,
         )
         # Wait on while proposals stream in: otherwise writers that propose together are split over
         # two groups, and stay split.
-        longer_s = min(FORBEARING * usual_s, usual_s + QUIET_SHARE * self.put_s)
+        longer_s = min(LINGER_GROWTH_MAX * usual_s, usual_s + QUIET_SHARE * self.put_s)
         return max(patient_s, min(self.told_s + longer_s, last_s + STREAM_SHARE * self.put_s))

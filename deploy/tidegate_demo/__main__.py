@@ -15,7 +15,7 @@ from tidegate_delta.errors import Misconfigured, TidegateError
 from tidegate_demo.scenario import Scenario
 from tidegate_demo.screen import Screen
 from tidegate_demo.workload import DemoPaths
-from tidegate_local.local_stack import LocalStack, StackSettings, read_state, take_down
+from tidegate_local.local_stack import LocalStack, StackSettings, read_state, stop_detached
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.storage.open_store import canonical_root
 
@@ -46,7 +46,7 @@ def _run(folder: Path, console: Console, *, detached: bool) -> int:
     screen = Screen(console, SystemClock())
     status = EXIT_ERROR
     try:
-        _make_way(folder, screen)
+        _empty_folder(folder, screen)
         stack = LocalStack(
             StackSettings(
                 folder, roots=[canonical_root(str(folder / "tables"))], detached=detached
@@ -89,14 +89,14 @@ def _say_where(stack: LocalStack, folder: Path, screen: Screen, *, kept: bool) -
         say("everything that was started is stopped")
 
 
-def _make_way(folder: Path, screen: Screen) -> None:
+def _empty_folder(folder: Path, screen: Screen) -> None:
     """Stop what an earlier demo left running in the folder, and empty the folder.
 
     Raises: Misconfigured, for a folder that holds something else.
     """
     if read_state(folder) is not None:
         with screen.step("Ending the demo that was left running"):
-            take_down(folder, screen.say)
+            stop_detached(folder, screen.say)
     known = {"kafka", "services", "tables", "input", "state.json"}
     if folder.exists() and (others := {one.name for one in folder.iterdir()} - known):
         raise Misconfigured(

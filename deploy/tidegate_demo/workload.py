@@ -169,7 +169,7 @@ class Workload:
 
     def _delete(self, condition: str, line: threading.Barrier | None) -> Outcome | Rejected:
         asked = for_writing({**self._options_of("racer"), "path": self._places.flights})
-        runner = _Together(SparkRunner(self._spark), line)
+        runner = _RewriteBarrier(SparkRunner(self._spark), line)
         try:
             outcome = delete(
                 client_for(asked.kafka), asked.place, condition, WriteRequest.of(asked), runner
@@ -182,7 +182,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class _Together:
+class _RewriteBarrier:
     """Rewrites files, then waits until the other racer has rewritten them too."""
 
     runner: SparkRunner

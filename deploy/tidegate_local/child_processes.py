@@ -189,7 +189,7 @@ def probe(url: str, timeout_s: float = 5.0) -> tuple[int, str]:
         return 0, str(error)
 
 
-def birth_of(pid: int) -> str | None:
+def start_time_of(pid: int) -> str | None:
     """Return a process's start time, or None if it ended.
 
     It tells the process from a later one with the same id.
@@ -216,11 +216,11 @@ def is_running(pid: int) -> bool:
 
 def end_process(pid: int, birth: str, timeout_s: float) -> bool:
     """End a process that an earlier run started, and return whether it was running."""
-    if birth_of(pid) != birth:
+    if start_time_of(pid) != birth:
         return False
     os.kill(pid, signal.SIGTERM)
     until_s = time.monotonic() + timeout_s
-    while birth_of(pid) == birth:
+    while start_time_of(pid) == birth:
         if time.monotonic() > until_s:
             os.kill(pid, signal.SIGKILL)
         time.sleep(_POLL_S)

@@ -10,7 +10,7 @@ from tidegate_delta.errors import Unavailable
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_local.local_stack import state_folder
 from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import errors_told
+from tidegate_runtime.cli.service_command import errors_as_exit_status
 from tidegate_runtime.service.runner import stop_on_signals
 
 PORT_MAX: Final = 65_535
@@ -32,7 +32,7 @@ def kafka(
     """Run the embedded Kafka in the foreground, until Ctrl-C or SIGTERM."""
     broker = EmbeddedKafka(folder or state_folder() / "kafka", port)
     stopping = threading.Event()
-    with errors_told(), stop_on_signals(stopping):
+    with errors_as_exit_status(), stop_on_signals(stopping):
         broker.start(_PROGRESS.print)
         try:
             _OUT.print(f"Kafka answers on {broker.bootstrap}; Ctrl-C ends it")

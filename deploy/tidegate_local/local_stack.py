@@ -16,10 +16,10 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_local.child_processes import (
     Command,
     ServiceProcess,
-    birth_of,
     end_process,
     service_argv,
     service_process,
+    start_time_of,
 )
 from tidegate_local.embedded_kafka import EmbeddedKafka, make_folder
 from tidegate_local.kafka_jars import Tell
@@ -73,7 +73,7 @@ class StackState:
     def running(self) -> tuple[Started, ...]:
         """Return the processes that still run."""
         return tuple(
-            process for process in self.processes if birth_of(process.pid) == process.birth
+            process for process in self.processes if start_time_of(process.pid) == process.birth
         )
 
 
@@ -180,7 +180,7 @@ class LocalStack:
             return
         children = [(self._broker.child, None)] if self._broker else []
         processes = [
-            Started(child.name, child.pid, birth_of(child.pid) or "", str(child.log), address)
+            Started(child.name, child.pid, start_time_of(child.pid) or "", str(child.log), address)
             for child, address in (
                 *children,
                 *((service.child, service.address()) for service in self.services.values()),
@@ -219,14 +219,14 @@ def read_state(folder: Path) -> StackState | None:
         raise Misconfigured(f"{file} cannot be read ({error}); remove it") from error
 
 
-def take_down(folder: Path, tell: Tell) -> list[str]:
+def stop_detached(folder: Path, tell: Tell) -> list[str]:
     """End a detached stack's processes, newest first; return the names of those that ran."""
     state = read_state(folder)
     if state is None:
         return []
     ended = []
     for process in reversed(state.processes):
-        if birth_of(process.pid) == process.birth:
+        if start_time_of(process.pid) == process.birth:
             tell(f"stopping {process.name}")
             end_process(process.pid, process.birth, STOP_TIMEOUT_S)
             ended.append(process.name)

@@ -17,11 +17,18 @@ from tidegate_local.local_stack import (
     StackState,
     read_state,
     state_folder,
-    take_down,
+    stop_detached,
 )
 from tidegate_runtime.cli.config_commands import kind_of
 from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded, overrides
+from tidegate_runtime.cli.service_command import (
+    Config,
+    Json,
+    Set,
+    errors_as_exit_status,
+    loaded,
+    overrides,
+)
 from tidegate_runtime.service.settings import ServiceSettings
 
 ANY_LOCAL_ROOT: Final = "file:///"
@@ -58,7 +65,7 @@ def up(
     If KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` is set, no Kafka is started.
     """
     where = folder or state_folder()
-    with errors_told():
+    with errors_as_exit_status():
         state = read_state(where)
         if state is not None and state.running():
             _go_on(state, where, as_json=as_json)
@@ -88,8 +95,8 @@ def up(
 def down(folder: Folder = None, as_json: Json = False) -> None:
     """Stop what `tidegate up` started; data, logs and tables stay."""
     where = folder or state_folder()
-    with errors_told():
-        ended = take_down(where, _tell)
+    with errors_as_exit_status():
+        ended = stop_detached(where, _tell)
     if as_json:
         _OUT.print_json(data={"ended": ended})
     else:

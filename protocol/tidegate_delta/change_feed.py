@@ -116,7 +116,7 @@ def _deleted(version: int, remove: Remove, is_partitioned: bool) -> ChangeFile:
     return ChangeFile("delete", remove.path, values, rows, remove.size)
 
 
-def tells_as(written: Metadata, wanted: Metadata) -> bool:
+def is_change_feed_readable_as(written: Metadata, wanted: Metadata) -> bool:
     """Return whether the changes of one version can be returned in the columns of a later one.
 
     Under column mapping no column may have been renamed or dropped in between, the mapping may not
@@ -124,7 +124,7 @@ def tells_as(written: Metadata, wanted: Metadata) -> bool:
     Spec: "Reader Requirements for AddCDCFile"
     """
     before, after = parse_schema(written.schema_string), parse_schema(wanted.schema_string)
-    return _is_mapped_as(written, wanted, before, after) and reads_as(before, after)
+    return _is_mapped_as(written, wanted, before, after) and is_schema_readable_as(before, after)
 
 
 def _is_mapped_as(
@@ -142,7 +142,7 @@ def _is_mapped_as(
     return all(names.get(path) == name for path, name in old_names.items())
 
 
-def reads_as(written: StructType, wanted: StructType) -> bool:
+def is_schema_readable_as(written: StructType, wanted: StructType) -> bool:
     """Return whether every row of one schema is valid in the other, with new columns null.
 
     No column may be missing, have another type, or be non-null where it was nullable.
@@ -166,7 +166,7 @@ def reads_as(written: StructType, wanted: StructType) -> bool:
 def _type_reads_as(written: DataType, wanted: DataType) -> bool:
     match written, wanted:
         case StructType(), StructType():
-            return reads_as(written, wanted)
+            return is_schema_readable_as(written, wanted)
         case ArrayType(), ArrayType():
             return _loosens(written.contains_null, wanted.contains_null) and _type_reads_as(
                 written.element, wanted.element

@@ -29,7 +29,7 @@ class TidegateError(Exception):
         self.fault = message
         self.remedy = remedy
 
-    def told_as(self, fault: str) -> Self:
+    def with_fault(self, fault: str) -> Self:
         """Return the same error with another `fault` and the same remedy."""
         told = copy(self)
         told.fault = fault

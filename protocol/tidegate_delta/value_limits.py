@@ -12,7 +12,7 @@ LONG_MAX: Final = 2**63 - 1
 Spec: "Add File and Remove File"
 """
 
-MOMENT_MAX: Final = 2**53
+TIMESTAMP_MAX: Final = 2**53
 """The latest time of a version, in ms since the Unix epoch. In microseconds it still fits a long,
 and every JSON reader represents it exactly. No entry that we write has a later time.
 
@@ -94,4 +94,4 @@ def is_moment(value: Any) -> bool:
 
     Spec: "In-Commit Timestamps"
     """
-    return not isinstance(value, int | float) or -MOMENT_MAX <= value <= MOMENT_MAX
+    return not isinstance(value, int | float) or -TIMESTAMP_MAX <= value <= TIMESTAMP_MAX

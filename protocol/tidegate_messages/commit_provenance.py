@@ -141,7 +141,7 @@ def _told(one: Accepted) -> Any:
     return told
 
 
-def rows_deleted_by(origin: Provenance, removed: Sequence[str], path: str) -> Sequence[int]:
+def deleting_proposals(origin: Provenance, removed: Sequence[str], path: str) -> Sequence[int]:
     """Return the proposals that deleted rows of a file which stays, as indexes into `accepted`.
 
     `removed` are the paths of the removed files in the entry's order, in the same form as `path`.
@@ -161,10 +161,10 @@ def of(commit: Commit) -> Provenance | None:
     try:
         return Provenance.model_validate(told)
     except ValidationError as error:
-        return _as_far_as_it_is_known(told, error)
+        return _readable_part(told, error)
 
 
-def _as_far_as_it_is_known(told: Any, error: ValidationError) -> Provenance | None:
+def _readable_part(told: Any, error: ValidationError) -> Provenance | None:
     """Return provenance without the fields that are unreadable, or None if it is not ours.
 
     Another release may write fields differently. Which proposals the entry accepted and refused

@@ -217,7 +217,7 @@ def _read_on(
             return None
         starts = {at: max(first, ends.get(at, first)) for at, (first, _) in bounds.items()}
         until = {at: end for at, (_, end) in bounds.items() if starts[at] < end}
-        read = to_the_ends(reader, until, {at: starts[at] for at in until}, until_s)
+        read = read_to_ends(reader, until, {at: starts[at] for at in until}, until_s)
         changed = {table for record in read for table in _fold(found, record)}
         ends |= {at: end for at, (_, end) in bounds.items()}
     finally:
@@ -225,7 +225,7 @@ def _read_on(
     return changed
 
 
-def to_the_ends(
+def read_to_ends(
     reader: Reader,
     ends: Mapping[TopicPartition, Offset],
     starts: dict[TopicPartition, Offset],

@@ -282,7 +282,7 @@ class MemoryConsumer:
         group.offsets.update(next_offsets)
         group.notes.update({at: notes.get(at, "") for at in next_offsets})
 
-    def part_with(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
         """Set the note to commit when the group revokes this partition."""
         self._parting[at] = note
 

@@ -34,7 +34,7 @@ from tidegate_delta.log.file_names import (
     in_log,
 )
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_delta.value_limits import MOMENT_MAX
+from tidegate_delta.value_limits import TIMESTAMP_MAX
 from tidegate_producers.history.table_history import history
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.change_row_reader import read_changes
@@ -192,7 +192,7 @@ def look_back(store: MemoryStore) -> None:
     list(history(store))
     for commit in commits:
         told_of(commit, Metadata(id="t", schema_string="{}"))
-        assert abs(commit_time_ms(store, commit, 0)) <= MOMENT_MAX
+        assert abs(commit_time_ms(store, commit, 0)) <= TIMESTAMP_MAX
     compacted = MemoryStore(builders.ROOT)
     compacted.files.update(store.files)
     compacted.put(in_log(compacted_name(0, HEAD)), log_compaction.compact(commits))
@@ -224,7 +224,7 @@ def tell(rows: pa.Table) -> None:
     texts = allowed(images, rows, rows.schema.names[:1])
     if texts is None:
         return
-    origin = debezium_envelope.SourceBlock(VECTOR_ID, "t", "prefix", HEAD, MOMENT_MAX)
+    origin = debezium_envelope.SourceBlock(VECTOR_ID, "t", "prefix", HEAD, TIMESTAMP_MAX)
     for told in debezium_envelope.records(
         origin, debezium_envelope.Batch("c", 0, after=texts), 0, "with"
     ):

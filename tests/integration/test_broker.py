@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.conftest import Broker
 from tidegate_delta.errors import Misconfigured
-from tidegate_local.child_processes import Child, Command, birth_of, is_running
+from tidegate_local.child_processes import Child, Command, is_running, start_time_of
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -101,14 +101,14 @@ def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline().split()[0])
-        birth = birth_of(pid)
+        birth = start_time_of(pid)
         assert birth is not None
         os.kill(owner.pid, signal.SIGKILL)
         owner.wait()
     until = time.monotonic() + 10
-    while birth_of(pid) == birth and time.monotonic() < until:
+    while start_time_of(pid) == birth and time.monotonic() < until:
         time.sleep(0.05)
-    assert birth_of(pid) != birth
+    assert start_time_of(pid) != birth
 
 
 def test_a_session_broker_that_died_is_named_to_the_test_that_needs_it(tmp_path: Path) -> None:

@@ -233,9 +233,9 @@ def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:
 
 def test_a_thread_of_fausts_that_does_not_end_does_not_keep_the_process() -> None:
     program = (
-        "import time; from tidegate_runtime.followers.faust_app import LooseThread\n"
+        "import time; from tidegate_runtime.followers.faust_app import DaemonWorkerThread\n"
         "class Joining:\n"
         "    def _start_thread(self): time.sleep(60)\n"
-        "LooseThread(Joining()).start()"
+        "DaemonWorkerThread(Joining()).start()"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0

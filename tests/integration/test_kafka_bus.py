@@ -165,7 +165,7 @@ def test_who_lives_leaves_a_note_at_a_rebalance(topic: str, member: Callable[[],
     both = poll_until(one, was_assigned).assigned
     one.commit(dict.fromkeys(both, Offset(0)), dict.fromkeys(both, "mine"))
     for at in both:
-        one.part_with(at, "gone")
+        one.note_on_revoke(at, "gone")
     poll_until(two, was_assigned, one)
     assert {two.noted(at) for at in both} == {(0, "gone")}
 

@@ -15,10 +15,10 @@ from tidegate_local.child_processes import (
     Child,
     Command,
     ServiceProcess,
-    birth_of,
     end_process,
     is_running,
     probe,
+    start_time_of,
 )
 
 pytestmark = pytest.mark.timeout(180)
@@ -131,16 +131,16 @@ def test_a_tethered_child_dies_with_its_parent_and_a_detached_one_does_not(tmp_p
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=False
     )
     tethered, detached = (int(pid) for pid in done.stdout.split())
-    birth = birth_of(detached)
+    birth = start_time_of(detached)
     assert birth is not None
     until = time.monotonic() + 5
-    while birth_of(tethered) is not None and time.monotonic() < until:
+    while start_time_of(tethered) is not None and time.monotonic() < until:
         time.sleep(0.05)
     try:
-        assert birth_of(tethered) is None
+        assert start_time_of(tethered) is None
     finally:
         assert end_process(detached, birth, 5)
-    assert birth_of(detached) is None
+    assert start_time_of(detached) is None
 
 
 def test_a_process_that_took_an_old_id_is_not_ended(tmp_path: Path) -> None:
@@ -171,4 +171,4 @@ def test_up_starts_the_whole_line_and_down_ends_it(tmp_path: Path) -> None:
             [*tidegate, "down", *folder, "--json"], capture_output=True, text=True, check=False
         )
     assert json.loads(down.stdout)["ended"] == names[::-1]
-    assert not [one for one in state["processes"] if birth_of(one["pid"]) == one["birth"]]
+    assert not [one for one in state["processes"] if start_time_of(one["pid"]) == one["birth"]]

@@ -18,10 +18,10 @@ from tests.fuzz.targets import LITERALS
 from tidegate_cdc_publisher.source_block import provenance
 from tidegate_committer.intake.action_reader import dated
 from tidegate_committer.intake.proposal_actions import read_content
-from tidegate_committer.intake.refusals import Flawed
+from tidegate_committer.intake.refusals import InvalidProposal
 from tidegate_committer.policy import Policy
 from tidegate_committer.verbatim.verbatim_actions import misspelt_line
-from tidegate_committer.verbatim.verbatim_validation import read_ready
+from tidegate_committer.verbatim.verbatim_validation import parse_verbatim
 from tidegate_delta.change_feed import plan
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.log.commit import Commit
@@ -107,7 +107,7 @@ def proposed(line: bytes) -> Iterator[bytes]:
         return
     try:
         content = read_content(record["actions"], Policy())
-    except Flawed:
+    except InvalidProposal:
         return
     yield from (dated(line, NOW_MS) for line in content.lines)
     yield from (orjson.dumps(txn.to_row()) + b"\n" for txn in content.txns)
@@ -115,7 +115,7 @@ def proposed(line: bytes) -> Iterator[bytes]:
 
 def ready(line: bytes) -> Iterator[bytes]:
     """Yield a line of a verbatim entry, if it is accepted."""
-    read = read_ready(1, line + b"\n")
+    read = parse_verbatim(1, line + b"\n")
     if not isinstance(read, Rejection) and misspelt_line(line, {"old"}.__contains__) is None:
         yield line + b"\n"
 

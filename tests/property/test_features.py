@@ -13,17 +13,17 @@ from tidegate_delta.definitions.definition_checks import check_definition
 from tidegate_delta.definitions.drop_feature import Drop, drop_flaws, dropped
 from tidegate_delta.definitions.feature_directives import (
     canonical_keys,
-    is_instruction,
-    read_instructions,
+    is_directive,
+    read_directives,
     without_instructions,
 )
 from tidegate_delta.definitions.feature_traces import FeatureRemains
 from tidegate_delta.definitions.resolve_definition import settle
 from tidegate_delta.errors import TidegateError
 from tidegate_delta.features.protocol_upgrades import (
-    asked_features,
     minimum_protocol,
     protocol_for,
+    self_enabling_features,
     with_features,
     without_feature,
 )
@@ -188,11 +188,11 @@ def test_instructions_are_obeyed_and_never_kept(
     old = None if before is None else Definition(wanted, before)
     settled = settle(old, asked)
     kept = settled.definition.metadata.configuration
-    assert not any(is_instruction(key) for key in kept)
+    assert not any(is_directive(key) for key in kept)
     assert wanted.configuration.items() <= kept.items()
     supported = settled.definition.supported
-    assert closure(read_instructions(told)[0].features) <= supported
-    assert frozenset(asked_features(wanted, supported)) <= supported
+    assert closure(read_directives(told)[0].features) <= supported
+    assert frozenset(self_enabling_features(wanted, supported)) <= supported
     again = settle(settled.definition, settled.definition.metadata)
     assert again.definition == settled.definition
     assert again.flaws == ()
@@ -290,7 +290,7 @@ def test_what_cannot_be_settled_is_refused_with_an_error_of_ours(wanted: Definit
     except TidegateError:
         assert any(flaw.rule == "unreadable_schema" for flaw in check_definition(wanted))
         return
-    assert not any(is_instruction(key) for key in settled.definition.metadata.configuration)
+    assert not any(is_directive(key) for key in settled.definition.metadata.configuration)
 
 
 @given(st.text("interval 0123456789.+-daysecnm\t", max_size=24))

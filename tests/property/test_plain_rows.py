@@ -24,7 +24,7 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.fast_action_reader import read_plain
 from tidegate_committer.intake.proposal_actions import CheckedActions, read_content
 from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
-from tidegate_committer.intake.refusals import Flawed
+from tidegate_committer.intake.refusals import InvalidProposal
 from tidegate_committer.policy import Policy
 from tidegate_delta.log.actions import Action, Add, Remove
 from tidegate_delta.log.file_paths import canonical_path
@@ -128,7 +128,7 @@ def test_a_field_without_a_value_is_left_to_the_full_one(make: Any, name: str) -
 def content(rows: Sequence[Row]) -> object:
     try:
         return vars_of(read_content(rows, SHORT))
-    except Flawed as error:
+    except InvalidProposal as error:
         return error.rejection
 
 
@@ -138,7 +138,7 @@ def vars_of(found: CheckedActions) -> Mapping[str, object]:
     }
 
 
-def in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_full_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_module, "read_plain", lambda *_: None)
 
 
@@ -147,7 +147,7 @@ def in_full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_they_agree_on_the_actions_of_a_proposal(rows: list[Row]) -> None:
     quick = content(rows)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        in_full(monkeypatch)
+        with_full_adds(monkeypatch)
         assert content(rows) == quick
 
 
@@ -165,7 +165,7 @@ def test_they_agree_on_records_that_were_tampered_with(seed: int, sample: bytes)
     value = mutate(Random(seed), sample)
     quick = judged(value)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        in_full(monkeypatch)
+        with_full_adds(monkeypatch)
         assert judged(value) == quick
 
 
@@ -178,7 +178,7 @@ def test_they_agree_on_which_files_were_read(files: list[str], gone: list[str]) 
     value = value_of(proposed(*map(remove, gone), reads=ReadSet(files=tuple(files))))
     quick = judged(value)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        in_full(monkeypatch)
+        with_full_adds(monkeypatch)
         assert judged(value) == quick
 
 
@@ -189,7 +189,7 @@ def test_they_agree_on_odd_json(name: str, text: str) -> None:
     body = value_of(proposed(row)).replace(b'"ODD"', text.encode())
     quick = judged(body)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        in_full(monkeypatch)
+        with_full_adds(monkeypatch)
         assert judged(body) == quick
 
 

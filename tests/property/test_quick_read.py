@@ -87,10 +87,10 @@ def test_they_agree_where_a_field_is_missing(plain: Proposal, name: str) -> None
 
 
 def test_a_plain_proposal_is_not_read_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_full(*_: object) -> Proposal:
+    def with_full_adds(*_: object) -> Proposal:
         raise AssertionError("this is the slow way")
 
-    monkeypatch.setattr(fast_proposal_reader, "validated", in_full)
+    monkeypatch.setattr(fast_proposal_reader, "validated", with_full_adds)
     for one in PLAIN:
         assert read_proposal(encode(one)) == one
 

@@ -17,7 +17,7 @@ from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_committer.state.table_definition import TableDefinition
-from tidegate_committer.state.table_state import TableState, in_full
+from tidegate_committer.state.table_state import TableState, with_full_adds
 from tidegate_delta.features.row_tracking import high_water_mark
 from tidegate_delta.log.commit import Commit, sha256
 from tidegate_messages.proposal import Operation, Proposal
@@ -181,7 +181,7 @@ def at_hand(met: list[tuple[Entry, Commit]]) -> list[Entry]:
     state = TableState(TABLE, ROOT, 1_000)
     entries = {entry.version: entry for entry, _ in met}
     state = TableState(TABLE, ROOT, 1_000, entries=state.entries.changed(entries))
-    full = in_full(state, [read for _, read in met])
+    full = with_full_adds(state, [read for _, read in met])
     return [full.entries[version] for version in sorted(entries)]
 
 

@@ -39,7 +39,7 @@ from tidegate_committer.policy import Level
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition
-from tidegate_committer.state.table_state import in_full
+from tidegate_committer.state.table_state import with_full_adds
 from tidegate_committer.store_reads.read_cache import ReadCache
 from tidegate_delta.log.actions import Add
 from tidegate_delta.log.commit import Commit
@@ -151,7 +151,7 @@ def decided(candidates: Sequence[Candidate], table: tuple[Row, dict[str, str]]) 
             encoded = encode(state, done.group, ORIGIN, Attempt(TABLE, NOW_MS))
             version, content = encoded.entry.version, encoded.content
             state = evolve(state, VersionLanded(encoded.entry))
-            state = in_full(state, [Commit.decode(Version(version), content)])
+            state = with_full_adds(state, [Commit.decode(Version(version), content)])
             store.put(in_log(commit_name(version)), content)
             read_cache.landed(encoded)
             found.append(content)

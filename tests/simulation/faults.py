@@ -446,9 +446,9 @@ class StormyConsumer:
         """Commit offsets at once."""
         self.commit(next_offsets, notes)
 
-    def part_with(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
         """Commit a note when the partition is revoked."""
-        self.inner.part_with(at, note)
+        self.inner.note_on_revoke(at, note)
 
     @property
     def is_member(self) -> bool:

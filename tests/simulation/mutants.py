@@ -83,17 +83,17 @@ def with_settings(**changed: Any) -> AbstractContextManager[object]:
 
 
 def with_the_id_after_the_conflict() -> AbstractContextManager[object]:
-    kept = tuple(step for step in steps.STEPS if step is not steps.told_before)
-    return mock.patch.object(machine, "STEPS", (*kept, steps.told_before))
+    kept = tuple(step for step in steps.STEPS if step is not steps.answered_before)
+    return mock.patch.object(machine, "STEPS", (*kept, steps.answered_before))
 
 
 def with_other_bytes_taken_for_other_work() -> AbstractContextManager[object]:
     def known(view: DecisionInput, command: Consider) -> Verdict | None:
-        verdict = steps.told_before(view, command)
+        verdict = steps.answered_before(view, command)
         is_reused = verdict and verdict.rejection and verdict.rejection.rule == "id_reused"
         return None if is_reused else verdict
 
-    return instead_of(steps.told_before, known)
+    return instead_of(steps.answered_before, known)
 
 
 def with_ids_that_only_memory_knows() -> AbstractContextManager[object]:
@@ -105,11 +105,11 @@ def with_ids_that_only_memory_knows() -> AbstractContextManager[object]:
 
 def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
     def reject(view: DecisionInput, command: Consider) -> Verdict | None:
-        verdict = steps.too_old_to_tell(view, command)
+        verdict = steps.below_the_log(view, command)
         told = Rejection(rule="too_old", reason="it is too old", winner_version=0)
         return verdict._replace(status="rejected", rejection=told) if verdict else None
 
-    return instead_of(steps.too_old_to_tell, reject)
+    return instead_of(steps.below_the_log, reject)
 
 
 def without_looking_again_before_denying() -> AbstractContextManager[object]:
@@ -327,12 +327,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "without_change_files": mutant(
         "who rewrites rows says which have changed",
-        lambda: without_admission(admission.told_as_changes),
+        lambda: without_admission(admission.change_data_complete),
         "changes_are_told",
     ),
     "without_looking_for_the_id": mutant(
         "F7: the id is looked for in every version after the read one",
-        lambda: without_step(steps.told_before),
+        lambda: without_step(steps.answered_before),
         *("exactly_once", *AT_ONCE),
     ),
     "with_ids_that_only_memory_knows": mutant(

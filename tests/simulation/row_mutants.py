@@ -35,7 +35,7 @@ def without_comparing_rows() -> AbstractContextManager[object]:
 
 
 def without_asking_who_minds_lost_rows() -> AbstractContextManager[object]:
-    return mock.patch.object(Candidate, "settles_for_less", True)
+    return mock.patch.object(Candidate, "tolerates_row_deletes", True)
 
 
 def without_asking_whether_rows_came_back() -> AbstractContextManager[object]:

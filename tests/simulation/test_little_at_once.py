@@ -16,6 +16,6 @@ def test_records_are_held_back_and_set_aside_and_all_invariants_hold(seed: int) 
     with (
         mock.patch.object(version_history_reads, "FETCHED_MAX", 0),
         mock.patch.object(table_committer, "FETCHED_MAX", 0),
-        mock.patch.object(read_ahead, "JUDGED_MAX", 3),
+        mock.patch.object(read_ahead, "HANDLED_MAX", 3),
     ):
         World(seed).run()

@@ -78,7 +78,7 @@ def refusal(candidate: Candidate, place: AdmissionInput, policy: Policy) -> Reje
     return None
 
 
-def out_of_time_or_place(
+def late_or_wrong_table(
     candidate: Candidate, place: AdmissionInput, policy: Policy
 ) -> Rejection | None:
     """Return why a verbatim entry comes too late or is for another table, or None."""
@@ -260,7 +260,7 @@ def held_to_constraints(case: _Case) -> Rejection | None:
     )
 
 
-def told_as_changes(case: _Case) -> Rejection | None:
+def change_data_complete(case: _Case) -> Rejection | None:
     """Readers of the table's change feed can tell which rows the proposal changes."""
     candidate, after, read = case.candidate, case.after, case.place.read
     if after is None:
@@ -355,6 +355,6 @@ ADMISSION: Final[tuple[AdmissionCheck, ...]] = (
     removable,
     legal_by_features,
     held_to_constraints,
-    told_as_changes,
+    change_data_complete,
     partitioned_alike,
 )

@@ -31,7 +31,7 @@ _BRING_THEM: Final = "write the rows that changed into change files and name the
 def wrong_mode(candidate: Candidate, after: TableDefinition) -> Rejection | None:
     """Return why a proposal's changes could not be derived from its actions, or None."""
     asserted = candidate.proposal.cdc_mode if candidate.proposal else None
-    if not after.feeds_changes or (asserted is None and candidate.is_indifferent):
+    if not after.feeds_changes or (asserted is None and candidate.is_plain_append):
         # Readers derive inserted rows from the added files.
         return None
     joins, leaves = _joins(candidate), _leaves(candidate)

@@ -28,7 +28,7 @@ _OTHER_MODE: Final = "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE"
 
 def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
     """Return whether a proposal depends on which files have row ids."""
-    if not (candidate.speaks_of_table and state.remembers(candidate.read_version)):
+    if not (candidate.changes_definition and state.remembers(candidate.read_version)):
         return False
     return drops_row_ids(candidate, state) or _turns_on(candidate, state)
 

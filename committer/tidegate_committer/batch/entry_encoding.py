@@ -105,7 +105,7 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
     assert not group.is_empty, "an entry says something"
     now_ms = next_timestamp(attempt.now_ms, time_before(state, attempt.now_ms))
     merged = effects(group.merges, attempt.token, attempt.inline_bytes_max)
-    bearers = (*group.members, *_bearer(group, merged.content))
+    bearers = (*group.members, *_row_delete_member(group, merged.content))
     draft = assigned(draft_of(state, bearers, now_ms))
     contents = [bearer.content for bearer in bearers]
     metadata = _metadata_told(draft, contents)
@@ -195,7 +195,7 @@ def _moved(group: Group, contents: Sequence[CheckedActions], provenance: Provena
     return moves_of(provenance, removes, [add for content in contents for add in content.adds])
 
 
-def _bearer(group: Group, content: CheckedActions) -> Sequence[Candidate]:
+def _row_delete_member(group: Group, content: CheckedActions) -> Sequence[Candidate]:
     """Return a stand-in member that brings the merged row deletes, if there are any."""
     return [replace(group.members[0], content=content, tags=None)] if content is not EMPTY else []
 

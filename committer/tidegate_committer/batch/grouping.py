@@ -169,11 +169,11 @@ class Group:
     def rivals(self, candidate: Candidate, known: FetchedInputs) -> Sequence[Entry]:
         """Return the members with which a candidate may conflict, or that may change it.
 
-        If a candidate tolerates row deletes (`settles_for_less`) and deletes none of the same rows,
-        members that only delete rows are left out: so a thousand row deletes need not be compared
-        in pairs.
+        If a candidate tolerates row deletes (`tolerates_row_deletes`) and deletes none of the same
+        rows, members that only delete rows are left out: so a thousand row deletes need not be
+        compared in pairs.
         """
-        bears = candidate.settles_for_less and not candidate.content.has_row_ids
+        bears = candidate.tolerates_row_deletes and not candidate.content.has_row_ids
         if bears and self.merges.are_apart_from(candidate, known):
             return self.beyond_row_deletes
         return self.winners
@@ -205,7 +205,7 @@ def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
     """A row tracking backfill stays alone: others recognize it by the operation of its entry."""
     if group.moves_row_ids:
         return False
-    return candidate.is_indifferent or not candidate.only_moves_row_ids
+    return candidate.is_plain_append or not candidate.only_moves_row_ids
 
 
 def like_with_like(group: Group, candidate: Candidate) -> bool:

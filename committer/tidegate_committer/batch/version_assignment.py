@@ -192,7 +192,7 @@ def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> En
     protocol = next((content.protocol for content in contents if content.protocol), None)
     before = state.table_definition if state.version >= 0 else None
     after = table_definition_after(before, metadata, protocol)
-    mark = row_tracking.NO_MARK
+    mark = row_tracking.NO_HIGH_WATER_MARK
     if after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)
     lines = tuple(content.lines for content in contents)

@@ -27,7 +27,7 @@ def passes_by(rebase_state: RebaseState, winner: WriteSummary, adds: Sequence[Ad
     )
     if not winner.is_plain or rebase_state.now is not rebase_state.read:
         return False
-    if candidate.speaks_of_table or candidate.minds_every_file:
+    if candidate.changes_definition or candidate.depends_on_added_files:
         return False
     if winner.domains and (
         content.domains or reads.domains or candidate.operation in REPLACES_TABLE

@@ -345,7 +345,7 @@ def check(rebase_state: RebaseState, winners: Iterable[Entry]) -> Conflict | Non
 
 def follow(rebase_state: RebaseState, winners: Iterable[Entry]) -> RebaseState | Conflict:
     """Return a proposal's rebase state after all winners, oldest first, or its first conflict."""
-    indifferent = rebase_state.candidate.is_indifferent
+    indifferent = rebase_state.candidate.is_plain_append
     for winner in winners:
         if indifferent and not winner.concerns_all:
             continue

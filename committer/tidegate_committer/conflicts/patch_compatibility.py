@@ -51,7 +51,7 @@ HARMLESS: Final = frozenset(
                 table_properties.compression_codec,
             )
         ),
-        *table_properties.OF_OTHERS,
+        *table_properties.PROPERTIES_OF_OTHER_ENGINES,
         "delta.autoOptimize",
         "delta.autoOptimize.autoCompact",
         "delta.autoOptimize.optimizeWrite",

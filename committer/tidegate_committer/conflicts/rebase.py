@@ -127,8 +127,10 @@ def clustering_buried(rebase_state: RebaseState, winner: Entry) -> RebaseState:
         lines=(*candidate.content.lines, domain_line(tombstone)),
         domains=(*candidate.content.domains, tombstone),
     )
-    buried = candidate.buried | {tombstone.domain}
-    return replace(rebase_state, candidate=replace(candidate, content=content, buried=buried))
+    removed_domains = candidate.removed_domains | {tombstone.domain}
+    return replace(
+        rebase_state, candidate=replace(candidate, content=content, removed_domains=removed_domains)
+    )
 
 
 def rows_are_where_they_moved(rebase_state: RebaseState, winner: Entry) -> RebaseState:
@@ -168,7 +170,7 @@ def adopt(rebase_state: RebaseState, winner: Entry) -> RebaseState:
     """Return the rebase state after a winner without a conflict. Most winners change nothing."""
     speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
     moves = winner.moved or rebase_state.candidate.moves
-    if not (speaks or moves or rebase_state.candidate.minds_every_file):
+    if not (speaks or moves or rebase_state.candidate.depends_on_added_files):
         return rebase_state
     for rebase_step in REBASE_STEPS:
         rebase_state = rebase_step(rebase_state, winner)
@@ -189,7 +191,7 @@ def with_own_ids_only(candidate: Candidate, state: TableState) -> Candidate | No
     known = state.row_mark_at(candidate.read_version)
     if known is None and state.table_definition.tracks_rows:
         return None
-    mark = row_tracking.NO_MARK if known is None else known
+    mark = row_tracking.NO_HIGH_WATER_MARK if known is None else known
 
     def own(add: Add, path: str) -> Add:
         is_guess = add.base_row_id is not None and add.base_row_id > mark

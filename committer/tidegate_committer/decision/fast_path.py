@@ -58,14 +58,14 @@ class FastPath:
             self._is_open
             and self._since <= candidate.read_version <= self._state.version
             and only_writes_files(candidate)
-            and self._is_unheard_of(candidate, view.group)
+            and self._is_new_id(candidate, view.group)
             and self._is_admitted(candidate, command.now_ms)
             and self._joins(candidate, view.group)
             and self._goes_with_the_files(candidate)
-            and (_minds_nothing(candidate) or self._passes_all(candidate, view))
+            and (_is_plain_append(candidate) or self._passes_all(candidate, view))
         )
 
-    def _is_unheard_of(self, candidate: Candidate, group: Group) -> bool:
+    def _is_new_id(self, candidate: Candidate, group: Group) -> bool:
         """Whether its proposal id is neither in the log nor in the group."""
         return candidate.id not in group.settled and candidate.id not in self._state.settled.now
 
@@ -130,7 +130,7 @@ class FastPath:
         return passes_by(rebase_state, group.write_summary, group.adds)
 
 
-def _minds_nothing(candidate: Candidate) -> bool:
+def _is_plain_append(candidate: Candidate) -> bool:
     """Whether only metadata or protocol can conflict with a candidate that only writes files."""
     reads = candidate.reads
     asks = reads.app_ids or reads.domains or candidate.operation in REPLACES_TABLE

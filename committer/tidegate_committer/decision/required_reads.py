@@ -59,10 +59,10 @@ def wanted(
         if candidate.flaw is None and candidate.id not in state.settled:
             brought = brought_vectors(candidate, state.files)
             vectors |= brought if size_of(brought) <= vector_bytes_max else {}
-        if candidate.is_indifferent or not _is_open(state, candidate):
+        if candidate.is_plain_append or not _is_open(state, candidate):
             continue
         versions.update(_versions(state, candidate, known))
-        if not (candidate.intents or candidate.settles_for_less):
+        if not (candidate.intents or candidate.tolerates_row_deletes):
             continue
         last = at_head(candidate, state.since(candidate.read_version))
         for path in last.intended & state.files.keys():
@@ -81,7 +81,7 @@ def wanted(
 
 def burden(state: TableState, candidate: Candidate, known: FetchedInputs) -> int:
     """Return how many bytes of deletion vectors must be read for a candidate."""
-    if not (candidate.intents or candidate.settles_for_less):
+    if not (candidate.intents or candidate.tolerates_row_deletes):
         return 0
     return size_of(vectors_for(state, candidate, known))
 

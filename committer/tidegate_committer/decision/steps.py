@@ -58,7 +58,7 @@ def read_ahead(view: DecisionInput, command: Consider) -> Verdict | None:
     )
 
 
-def too_old_to_tell(view: DecisionInput, command: Consider) -> Verdict | None:
+def below_the_log(view: DecisionInput, command: Consider) -> Verdict | None:
     """Expire: the log no longer holds every version after the one that was read."""
     since = command.candidate.read_version + 1
     if since < view.state.oldest:
@@ -67,7 +67,7 @@ def too_old_to_tell(view: DecisionInput, command: Consider) -> Verdict | None:
     return None
 
 
-def told_before(view: DecisionInput, command: Consider) -> Verdict | None:
+def answered_before(view: DecisionInput, command: Consider) -> Verdict | None:
     """If the id is in the log or the group, repeat its answer; deny other bytes under that id."""
     candidate = command.candidate
     found = _known(view, command)
@@ -128,7 +128,7 @@ def app_txn_seen(view: DecisionInput, command: Consider) -> Verdict | None:
     return _negative(view, command, rejection, is_log_fact=keeps)
 
 
-def asks_for_a_table(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
+def complete_metadata(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
     """Complete the metadata that it writes as Delta does (features, columns), or reject it."""
     candidate, state = command.candidate, view.state
     if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
@@ -163,7 +163,7 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
     This is checked before conflicts, because the log does not say whether a file can be read.
     """
     candidate, state = command.candidate, view.state
-    if not (candidate.intents or candidate.settles_for_less):
+    if not (candidate.intents or candidate.tolerates_row_deletes):
         return None
     if state.version < 0:
         rejection: Rejection | None = row_delete_checks.no_table() if candidate.intents else None
@@ -176,7 +176,7 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
-def behind_a_new_vector(view: DecisionInput, command: Consider) -> Verdict | None:
+def meets_rewritten_rows(view: DecisionInput, command: Consider) -> Verdict | None:
     """Defer to another entry: a member brings its own deletion vector, or moves rows that the
     proposal names, or deletes rows that the proposal moves. Only the landed entry shows the
     resulting rows.
@@ -209,7 +209,7 @@ def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | 
     candidate, state = command.candidate, view.state
     if state.version < 0:
         return None
-    if candidate.is_indifferent and state.table_definitions[-1][0] <= candidate.read_version:
+    if candidate.is_plain_append and state.table_definitions[-1][0] <= candidate.read_version:
         return None
     read, group = state.table_definition_at(candidate.read_version), view.group
     own = with_own_ids_only(candidate, state)
@@ -248,7 +248,7 @@ def patched(view: DecisionInput, command: Consider) -> Verdict | Consider | None
     return command._replace(candidate=found)
 
 
-def unlike_the_group(view: DecisionInput, command: Consider) -> Verdict | None:
+def cannot_share_entry(view: DecisionInput, command: Consider) -> Verdict | None:
     """Defer to another entry: it may not share one with the members, e.g. over a common file."""
     candidate = command.candidate
     return None if fits(view.group, candidate, view.policy) else another_entry(candidate)
@@ -314,26 +314,26 @@ def give_up(view: DecisionInput, command: Consider) -> Verdict | None:
 
 STEPS: Final[tuple[Step, ...]] = (
     read_ahead,
-    too_old_to_tell,
-    told_before,
+    below_the_log,
+    answered_before,
     behind_a_table_change,
     created_before,
     app_txn_seen,
-    asks_for_a_table,
+    complete_metadata,
     inadmissible,
     unlawful_patch,
     unreadable_rows,
-    behind_a_new_vector,
+    meets_rewritten_rows,
     conflicting,
     patched,
-    unlike_the_group,
+    cannot_share_entry,
     wrong_at_head,
     rows_wrong_at_head,
     values_taken,
 )
 """A candidate that passes all steps is committed."""
 
-CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, too_old_to_tell, told_before, give_up)
+CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, below_the_log, answered_before, give_up)
 """The steps of a cancel: it needs no admission, for it changes nothing in the table."""
 
 

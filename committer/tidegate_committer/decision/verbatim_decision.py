@@ -12,7 +12,7 @@ says.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidegate_committer.admission.admission_rules import AdmissionInput, out_of_time_or_place
+from tidegate_committer.admission.admission_rules import AdmissionInput, late_or_wrong_table
 from tidegate_committer.batch.entry_encoding import EncodedEntry
 from tidegate_committer.batch.grouping import Group
 from tidegate_committer.decision.decision_types import Verdict, denied
@@ -27,7 +27,11 @@ from tidegate_committer.verbatim.verbatim_priority import (
     after_answer,
     after_native_group,
 )
-from tidegate_committer.verbatim.verbatim_validation import VerbatimEntry, read_ready, wrong_bytes
+from tidegate_committer.verbatim.verbatim_validation import (
+    VerbatimEntry,
+    parse_verbatim,
+    wrong_bytes,
+)
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.outcome import Rejection
 
@@ -114,7 +118,7 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
         state.root, state.table_definition_at(max(candidate.read_version, 0)), case.now_ms
     )
     whole = replace(candidate, content=ready.actions)
-    wrong = out_of_time_or_place(whole, place, case.policy)
+    wrong = late_or_wrong_table(whole, place, case.policy)
     wrong = wrong or wrong_bytes(candidate, ready, state, case.now_ms)
     if wrong is not None:
         return Decision(Verdict(candidate, "denied", rejection=wrong), writer)
@@ -137,7 +141,7 @@ def encoded_of(plan: BatchPlan) -> EncodedEntry | None:
     return EncodedEntry(ready.content, ready.entry, ready.actions.adds) if ready else None
 
 
-def way_after(way: VerbatimPriority, plan: BatchPlan, now_s: float) -> VerbatimPriority:
+def priority_after(way: VerbatimPriority, plan: BatchPlan, now_s: float) -> VerbatimPriority:
     """Return the verbatim priority after a plan was carried out."""
     if plan.answer is not None:
         return after_answer(way, plan.answer, now_s)
@@ -172,7 +176,7 @@ def _read(
             f"claim_check: {claim.path[:256]!r} {wrong}; stage the bytes anew, and propose them"
         )
         return Rejection(rule=STAGED_FILE, reason=reason, advice="fix", field="claim_check")
-    return overfull(content, policy) or read_ready(exact_version(candidate), content)
+    return overfull(content, policy) or parse_verbatim(exact_version(candidate), content)
 
 
 def _gap(state: TableState, candidate: Candidate) -> Verdict:

@@ -65,7 +65,7 @@ _SPELLING: Final = "write the action as PROTOCOL.md spells it"
 def read_row(row: Any, where: str, policy: Policy) -> tuple[ActionLine, Action]:
     """Return the log line for a row, and the action that the row holds.
 
-    Raises: Flawed.
+    Raises: InvalidProposal.
     """
     name, body = _named(row, where)
     body = {**_UNSAID[name], **body} if name in _UNSAID else body
@@ -159,7 +159,7 @@ def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
 def read_action(kind: type[Action], body: Mapping[str, Any], where: str) -> Action:
     """Return the action that a body holds, with every field named and typed as in the log.
 
-    Raises: Flawed.
+    Raises: InvalidProposal.
     """
     try:
         if kind is Metadata or kind is Protocol:
@@ -203,7 +203,7 @@ def _check_place_of(add: Add, where: str) -> None:
 
 
 def check_place(action: Add | Cdc, where: str) -> None:
-    """Refuse a new file or deletion vector at a path where none may be. Raises: Flawed."""
+    """Refuse a new file or deletion vector at a path where none may be. Raises: InvalidProposal."""
     is_change_file = isinstance(action, Cdc)
     wrong = path_checks.wrong_with_new(action.path, is_change_file=is_change_file)
     _check_path(action.path, wrong, where)
@@ -212,7 +212,7 @@ def check_place(action: Add | Cdc, where: str) -> None:
 
 
 def check_numbers(action: Add, where: str) -> None:
-    """Refuse a new file whose numbers are out of range. Raises: Flawed."""
+    """Refuse a new file whose numbers are out of range. Raises: InvalidProposal."""
     for name, value in (
         ("baseRowId", action.base_row_id),
         ("defaultRowCommitVersion", action.default_row_commit_version),
@@ -234,7 +234,10 @@ _MOMENTS: Final[Mapping[type[Action], tuple[str, str]]] = {
 
 
 def check_moments(action: Action, where: str) -> None:
-    """Refuse an action whose time is outside the range of a table's timestamps. Raises: Flawed."""
+    """Refuse an action whose time is outside the range of a table's timestamps.
+
+    Raises: InvalidProposal.
+    """
     field, name = _MOMENTS.get(type(action), ("", ""))
     value = getattr(action, field) if field else None
     if not is_moment(value):

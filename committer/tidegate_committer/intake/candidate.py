@@ -65,8 +65,8 @@ class Candidate:
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
     columns, `came` the files into which a winner moved rows that it read, `moved_away` its intents
-    on files that a winner compacted, `buried` the domains that it removes because a winner set
-    them.
+    on files that a winner compacted, `removed_domains` the domains that it removes
+    because a winner set them.
     Units: `size` in bytes; `sent_ms`, the time of its record, in ms since the Unix epoch.
     """
 
@@ -87,7 +87,7 @@ class Candidate:
     moves: Relocations = field(default_factory=dict)
     came: frozenset[str] = frozenset()
     moved_away: tuple[RowDelete, ...] = ()
-    buried: frozenset[str] = frozenset()
+    removed_domains: frozenset[str] = frozenset()
     sent_ms: int | None = None
 
     @property
@@ -132,7 +132,7 @@ class Candidate:
         return bool(self.content.metadata or self.patch)
 
     @property
-    def speaks_of_table(self) -> bool:
+    def changes_definition(self) -> bool:
         """Whether it writes metaData (as an action or as a patch) or a protocol."""
         return self.writes_metadata or self.content.protocol is not None
 
@@ -176,7 +176,7 @@ class Candidate:
         return bool(self.intents) and not (content.has_files or more)
 
     @CachedProperty
-    def settles_for_less(self) -> bool:
+    def tolerates_row_deletes(self) -> bool:
         """Whether it stays valid when others delete other rows of the files that it read."""
         return self.reads.delete_insensitive or bool(self.moves)
 
@@ -191,23 +191,23 @@ class Candidate:
         """Whether it only rearranges rows (`dataChange` false throughout), as OPTIMIZE does."""
         if True in self.data_changes:
             return False
-        kept = self.buried | {ROW_TRACKING}
+        kept = self.removed_domains | {ROW_TRACKING}
         own = any(domain.domain not in kept for domain in self.content.domains)
-        return not (self.speaks_of_table or own or self.txns or self.intents)
+        return not (self.changes_definition or own or self.txns or self.intents)
 
     @CachedProperty
-    def is_indifferent(self) -> bool:
+    def is_plain_append(self) -> bool:
         """Whether it is a blind append with which only metadata or protocol can conflict."""
         content = self.content
         return (
             self.is_blind_append
-            and not (self.speaks_of_table or content.domains)
+            and not (self.changes_definition or content.domains)
             and not (self.reads.app_ids or self.reads.domains)
             and not (content.has_row_ids or self.operation in _MIND_WINNERS)
         )
 
     @CachedProperty
-    def minds_every_file(self) -> bool:
+    def depends_on_added_files(self) -> bool:
         """Whether winners that only wrote files may change its actions (row ids, feature drops)."""
         content = self.content
         return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids

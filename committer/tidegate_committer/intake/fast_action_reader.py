@@ -14,7 +14,7 @@ from tidegate_committer.intake.action_reader import ENTRIES_MAX, ActionLine
 from tidegate_committer.intake.path_checks import is_plain
 from tidegate_committer.policy import Policy
 from tidegate_delta.log.actions import Add, FileAction, Remove
-from tidegate_delta.value_limits import LONG_MAX, MOMENT_MAX
+from tidegate_delta.value_limits import LONG_MAX, TIMESTAMP_MAX
 from tidegate_messages.unvalidated_models import trusted
 
 Shapes = tuple[tuple[frozenset[str], set[str]], ...]
@@ -66,7 +66,7 @@ def _remove(body: Any, policy: Policy) -> Remove:
         is_plain(path)
         and type(size) is type(gone_ms) is int
         and 0 <= size <= LONG_MAX
-        and 0 <= gone_ms <= MOMENT_MAX
+        and 0 <= gone_ms <= TIMESTAMP_MAX
         and type(changes) is type(extended) is bool
     ):
         _leave()
@@ -94,7 +94,7 @@ def _add(body: Any, policy: Policy) -> Add:
         is_plain(path)
         and type(size) is type(written_ms) is int
         and 0 <= size <= LONG_MAX
-        and 0 <= written_ms <= MOMENT_MAX
+        and 0 <= written_ms <= TIMESTAMP_MAX
         and type(changes) is bool
     ):
         _leave()

@@ -181,7 +181,7 @@ def overfull(content: bytes, policy: Policy) -> Rejection | None:
 def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
     """Return the checked actions of a proposal's rows.
 
-    Raises: Flawed, for the first row that is refused.
+    Raises: InvalidProposal, for the first row that is refused.
     """
     adds: list[Any] = []
     removes: list[Any] = []
@@ -221,7 +221,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
 def content_of(commit: Commit) -> CheckedActions:
     """Return the content of a commit by another writer, without its lines.
 
-    Raises: Flawed, if it has duplicate actions.
+    Raises: InvalidProposal, if it has duplicate actions.
     """
     actions: dict[type[Action], list[Action]] = {}
     for action in commit.actions:

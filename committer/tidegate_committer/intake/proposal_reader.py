@@ -19,7 +19,7 @@ from tidegate_committer.intake.refusals import (
     NOT_SUPPORTED,
     TOO_LARGE,
     UNKNOWN_KIND,
-    Flawed,
+    InvalidProposal,
     flaw,
 )
 from tidegate_committer.intake.relocated_rows import NO_MOVES, read_moves
@@ -94,7 +94,7 @@ def read_record(
                 content = read_content(proposal.actions, policy)
                 check_apart(intents, content)
                 moves = read_moves(proposal.row_mapping, content)
-        except Flawed as error:
+        except InvalidProposal as error:
             wrong = error.rejection
     fields = {
         "id": proposal.proposal_id,
@@ -114,7 +114,7 @@ def read_record(
         "moves": moves,
         "came": frozenset(),
         "moved_away": (),
-        "buried": frozenset(),
+        "removed_domains": frozenset(),
         "sent_ms": sent_ms,
     }
     return made(Candidate, fields)
@@ -190,7 +190,7 @@ def with_claim(candidate: Candidate, content: bytes | str | None, policy: Policy
         mapping = candidate.proposal.row_mapping if candidate.proposal else ()
         moves = read_moves(mapping, claimed)
         return replace(candidate, size=size, content=claimed, intents=intents, moves=moves)
-    except Flawed as error:
+    except InvalidProposal as error:
         return replace(candidate, size=size, flaw=error.rejection)
 
 
@@ -210,7 +210,7 @@ def full_size(candidate: Candidate) -> int:
 def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]]:
     """Yield the actions of a claim check's file, and append its row intents to `stated`.
 
-    Raises: Flawed, for a line that is neither.
+    Raises: InvalidProposal, for a line that is neither.
     """
     for line in content.split(b"\n"):
         if not line.strip():
@@ -220,7 +220,7 @@ def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]
         except MalformedRecord as error:
             what = f"the file holds a line that is no action: {error}"
             remedy = "write newline-delimited JSON, an action a line"
-            raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
+            raise InvalidProposal(flaw(MALFORMED, "claim_check", what, remedy)) from error
         if ROW_INTENT in row:
             stated.append(_intent(row[ROW_INTENT]))
         else:
@@ -234,7 +234,7 @@ def _intent(body: Any) -> RowIntent:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"the file holds a row intent that is none: {first['msg']}"
         remedy = "write it as the schema of proposals says"
-        raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
+        raise InvalidProposal(flaw(MALFORMED, "claim_check", what, remedy)) from error
 
 
 def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:

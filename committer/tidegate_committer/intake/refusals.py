@@ -78,7 +78,7 @@ def fault_in(error: Exception) -> str:
     return error.fault if isinstance(error, TidegateError) else said_by(error)
 
 
-class Flawed(ValueError):
+class InvalidProposal(ValueError):
     """Carries a flaw from the check that found it to the reader of the proposal."""
 
     def __init__(self, rejection: Rejection) -> None:
@@ -87,5 +87,5 @@ class Flawed(ValueError):
 
 
 def refuse(rule: str, field: str, what: str, remedy: str, *, path: str | None = None) -> NoReturn:
-    """Raise `Flawed`, which the reader of the proposal catches outside of all nested checks."""
-    raise Flawed(flaw(rule, field, what, remedy, path=path))
+    """Raise `InvalidProposal`, which the reader of the proposal catches outside of all checks."""
+    raise InvalidProposal(flaw(rule, field, what, remedy, path=path))

@@ -18,7 +18,7 @@ from tidegate_committer.intake.refusals import DUPLICATE, MALFORMED, TOO_LARGE, 
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
 from tidegate_delta.features.row_tracking import physical_records
 from tidegate_delta.log.actions import Add, DeletionVector, Remove
-from tidegate_delta.log.file_paths import usual_path
+from tidegate_delta.log.file_paths import encoded_path
 from tidegate_messages.commit_provenance import Provenance
 from tidegate_messages.row_mapping import RowMapping, Source
 
@@ -77,7 +77,7 @@ def _moved(rows: Iterable[int], offset: int, base: Iterator[int]) -> Iterator[in
 def read_moves(stated: Sequence[RowMapping], content: CheckedActions) -> Relocations:
     """Return the relocations that a proposal's row mapping states.
 
-    Raises: Flawed, for the first that is wrong.
+    Raises: InvalidProposal, for the first that is wrong.
     """
     if not stated:
         return NO_MOVES
@@ -117,7 +117,7 @@ def told_of(moves: Relocations) -> tuple[RowMapping, ...]:
     ordered = sorted(moves.items(), key=lambda one: (one[1].target, one[1].offset, one[0]))
     return tuple(
         RowMapping(
-            path=usual_path(target), sources=tuple(_source(path, move) for path, move in some)
+            path=encoded_path(target), sources=tuple(_source(path, move) for path, move in some)
         )
         for target, some in groupby(ordered, key=lambda one: one[1].target)
     )
@@ -128,7 +128,7 @@ def _source(path: str, move: Relocation) -> Source:
     if move.base != move.gone:
         # An empty object means that there was no vector; None means the same vector as `gone`.
         base = move.base.model_dump(by_alias=True, exclude_none=True) if move.base else {}
-    return Source(path=usual_path(path), offset=move.offset, rows=move.rows, base=base)
+    return Source(path=encoded_path(path), offset=move.offset, rows=move.rows, base=base)
 
 
 def _found(

@@ -45,7 +45,7 @@ class RowDelete:
 def read_intents(stated: Sequence[RowIntent], policy: Policy) -> tuple[RowDelete, ...]:
     """Return a proposal's checked intents.
 
-    Raises: Flawed, for the first that is refused.
+    Raises: InvalidProposal, for the first that is refused.
     """
     if len(stated) > policy.actions_max:
         what = f"more than {policy.actions_max} files"
@@ -65,7 +65,7 @@ def read_intents(stated: Sequence[RowIntent], policy: Policy) -> tuple[RowDelete
 
 
 def check_apart(intents: Sequence[RowDelete], content: CheckedActions) -> None:
-    """Refuse a row delete of a file that the actions add or remove. Raises: Flawed."""
+    """Refuse a row delete of a file that the actions add or remove. Raises: InvalidProposal."""
     if not intents:
         return
     acted_on = content.removed.union(path for path, _ in content.added)

@@ -28,7 +28,7 @@ time: a store that throttles writes to one name counts refused writes, too.
 
 
 @dataclass
-class _Leaving:
+class _PutTimer:
     """The turn of a PUT (whether it may be sent), and its duration.
 
     The turn is called until it returns true once. The duration of a prepared PUT counts from then,
@@ -95,7 +95,7 @@ class EntryPut:
         Units: `until_s` by `Clock.boot_s`.
         Raises: OutcomeUnknown past the deadline; Unavailable.
         """
-        leaving = _Leaving(turn, clock, clock.boot_s())
+        leaving = _PutTimer(turn, clock, clock.boot_s())
         written = self.encoded.merged.written
         if written is not None and self._put(*written, clock, until_s, at_once) is Put.LOST:
             raise Unavailable(

@@ -38,7 +38,7 @@ class MaintenanceSchedule:
         audit = self.audits.get(table_committer.record.table)
         if audit is None:
             audit = self.audits[table_committer.record.table] = Audit(now_s + section.audit_s)
-        table_committer.wants_calm = audit.wants_calm(now_s)
+        table_committer.pause_for_audit = audit.pause_for_audit(now_s)
         if table_committer.flying is not None or table_committer.fetch is not None:
             return
         found = audit.end(state, table_committer.store.root, table_committer.label)

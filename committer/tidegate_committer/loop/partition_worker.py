@@ -112,7 +112,7 @@ class PartitionWorker:
         if not self.suspects.note.alone or not self._is_quiet:
             return None
         if self.suspects.is_over():
-            self.suspects.note = self.suspects.note.at_peace()
+            self.suspects.note = self.suspects.note.is_cleared()
             innocent, self.suspects.held = self.suspects.held, deque()
             for record in innocent:
                 self.take(record)

@@ -30,7 +30,7 @@ from tidegate_runtime.clock import Clock
 from tidegate_runtime.containment import attempted
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 
-THOUGHT_S: Final = 1.0
+DECISION_AGE_MAX_S: Final = 1.0
 """How old a decision may be when its PUT starts; an older one is made again."""
 
 RACES_MAX: Final = 100
@@ -55,13 +55,13 @@ class NextEntry:
 
     def holds(self, state: TableState, now_s: float) -> bool:
         """Return whether it was decided on exactly this state, and recently enough."""
-        return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
+        return self.planning.state is state and now_s <= self.since_s + DECISION_AGE_MAX_S
 
     def ready(self, put_s: float) -> EncodedEntry | None:
         """Return the entry if it will be recent enough after a PUT of `put_s` seconds. Return None
         otherwise, or if other proposals may join it.
         """
-        return self.encoded if put_s <= THOUGHT_S / 2 else None
+        return self.encoded if put_s <= DECISION_AGE_MAX_S / 2 else None
 
     def extend_plainly(
         self, line: FairQueue, served: int, policy: Policy, terms: DecisionTerms
@@ -136,19 +136,19 @@ def start_put(
 
 def turn_behind(flight: PendingPut, since_s: float, clock: Clock) -> Turn:
     """Return the turn of a prepared PUT: whether it may be sent. It may once the PUT before it has
-    won, unless its decision is older than `THOUGHT_S` by then.
+    won, unless its decision is older than `DECISION_AGE_MAX_S` by then.
 
     Units: `since_s` by `Clock.boot_s`.
     """
 
     def comes() -> bool:
-        left_s = since_s + THOUGHT_S - clock.boot_s()
+        left_s = since_s + DECISION_AGE_MAX_S - clock.boot_s()
         # A waiting PUT occupies a thread, so it waits no longer than its decision is valid. The
         # table committer meets the same error when it takes the result of the PUT before.
         landing = attempted(lambda: _result(flight, max(0.0, left_s)), lambda _: None)
         if landing is None or landing.put is not Put.WON:
             return False
-        return clock.boot_s() <= since_s + THOUGHT_S
+        return clock.boot_s() <= since_s + DECISION_AGE_MAX_S
 
     return comes
 

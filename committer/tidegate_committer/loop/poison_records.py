@@ -23,7 +23,7 @@ from uuid import UUID
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import DeadLetter, read_identity
 from tidegate_committer.intake.refusals import FAULT, flaw
-from tidegate_committer.loop.read_ahead import JUDGED_MAX, RECORDS_MAX
+from tidegate_committer.loop.read_ahead import HANDLED_MAX, RECORDS_MAX
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import parse_json
@@ -40,7 +40,7 @@ ALONE_FROM: Final = 2
 GUILTY_MAX: Final = 32
 """How many poison records the note remembers: their writers may send the same bytes again."""
 
-SUSPECTS_MAX: Final = JUDGED_MAX
+SUSPECTS_MAX: Final = HANDLED_MAX
 """How many records are suspected, from the first without an outcome on, if they are handled in
 offset order. That is so from the first death on; before it, any record that was read may be at
 fault.
@@ -71,7 +71,7 @@ class SuspectNote:
     guilty: Mapping[str, bool] = field(default_factory=dict)
     topic: str = ""
 
-    def at_peace(self) -> "SuspectNote":
+    def is_cleared(self) -> "SuspectNote":
         """Return the note once all suspected records have their outcomes."""
         return SuspectNote(self.owner, guilty=self.guilty, topic=self.topic)
 
@@ -131,7 +131,7 @@ def inherited(found: SuspectNote, process: str, unanswered: range) -> SuspectNot
     again = unanswered.start < found.until
     if found.owner in ("", process):
         same = found.taken_by(process)
-        return same if again else same.at_peace()
+        return same if again else same.is_cleared()
     if not unanswered:
         return SuspectNote(process, guilty=found.guilty, topic=found.topic)
     heir = replace(found.taken_by(process), until=unanswered.stop)
@@ -198,7 +198,7 @@ class PoisonSuspects:
     def told(self, offset: Offset) -> str:
         """Return the note to store with an offset."""
         if offset >= self.note.until and not self.held:
-            self.note = self.note.at_peace()
+            self.note = self.note.is_cleared()
         return note_text(self.note)
 
     def guilt(self, record: Record) -> bool | None:

@@ -20,8 +20,8 @@ RECORDS_MAX: Final = 50_000
 BYTES_MAX: Final = 128 * 1024 * 1024
 """Bytes of such records at which it is paused."""
 
-JUDGED_MAX: Final = 5_000
-JUDGED_BYTES_MAX: Final = 64 * 1024 * 1024
+HANDLED_MAX: Final = 5_000
+HANDLED_BYTES_MAX: Final = 64 * 1024 * 1024
 """How many of them, and how many bytes, are handled: these are Python objects, not bytes."""
 
 SHARE: Final = 4
@@ -82,8 +82,8 @@ class ReadAhead:
 
     def has_room(self, flow: Flow) -> bool:
         """Return whether another record of a flow may be handled, given those that are."""
-        left = 1 - max(self.judged / JUDGED_MAX, self.judged_bytes / JUDGED_BYTES_MAX)
-        own = max(self._judged[flow] / JUDGED_MAX, self._judged_bytes[flow] / JUDGED_BYTES_MAX)
+        left = 1 - max(self.judged / HANDLED_MAX, self.judged_bytes / HANDLED_BYTES_MAX)
+        own = max(self._judged[flow] / HANDLED_MAX, self._judged_bytes[flow] / HANDLED_BYTES_MAX)
         return own < SHARE * left
 
     def is_next(self, flow: Flow) -> bool:

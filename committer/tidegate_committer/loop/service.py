@@ -40,7 +40,7 @@ from tidegate_runtime.table_registry import RegistryReader
 POLLED_MAX: Final = 10_000
 """The most records that one poll returns, so that a flood does not hide later records for long."""
 
-JUDGED_MAX: Final = Policy.group_members_max
+HANDLED_MAX: Final = Policy.group_members_max
 """The most records that one step handles: one entry's worth, so that the next poll comes soon."""
 
 DURABLE_S: Final = 0.2
@@ -118,7 +118,7 @@ class CommitterLoop:
             age_ms = self.dependencies.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
         self._note_judging(polled)
-        left = JUDGED_MAX
+        left = HANDLED_MAX
         for record in polled.records:
             left -= self._take(record, may_judge=left > 0)
         for worker in self.workers.values():
@@ -250,7 +250,7 @@ class CommitterLoop:
         if note.deaths or note.alone:
             told = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
             log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
-        self.consumer.part_with(at, note_text(note.clean()))
+        self.consumer.note_on_revoke(at, note_text(note.clean()))
         return self._record({at: self.workers[at].suspects.recorded})
 
     def _note_judging(self, polled: Polled) -> None:

@@ -51,7 +51,7 @@ from tidegate_committer.state.version_history import BYTES_MAX, VERSIONS_MAX, we
 from tidegate_committer.store_reads.decision_reads import DecisionRead
 from tidegate_committer.store_reads.read_cache import ReadCache
 from tidegate_committer.store_reads.recovery import NO_PAST, missing
-from tidegate_committer.store_reads.table_loading import LoadedTable, read, read_anew
+from tidegate_committer.store_reads.table_loading import LoadedTable, read, read_unregistered
 from tidegate_committer.store_reads.version_history_reads import FETCHED_MAX, VersionHistory
 from tidegate_committer.verbatim.verbatim_priority import VerbatimPriority
 from tidegate_delta.errors import TidegateError
@@ -194,7 +194,7 @@ class TableCache:
     def _read(self) -> LoadedTable:
         if self.is_registered:
             return read(self.store, self.dependencies, self.record)
-        return read_anew(self.store, self.dependencies, self.record, self.others)
+        return read_unregistered(self.store, self.dependencies, self.record, self.others)
 
     def _take(self, fetch: DecisionRead) -> None:
         self.fetch, self.state, self.viewed_s = None, fetch.state, fetch.viewed_s
@@ -293,16 +293,17 @@ class TableCommitter(TableCache):
 
     `draft` is the next entry as far as it is decided; it is valid only for the state on which it
     was decided. `flying` is the entry in flight. `races_lost` counts the versions in a row that
-    others won. `traces` are the trace contexts of versions with a single proposal. `wants_calm`
-    stops PUTs from following one another at once, so that an audit can begin. `has_sent`: a PUT
-    was ever sent. `claims` is since when claim-check files are being read, by proposal offset.
+    others won. `traces` are the trace contexts of versions with a single proposal.
+    `pause_for_audit` stops PUTs from following one another at once, so that an audit can begin.
+    `has_sent`: a PUT was ever sent. `claims` is since when claim-check files are being
+    read, by proposal offset.
     After a store failure the table rests until `rests_until_s`. Tables are worked on in the order
     of `seat`.
     Units: `_until_s` and `claims` by `Clock.boot_s`; `rest_s` in seconds.
     """
 
     seat: int = 0
-    wants_calm: bool = False
+    pause_for_audit: bool = False
     has_sent: bool = False
     claims: dict[int, float] = field(default_factory=dict)
     traces: dict[int, Headers] = field(default_factory=dict)
@@ -570,7 +571,7 @@ class TableCommitter(TableCache):
         """Prepare the PUT of a full next entry: it is sent as soon as the one in flight has won."""
         clock, served = self.dependencies.clock, len(flying.plan.verdicts)
         encoded = ahead.ready(self.pace.put_s)
-        if flying.follower is not None or encoded is None or self.wants_calm:
+        if flying.follower is not None or encoded is None or self.pause_for_audit:
             return
         if self._fails_to_look_back:
             return
@@ -647,7 +648,7 @@ class TableCommitter(TableCache):
 
     def _finish(self, plan: BatchPlan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))
-        self.right_of_way = verbatim_decision.way_after(
+        self.right_of_way = verbatim_decision.priority_after(
             self.right_of_way, plan, self.dependencies.clock.boot_s()
         )
         return plan.verdicts

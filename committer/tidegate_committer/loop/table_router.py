@@ -172,7 +172,7 @@ class ServedTables:
         )
         return True
 
-    def _other_life(self, table_committer: TableCommitter) -> TableRecord | None:
+    def _other_table_at_root(self, table_committer: TableCommitter) -> TableRecord | None:
         """Return another table that was registered at the same root meanwhile, or None.
 
         It may belong to another topic partition and committer: only the registry knows.
@@ -365,7 +365,9 @@ class TableRouter(ServedTables):
         """Publish a table's verdict; the first one decides whether a new table is registered."""
         creates = not table_committer.is_registered
         is_made = (
-            creates and verdict.status == "committed" and self._other_life(table_committer) is None
+            creates
+            and verdict.status == "committed"
+            and self._other_table_at_root(table_committer) is None
         )
         if is_made:
             # The table exists by now, so if its name was taken meanwhile, it gets another name.

@@ -20,7 +20,7 @@ def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
     """Return the files with a new vector for which it matters whether they only lost rows."""
     if not winner.revised:
         return frozenset()
-    if not candidate.settles_for_less:
+    if not candidate.tolerates_row_deletes:
         return candidate.intended & winner.revised.keys()
     if candidate.reads.whole_table:
         return frozenset(winner.revised)
@@ -43,7 +43,7 @@ def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
 
 def gone_for(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
     """Return the files that a winner removed and whose removal matters to what a proposal read."""
-    if not candidate.settles_for_less:
+    if not candidate.tolerates_row_deletes:
         return winner.removed
     return winner.removed - _lost_rows(candidate, winner, known) - winner.moved.keys()
 
@@ -52,7 +52,7 @@ def come_for(
     candidate: Candidate, winner: Entry, known: FetchedInputs
 ) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
     """Return the files that a winner added and that matter to what a proposal read."""
-    if not candidate.settles_for_less or not (winner.revised or winner.moved):
+    if not candidate.tolerates_row_deletes or not (winner.revised or winner.moved):
         return winner.added
     # A compaction's new files hold no new rows, and revised ones are compared as removed files.
     lost = _lost_rows(candidate, winner, known) | winner.moved_to
@@ -110,7 +110,7 @@ def bears_overlap(candidate: Candidate, level: Level) -> bool:
     """
     content = candidate.content
     return (
-        candidate.settles_for_less
+        candidate.tolerates_row_deletes
         and level != "SnapshotIsolation"
         and not (content.adds or content.changes)
     )

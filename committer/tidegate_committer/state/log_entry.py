@@ -29,7 +29,7 @@ from tidegate_delta.log.actions import (
     Txn,
 )
 from tidegate_delta.log.commit import Commit
-from tidegate_messages.commit_provenance import Provenance, of, rows_deleted_by
+from tidegate_messages.commit_provenance import Provenance, deleting_proposals, of
 
 
 class Revision(NamedTuple):
@@ -151,7 +151,7 @@ class Entry:
         """Return the index of the member that added a file, removed it or deleted rows of it."""
         came = _whose(path, [one for one, _ in self.added], origin.files_added)
         left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
-        by = rows_deleted_by(origin, self.removed_in_order, path) if left is None else ()
+        by = deleting_proposals(origin, self.removed_in_order, path) if left is None else ()
         return by[0] if len(by) == 1 else left
 
     @property
@@ -264,7 +264,7 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
         vectors=content.vectors,
         revised=revisions(content.removes, content.adds),
         is_blind_append=candidate.is_blind_append,
-        only_moves_row_ids=not (candidate.is_indifferent or candidate.intents)
+        only_moves_row_ids=not (candidate.is_plain_append or candidate.intents)
         and moves_row_ids(candidate.operation, content.adds, content.removes),
         metadata=content.metadata,
         protocol=content.protocol,

@@ -11,7 +11,7 @@ from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
 from tidegate_committer.intake.refusals import flaw
 from tidegate_committer.persistent_map import PersistentMap
 from tidegate_delta.log.actions import Add, Remove
-from tidegate_delta.log.file_paths import unusual_paths, usual_path
+from tidegate_delta.log.file_paths import encoded_path, unusual_paths
 from tidegate_messages.outcome import Rejection
 
 NormalForms = Mapping[str, str]
@@ -25,7 +25,7 @@ def unusual(files: Iterable[Add]) -> NormalForms:
 
 def spelling_of(key: str, spelt: NormalForms) -> str:
     """Return the path of a live file as it is in the log, by its canonical path."""
-    return spelt.get(key) or usual_path(key)
+    return spelt.get(key) or encoded_path(key)
 
 
 def spelt_after(

@@ -12,7 +12,7 @@ from tidegate_committer.state.live_files import LiveFiles
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.path_normal_form import spelt_after
 from tidegate_committer.state.table_definition import TableDefinition, table_definition_after
-from tidegate_delta.features.row_tracking import DOMAIN, NO_MARK, mark_in
+from tidegate_delta.features.row_tracking import DOMAIN, NO_HIGH_WATER_MARK, mark_in
 from tidegate_delta.log.actions import DomainMetadata, Txn
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
@@ -80,7 +80,7 @@ class TableState:
     oldest: int = 0
     rules: int | None = None
     timestamp: int = 0
-    mark_before: int | None = NO_MARK
+    mark_before: int | None = NO_HIGH_WATER_MARK
     leases: PersistentMap[UUID, LeasedBlocks] = field(default_factory=PersistentMap)
     row_ids: Mapping[int, RowIds] = field(default_factory=dict)
     keeps_past: bool = False
@@ -219,7 +219,7 @@ def bounded(state: TableState) -> TableState:
     return replace(state, entries=state.entries.changed(drops)) if drops else state
 
 
-def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:
+def with_full_adds(state: TableState, commits: Iterable[Commit]) -> TableState:
     """Return the state with the full add actions of some versions."""
     read: dict[int, Entry] = {
         commit.version: replace(state.entries[commit.version], adds=tuple(commit.adds))
@@ -273,7 +273,7 @@ def _domains(entry: Entry, table_definition: TableDefinition) -> dict[str, Domai
     mark = found.get(DOMAIN)
     if mark is not None and mark.removed and table_definition.tracks_rows:
         kept = mark.with_(removed=False)
-        if mark_in(kept) == NO_MARK:
+        if mark_in(kept) == NO_HIGH_WATER_MARK:
             del found[DOMAIN]
         else:
             found[DOMAIN] = kept

@@ -39,7 +39,7 @@ class Audit:
     cleaned: int = -1
     answer: Future[Mapping[int, str]] | None = None
 
-    def wants_calm(self, now_s: float) -> bool:
+    def pause_for_audit(self, now_s: float) -> bool:
         """Return whether an audit is due or running: it begins and ends with no PUT in flight."""
         return now_s >= self.due_s or self.answer is not None
 

@@ -27,20 +27,25 @@ from tidegate_committer.state.table_state import (
     TableState,
     bounded,
     in_commit_timestamp,
-    in_full,
     is_ours,
     leased_by,
     settled_by,
+    with_full_adds,
 )
 from tidegate_committer.store_reads.table_open_limit import whole_table
 from tidegate_delta.errors import BrokenLog, InvalidRequest
-from tidegate_delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark, supports
+from tidegate_delta.features.row_tracking import (
+    FEATURE,
+    NO_HIGH_WATER_MARK,
+    high_water_mark,
+    supports,
+)
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import LOG_FOLDER, commit_name, in_log
 from tidegate_delta.log.file_paths import unusual_in
 from tidegate_delta.snapshots.snapshot import LiveKeys
-from tidegate_delta.value_limits import MOMENT_MAX
+from tidegate_delta.value_limits import TIMESTAMP_MAX
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.overwrite_detection import check_restored
@@ -48,7 +53,7 @@ from tidegate_runtime.table_io.deletion_vector_reader import live_rows
 from tidegate_runtime.table_io.open_table import head_version, oldest_commit, open_keys, read_commit
 from tidegate_runtime.table_io.row_ids import files_with_row_ids, files_without_row_ids
 
-RETOLD_MAX: Final = 10_000
+REPUBLISHED_MAX: Final = 10_000
 """The most versions that are published again for a table whose registration was lost."""
 
 NO_PAST: Final[Mapping[int, Entry]] = {}
@@ -71,7 +76,7 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
         oldest=oldest_commit(store) or 0,
     )
     state = reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
-    return _with_time_left(store, state)
+    return _check_timestamp_limit(store, state)
 
 
 def check_published(store: LogStore, state: TableState, record: TableRecord) -> None:
@@ -112,7 +117,7 @@ def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry
                 state.table_definition.protocol, state.table_definition.metadata, store.root
             )
         news.append(entry)
-    return _with_time_left(store, state), tuple(news)
+    return _check_timestamp_limit(store, state), tuple(news)
 
 
 def reach_back(
@@ -170,7 +175,7 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
         read = read_commit(store, version)
         if read is None:
             return replace(state, oldest=version + 1)
-        state = in_full(state, [read[0]])
+        state = with_full_adds(state, [read[0]])
     if state.mark_before is None and any(one.content.has_row_ids for one in batch):
         return replace(state, mark_before=_row_mark(store, state.window_start - 1))
     return state
@@ -240,7 +245,7 @@ def counts_as_published(state: TableState) -> int:
     """Return up to which version an unregistered table counts as published. For a log that no
     committer wrote, that is its head.
     """
-    return max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
+    return max(-1, state.version - (REPUBLISHED_MAX if is_ours(state) else 0))
 
 
 def unpublished(store: LogStore, state: TableState, through: int) -> list[Entry]:
@@ -250,18 +255,18 @@ def unpublished(store: LogStore, state: TableState, through: int) -> list[Entry]
     return [*below, *state.since(max(through, state.window_start - 1))]
 
 
-def _with_time_left(store: LogStore, state: TableState) -> TableState:
+def _check_timestamp_limit(store: LogStore, state: TableState) -> TableState:
     """Return the state, if a version with a later timestamp can follow its last one.
 
     Raises: BrokenLog, if the last in-commit timestamp is the greatest possible.
     """
     last_ms = in_commit_timestamp(state)
-    if last_ms is None or last_ms < MOMENT_MAX:
+    if last_ms is None or last_ms < TIMESTAMP_MAX:
         return state
     raise BrokenLog(
-        f"{commit_name(state.version)} of {store.root} has an in-commit timestamp past {MOMENT_MAX}"
-        " ms, the latest that a version can have, and the next one must be later: turn "
-        "delta.enableInCommitTimestamps off by another writer, or restore the log",
+        f"{commit_name(state.version)} of {store.root} has an in-commit timestamp past "
+        f"{TIMESTAMP_MAX} ms, the latest that a version can have, and the next one must be later: "
+        "turn delta.enableInCommitTimestamps off by another writer, or restore the log",
         error_class="CorruptCommit",
     )
 
@@ -296,7 +301,7 @@ def _may_number_rows(state: TableState, batch: Sequence[Candidate]) -> bool:
     """Return whether row ids may matter: the table tracks rows, or a proposal may change that."""
     if FEATURE in state.table_definition.features:
         return True
-    return any(one.speaks_of_table or one.is_unbackfill for one in batch)
+    return any(one.changes_definition or one.is_unbackfill for one in batch)
 
 
 def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
@@ -352,7 +357,7 @@ def _with_leases(state: TableState, found: list[Entry]) -> TableState:
 def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:
     """Return the high-water mark of row ids at `start` - 1, or None if it must be read first."""
     if start == 0:
-        return NO_MARK
+        return NO_HIGH_WATER_MARK
     moved = any(entry.row_mark is not None for entry in found)
     return None if moved else state.mark_before
 
@@ -371,7 +376,7 @@ def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> Table
         domains=PersistentMap(snapshot.domains),
         window_start=snapshot.version + 1,
         timestamp=snapshot.in_commit_timestamp or 0,
-        mark_before=high_water_mark(snapshot.domains) if tracks else NO_MARK,
+        mark_before=high_water_mark(snapshot.domains) if tracks else NO_HIGH_WATER_MARK,
     )
 
 

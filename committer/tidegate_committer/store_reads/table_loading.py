@@ -33,7 +33,7 @@ def read(store: LogStore, dependencies: Dependencies, record: TableRecord) -> Lo
         return _read(store, dependencies, record, is_registered=True)
 
 
-def read_anew(
+def read_unregistered(
     store: LogStore, dependencies: Dependencies, record: TableRecord, others: Sequence[TableRecord]
 ) -> LoadedTable:
     """Load a table that is not registered. First its store must pass qualification; then no other

@@ -16,7 +16,7 @@ from tidegate_committer.intake.action_reader import (
     read_action,
 )
 from tidegate_committer.intake.proposal_actions import canonical
-from tidegate_committer.intake.refusals import MALFORMED, Flawed, refuse
+from tidegate_committer.intake.refusals import MALFORMED, InvalidProposal, refuse
 from tidegate_delta.data_skipping.column_bounds import wrong_count
 from tidegate_delta.log.actions import KINDS, Add, Cdc, CommitInfo
 from tidegate_delta.value_limits import is_moment
@@ -35,7 +35,7 @@ def misspelt_line(content: bytes, is_live: Callable[[str], bool]) -> Rejection |
     try:
         for number, name, body in _bodies(content):
             _check(name, body, f"{FIELD}: line {number}: {name}", is_live)
-    except Flawed as error:
+    except InvalidProposal as error:
         return error.rejection.model_copy(update={"field": FIELD})
     return None
 

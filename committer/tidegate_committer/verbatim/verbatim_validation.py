@@ -31,7 +31,7 @@ from tidegate_committer.intake.refusals import (
     MALFORMED,
     NOT_SUPPORTED,
     UNKNOWN_FEATURE,
-    Flawed,
+    InvalidProposal,
     fault_in,
     flaw,
 )
@@ -80,7 +80,7 @@ class VerbatimArrival:
     now_ms: int
 
 
-def read_ready(version: int, content: bytes) -> VerbatimEntry | Rejection:
+def parse_verbatim(version: int, content: bytes) -> VerbatimEntry | Rejection:
     """Return the parsed verbatim entry, or why its bytes are no version of a table."""
     deep = _deep_line(content)
     if deep is not None:
@@ -94,7 +94,7 @@ def read_ready(version: int, content: bytes) -> VerbatimEntry | Rejection:
         return flaw(
             MALFORMED, FIELD, fault_in(error), "write it as the format says, and stage it anew"
         )
-    except Flawed as error:
+    except InvalidProposal as error:
         return error.rejection
     return VerbatimEntry(content, commit, actions, entry)
 
@@ -191,8 +191,8 @@ def _still_in_use(arrival: VerbatimArrival) -> Rejection | None:
     if dropped is None:
         return None
     left = left_in(arrival.state)
-    buried = {domain.domain for domain in arrival.ready.actions.domains if domain.removed}
-    remains = replace(left, domains=left.domains - buried)
+    removed_domains = {domain.domain for domain in arrival.ready.actions.domains if domain.removed}
+    remains = replace(left, domains=left.domains - removed_domains)
     why = in_use({dropped}, arrival.after, remains)
     if why is None:
         return None
@@ -263,7 +263,7 @@ def _enablement_not_told(arrival: VerbatimArrival) -> Rejection | None:
     return flaw(BAD_METADATA, f"{FIELD}.metaData", what, remedy)
 
 
-def files_stand(arrival: VerbatimArrival) -> Rejection | None:
+def file_liveness(arrival: VerbatimArrival) -> Rejection | None:
     """Removed files are live with their vectors; added files are not live with another vector."""
     live = arrival.state.files
     actions = _without_vector_files(arrival.ready.actions, live)
@@ -361,7 +361,7 @@ CHECKS: Final[tuple[VerbatimCheck, ...]] = (
     columns_keep_their_names,
     is_dated_near,
     keeps_time,
-    files_stand,
+    file_liveness,
     takes_appends_only,
     goes_with_the_partitions,
     rows_are_tracked,

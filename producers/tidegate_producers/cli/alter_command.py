@@ -19,7 +19,7 @@ from tidegate_producers.writing.alter_table import (
     type_from,
 )
 from tidegate_producers.writing.table_write import WriteRequest
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.settings import ServiceSettings
@@ -68,7 +68,7 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
     parent.name; put names with dots, blanks or signs in backticks.
     """
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         changes = [
             *map(column_from, add_column or ()),
             *_each(drop_column, lambda text: {"op": "drop_column", "path": path_from(text)}),

@@ -17,7 +17,7 @@ from tidegate_producers.history.log_search import find_in_log
 from tidegate_producers.history.outcome_explanation import Explanation, ProposalHistory, explain
 from tidegate_producers.history.outcome_log import ProposalOutcomes, find_proposal, last_proposals
 from tidegate_producers.options import TableLocation
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY
@@ -62,7 +62,7 @@ def list_proposals(
 ) -> None:
     """Show the newest proposals, each with its outcome."""
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         with _client(settings) as client:
             record = client.require(table) if table is not None else None
         bus, topics = _bus(settings), settings.kafka.topics
@@ -81,7 +81,7 @@ def show_proposal(
 ) -> None:
     """Show one proposal, and every outcome that was published under its id."""
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         one = _require(settings, proposal)
     told = (*one.outcomes, *one.others)
     outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in told]
@@ -111,7 +111,7 @@ def explain_proposal(
     to look at the table; 4 wait, or try again.
     """
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         told = _explained(settings, proposal, table)
     if as_json:
         OUT.print_json(data=_as_data(told))
@@ -134,7 +134,7 @@ def cancel_proposal(
     cancelled; 4 no answer came: try again.
     """
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         one = _require(settings, proposal)
         if one.status == "rejected" and one.answer and not one.others:
             # This outcome is final already: nothing has to be written to the log.

@@ -12,7 +12,7 @@ from tidegate_producers.cli.row_commands import Uri, root_of
 from tidegate_producers.connection import CLIENT_ID
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing import table_registration
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.runner import EXIT_FIX
@@ -34,7 +34,7 @@ def register(
 ) -> None:
     """Register an existing Delta table with Tidegate; registering it again is no error."""
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         place = TableLocation(root_of(uri), settings.storage)
     outcome = _answer(
         settings, lambda client: table_registration.register(client, place, name, timeout)
@@ -102,7 +102,7 @@ def retry(
     settings = loaded(ServiceSettings, config, set_)
     bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
     asked = [one.value for one in service or ServiceOption]
-    with errors_told(), Client(bus, topics) as client:
+    with errors_as_exit_status(), Client(bus, topics) as client:
         record = client.require(table, timeout)
         tried = table_registration.retry_followers(bus, topics, record, asked)
         is_halted = record.status == "halted" and ServiceOption.COMMITTER in asked
@@ -147,7 +147,7 @@ def _is_meant(question: str) -> bool:
 
 def _answer(settings: ServiceSettings, ask: Callable[[Client], Outcome]) -> Outcome:
     with (
-        errors_told(),
+        errors_as_exit_status(),
         Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client,
     ):
         return ask(client)

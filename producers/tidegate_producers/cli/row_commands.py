@@ -12,7 +12,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.cli.output import OUT, plain, show
 from tidegate_producers.connection import store_for
 from tidegate_producers.options import TableLocation, time_ms
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import canonical_root
@@ -67,7 +67,7 @@ def show_rows(  # noqa: PLR0913 - each is an option of the command
     as_json: Json = False,
 ) -> None:
     """Show rows of a table, at its newest version or as of an older one."""
-    with errors_told():
+    with errors_as_exit_status():
         store = _store(uri, config, set_)
         version, at_ms = _moment(at, "--at")
         snapshot = open_snapshot(store, version, at_ms)
@@ -90,7 +90,7 @@ def show_changes(  # noqa: PLR0913 - each is an option of the command
 
     --from and --to are inclusive, and are both versions or both times.
     """
-    with errors_told():
+    with errors_as_exit_status():
         store = _store(uri, config, set_)
         (start, start_ms), (end, end_ms) = _moment(since, "--from"), _moment(until, "--to")
         if until is not None and (start is None) != (end is None):

@@ -28,7 +28,7 @@ from tidegate_producers.history.refusal_history import (
 )
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import TableLocation
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -73,7 +73,7 @@ def _table() -> None:
 def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
     """Show every registered table, why it is halted, and which followers have set it aside."""
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told(), _client(settings) as client:
+    with errors_as_exit_status(), _client(settings) as client:
         records = sorted(client.tables().values(), key=lambda one: one.name)
         aside = _set_aside(settings)
     if as_json:
@@ -105,7 +105,7 @@ def show_history(
 ) -> None:
     """Show the table's versions: operation, engine, metrics, and how many proposals each holds."""
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         entries = list(history(store_for(_place(uri, settings)), limit))
     if as_json:
         OUT.print_json(data=[vars(entry) for entry in entries])
@@ -161,7 +161,7 @@ def show_conflicts(
     `tidegate proposals explain ID` explains one of them in full.
     """
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         with _client(settings) as client:
             record = client.require(table)
         bus = KafkaBus(settings.kafka, CLIENT_ID)
@@ -215,7 +215,7 @@ def show_snapshot(
 
 def _opened(uri: str, version: int | None, config: Any, set_: Any) -> Snapshot:
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
+    with errors_as_exit_status():
         return open_snapshot(store_for(_place(uri, settings)), version)
 
 

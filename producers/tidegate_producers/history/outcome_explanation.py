@@ -280,7 +280,7 @@ def _those_with(rejection: Rejection, ours: Provenance, commit: Commit) -> Seque
     if rejection.path is None:
         return ours.accepted
     removed = [canonical_path(remove.path) for remove in commit.removes]
-    by = commit_provenance.rows_deleted_by(ours, removed, rejection.path)
+    by = commit_provenance.deleting_proposals(ours, removed, rejection.path)
     return [ours.accepted[place] for place in by if place < len(ours.accepted)] or ours.accepted
 
 

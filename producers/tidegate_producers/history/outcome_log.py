@@ -22,7 +22,7 @@ from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record,
 QUIET_S: Final = 2.0
 """Silence after which a topic partition counts as read to its end, if its broker still answers."""
 
-LOOKED_THROUGH: Final = 10_000
+SEARCHED_RECORDS_MAX: Final = 10_000
 """Newest records of a topic partition that are searched for those of one table."""
 
 PROMISES: Final = frozenset({"committed", "rejected"})
@@ -79,14 +79,15 @@ def last_proposals(
 ) -> list[ProposalOutcomes]:
     """Return the newest proposals, of all tables or of one, oldest first.
 
-    Those of one table are searched in the newest `LOOKED_THROUGH` records of its topic partition.
+    Those of one table are searched in the newest `SEARCHED_RECORDS_MAX` records of its topic
+    partition.
     Raises: Unavailable.
     """
     if table is None:
         numbers = range(bus.partitions(topics.proposals))
         told = [one for number in numbers for one in _newest(bus, topics, number, limit)]
     else:
-        found = _newest(bus, topics, table.topic_partition, max(limit, LOOKED_THROUGH))
+        found = _newest(bus, topics, table.topic_partition, max(limit, SEARCHED_RECORDS_MAX))
         told = [one for one in found if one.table == table.table]
     return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset or 0))[-limit:]
 
@@ -94,14 +95,14 @@ def last_proposals(
 def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[PublishedOutcome]:
     """Return a table's newest refusals, one for each proposal, newest first.
 
-    They are searched in the newest `LOOKED_THROUGH` outcomes of its topic partition.
+    They are searched in the newest `SEARCHED_RECORDS_MAX` outcomes of its topic partition.
     Raises: Unavailable.
     """
     reader = bus.reader()
     found: dict[UUID, PublishedOutcome] = {}
     try:
         at = TopicPartition(topics.outcomes, table.topic_partition)
-        for record in _tail(reader, at, LOOKED_THROUGH):
+        for record in _tail(reader, at, SEARCHED_RECORDS_MAX):
             outcome = _outcome(record)
             if outcome and outcome.table == table.table and outcome.rejection is not None:
                 found.setdefault(

@@ -28,7 +28,7 @@ from tidegate_producers.writing import writer_support
 from tidegate_producers.writing.constraint_attestation import (
     Attestation,
     in_table_already,
-    vouched_for,
+    with_attestation,
 )
 from tidegate_producers.writing.table_write import (
     WriteRequest,
@@ -97,7 +97,7 @@ def delete(
     held = Attestation(
         in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
     )
-    proposal = vouched_for(proposal_drafts.delete(target, stamp, deletion, vectors), held)
+    proposal = with_attestation(proposal_drafts.delete(target, stamp, deletion, vectors), held)
     return propose(client, store, proposal, saying.timeout_s)
 
 

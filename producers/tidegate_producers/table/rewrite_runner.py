@@ -12,14 +12,14 @@ from tidegate_producers.connection import clock, store_for
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
 from tidegate_producers.table.delete import Rewriting
 
-HERE_BYTES_MAX: Final = 16 * 1024 * 1024
+LOCAL_REWRITE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Total file size up to which rewriting here costs less than starting a Spark job."""
 
 
 class SparkRunner:
     """Rewrites files with a session's executors."""
 
-    def __init__(self, spark: SparkSession, here_bytes_max: int = HERE_BYTES_MAX) -> None:
+    def __init__(self, spark: SparkSession, here_bytes_max: int = LOCAL_REWRITE_BYTES_MAX) -> None:
         self._spark = spark
         self._here_bytes_max = here_bytes_max
 

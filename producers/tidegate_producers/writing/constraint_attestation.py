@@ -30,7 +30,7 @@ def in_table_already(metadata: Metadata, protocol: Protocol) -> tuple[str, ...]:
     return tuple(hashes(expressions(requirements(metadata, protocol))))
 
 
-def vouched_for(proposal: Proposal, word: Attestation) -> Proposal:
+def with_attestation(proposal: Proposal, word: Attestation) -> Proposal:
     """Return a proposal with its writer's statements added to those it already has."""
     told: dict[str, Any] = {
         "constraints_enforced": (*proposal.constraints_enforced, *word.constraints_enforced),

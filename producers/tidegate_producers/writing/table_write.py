@@ -33,7 +33,7 @@ from tidegate_producers.writing.column_checks import (
     check_partitioning,
     resolve_partition_columns,
 )
-from tidegate_producers.writing.constraint_attestation import NOTHING, Attestation, vouched_for
+from tidegate_producers.writing.constraint_attestation import NOTHING, Attestation, with_attestation
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import APP_TXN_SEEN, TABLE_EXISTS, Client, Rejected, result
 from tidegate_runtime.release import ENGINE
@@ -171,7 +171,7 @@ def commit(
     else:
         target = target_of(client.require(written.place.root, saying.timeout_s), written)
         proposal = _draft_change(store, target, stamp, written, adds, saying.batch)
-    proposal = vouched_for(proposal, saying.vouched)
+    proposal = with_attestation(proposal, saying.vouched)
     try:
         return propose(client, store, proposal, saying.timeout_s)
     except Rejected as rejected:

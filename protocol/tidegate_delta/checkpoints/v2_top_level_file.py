@@ -18,7 +18,7 @@ from tidegate_delta.snapshots.replay import LogPart, part_of
 
 
 @dataclass(frozen=True)
-class TopLevel:
+class TopLevelFile:
     """The content of a checkpoint's top-level file; a V1 checkpoint has no metadata or sidecars.
 
     Spec: "V2 Spec"
@@ -29,7 +29,7 @@ class TopLevel:
     sidecars: tuple[Sidecar, ...] = ()
 
 
-def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLevel:
+def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLevelFile:
     """Return the content of a V2 checkpoint in JSON; live files have the columns of `files`.
 
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action;
@@ -38,14 +38,14 @@ def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLe
     """
     found = read_bodies(name, content)
     found["add"] = [_stated(body) for body in found["add"]]
-    return TopLevel(
+    return TopLevelFile(
         part_of(name, found, files),
         tuple(CheckpointMetadata.model_validate(one) for one in found["checkpointMetadata"]),
         tuple(Sidecar.model_validate(one) for one in found["sidecar"]),
     )
 
 
-def check(file: LogFile, top: TopLevel) -> None:
+def check(file: LogFile, top: TopLevelFile) -> None:
     """Refuse a checkpoint that lacks what its kind must hold, which reveals a torn file.
 
     Raises: BrokenLog (`CorruptCheckpoint`).

@@ -52,7 +52,7 @@ StatsColumns = Mapping[FieldPath, tuple[FieldPath, DataType]]
 
 
 @dataclass(frozen=True)
-class _Said:
+class _StatsBounds:
     """The bounds of a column in each file; null where the statistics have none."""
 
     lower: pa.ChunkedArray
@@ -60,7 +60,7 @@ class _Said:
     holds_value: pa.ChunkedArray
 
 
-_Bounds = Mapping[FieldPath, _Said]
+_Bounds = Mapping[FieldPath, _StatsBounds]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def left_in(predicate: Predicate, files: pa.Table, columns: StatsColumns) -> pa.
         return None
 
 
-def is_last_word(predicate: Predicate, columns: StatsColumns) -> bool:
+def is_exact_bound(predicate: Predicate, columns: StatsColumns) -> bool:
     """Return whether the result of `left_in`, if it has one, is final.
 
     Law: for such a predicate, every check of a file by its statistics has the same result
@@ -158,8 +158,8 @@ def _leaf(node: Predicate, plain: Any, op: str, columns: StatsColumns) -> _Test 
 
     def ask(bounds: _Bounds) -> pa.ChunkedArray:
         said = bounds[path]
-        in_reach = pc.fill_null(_in_reach(said.lower, said.upper, value, op), True)
-        return pc.and_(in_reach, said.holds_value)
+        is_within_bounds = pc.fill_null(_in_reach(said.lower, said.upper, value, op), True)
+        return pc.and_(is_within_bounds, said.holds_value)
 
     return _Test(ask, is_final=not isinstance(value, str))
 
@@ -211,7 +211,7 @@ def _read(files: pa.Table, columns: StatsColumns) -> _Bounds:
         ]
     rows = _count(read, ["numRecords"])
     return {
-        path: _Said(
+        path: _StatsBounds(
             _side(read, ["minValues", *name], kind),
             _side(read, ["maxValues", *name], kind),
             _may_differ(_count(read, ["nullCount", *name]), rows),

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tidegate_delta.data_skipping import column_bounds
 from tidegate_delta.data_skipping.column_bounds import Bounds
-from tidegate_delta.data_skipping.file_pruning import JudgedFiles, marks_of, operator
+from tidegate_delta.data_skipping.file_pruning import FilesWithBounds, marks_of, operator
 from tidegate_delta.data_skipping.predicate_tree import (
     LEAVES,
     Predicate,
@@ -168,7 +168,7 @@ class _Column:
 
         def of_data(text: str | None) -> ColumnFacts:
             found = column_bounds.of_column([_statistics(text, exact)], column.path, column.kind)
-            return _only(column_bounds.of_singles(found) if column.held_singles else found)
+            return _only(column_bounds.of_singles(found) if column.was_float else found)
 
         self.known = _Kept(of_partition if is_partition else of_data)
 
@@ -207,7 +207,7 @@ def _general(
     def judge(known: ColumnFacts) -> bool:
         lower, upper, may_be_null, may_hold_value = known
         found = Bounds((lower,), (upper,), (may_be_null,), (may_hold_value,))
-        return marks_of(node, JudgedFiles(1, kinds, {path: found}), negated=negated)[0]
+        return marks_of(node, FilesWithBounds(1, kinds, {path: found}), negated=negated)[0]
 
     return judge
 

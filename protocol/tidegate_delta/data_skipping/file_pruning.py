@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping import column_bounds
 from tidegate_delta.data_skipping.column_bounds import Bounds
-from tidegate_delta.data_skipping.columnar_pruning import NEGATED, is_last_word, left_in
+from tidegate_delta.data_skipping.columnar_pruning import NEGATED, is_exact_bound, left_in
 from tidegate_delta.data_skipping.predicate_tree import (
     COMPARISONS,
     Predicate,
@@ -41,7 +41,7 @@ _HIDES_NAN: Final = frozenset({"!=", ">", ">="})
 
 
 @dataclass(frozen=True)
-class JudgedFiles:
+class FilesWithBounds:
     """Files with the bounds of the columns that the predicate names.
 
     Spec: "Per-file Statistics"
@@ -122,7 +122,7 @@ def _by_statistics(
     likely = left_in(still_open, files, named)
     if likely is not None:
         files = files.filter(likely)
-        if is_last_word(still_open, named):
+        if is_exact_bound(still_open, named):
             return files
     exact = any(isinstance(one.kind, DecimalType) for one in of_data.values())
     parsed = column_bounds.parse_all(texts(files).to_pylist(), exact_numbers=exact)
@@ -134,7 +134,7 @@ def _by_statistics(
     }
     for path, one in of_data.items():
         known = column_bounds.of_column(parsed, one.path, one.kind)
-        found[path] = column_bounds.of_singles(known) if one.held_singles else known
+        found[path] = column_bounds.of_singles(known) if one.was_float else known
     every = _files({**of_partitions, **of_data}, files.num_rows, found)
     return files.filter(pa.array(marks_of(predicate, every, negated=False), pa.bool_()))
 
@@ -151,11 +151,13 @@ def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
     return {"op": "and", "args": left}
 
 
-def _files(columns: _Columns, size: int, found: Mapping[tuple[str, ...], Bounds]) -> JudgedFiles:
-    return JudgedFiles(size, {path: one.kind for path, one in columns.items()}, found)
+def _files(
+    columns: _Columns, size: int, found: Mapping[tuple[str, ...], Bounds]
+) -> FilesWithBounds:
+    return FilesWithBounds(size, {path: one.kind for path, one in columns.items()}, found)
 
 
-def marks_of(node: Predicate, files: JudgedFiles, *, negated: bool) -> FileMarks:
+def marks_of(node: Predicate, files: FilesWithBounds, *, negated: bool) -> FileMarks:
     """Return for each file whether a row of it may make a node true; or false, where negated.
 
     Spec: "Per-file Statistics"
@@ -195,14 +197,14 @@ def operator(op: str, *, negated: bool) -> str:
     return NEGATED[op] if negated else op
 
 
-def _null_marks(node: Predicate, files: JudgedFiles, *, wanted: bool) -> FileMarks:
+def _null_marks(node: Predicate, files: FilesWithBounds, *, wanted: bool) -> FileMarks:
     found = files.bounds.get(path_of(node))
     if found is None:
         return [True] * files.size
     return list(found.may_be_null if wanted else found.may_hold_value)
 
 
-def _in_marks(node: Predicate, files: JudgedFiles, *, negated: bool) -> FileMarks:
+def _in_marks(node: Predicate, files: FilesWithBounds, *, negated: bool) -> FileMarks:
     values = node["values"]
     if not values:
         return [negated] * files.size
@@ -215,7 +217,7 @@ def _in_marks(node: Predicate, files: JudgedFiles, *, negated: bool) -> FileMark
     return _joined(parts, files.size, every=False)
 
 
-def _value_marks(node: Predicate, files: JudgedFiles, plain: Any, op: str) -> FileMarks:
+def _value_marks(node: Predicate, files: FilesWithBounds, plain: Any, op: str) -> FileMarks:
     path = path_of(node)
     found = files.bounds.get(path)
     kind = kind_of(node)
@@ -226,15 +228,15 @@ def _value_marks(node: Predicate, files: JudgedFiles, plain: Any, op: str) -> Fi
         return _null_safe(found, value, files.kinds[path], is_equal=op == "<=>")
     if value is None:
         return [False] * files.size
-    in_reach = _in_reach(found, value, files.kinds[path], op)
-    return [a and b for a, b in zip(found.may_hold_value, in_reach, strict=True)]
+    is_within_bounds = _in_reach(found, value, files.kinds[path], op)
+    return [a and b for a, b in zip(found.may_hold_value, is_within_bounds, strict=True)]
 
 
 def _null_safe(found: Bounds, value: Any, kind: DataType, *, is_equal: bool) -> FileMarks:
     if value is None:
         return list(found.may_be_null if is_equal else found.may_hold_value)
-    in_reach = _in_reach(found, value, kind, "=" if is_equal else "!=")
-    values = [a and b for a, b in zip(found.may_hold_value, in_reach, strict=True)]
+    is_within_bounds = _in_reach(found, value, kind, "=" if is_equal else "!=")
+    values = [a and b for a, b in zip(found.may_hold_value, is_within_bounds, strict=True)]
     if is_equal:
         return values
     return [a or b for a, b in zip(values, found.may_be_null, strict=True)]

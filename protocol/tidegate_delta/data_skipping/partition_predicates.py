@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate_delta.data_skipping.column_bounds import of_partition_texts
-from tidegate_delta.data_skipping.file_pruning import JudgedFiles, marks_of, prune
+from tidegate_delta.data_skipping.file_pruning import FilesWithBounds, marks_of, prune
 from tidegate_delta.data_skipping.predicate_tree import (
     COMPARISONS,
     Predicate,
@@ -136,7 +136,7 @@ def _may_be_in_some_zone(
     found = {
         path: of_partition_texts([values.get(name)], kind) for path, (name, kind) in columns.items()
     }
-    files = JudgedFiles(1, {path: kind for path, (_, kind) in columns.items()}, found)
+    files = FilesWithBounds(1, {path: kind for path, (_, kind) in columns.items()}, found)
     return marks_of(part, files, negated=False)[0]
 
 

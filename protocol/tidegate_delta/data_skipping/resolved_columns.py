@@ -23,7 +23,7 @@ class NamedColumn:
     was_widened: bool
 
     @property
-    def held_singles(self) -> bool:
+    def was_float(self) -> bool:
         """Whether some files may have been written while the column was a float.
 
         Spec: "Reader Requirements for Type Widening"

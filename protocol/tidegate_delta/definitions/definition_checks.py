@@ -20,7 +20,7 @@ from tidegate_delta.definitions.feature_compatibility import (
     times_agree,
     vectors_allowed,
 )
-from tidegate_delta.definitions.feature_directives import is_instruction
+from tidegate_delta.definitions.feature_directives import is_directive
 from tidegate_delta.definitions.iceberg_compat import iceberg_flaws, universal_flaws
 from tidegate_delta.definitions.stats_column_checks import stats_column_flaws
 from tidegate_delta.errors import InvalidRequest, TidegateError
@@ -125,7 +125,7 @@ def instructions_gone(one: Definition) -> Iterator[Flaw]:
     Spec: "Change Metadata"
     """
     for key in one.metadata.configuration:
-        if is_instruction(key):
+        if is_directive(key):
             yield Flaw(
                 "instruction_kept",
                 configured(key),

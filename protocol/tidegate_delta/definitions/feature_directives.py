@@ -47,7 +47,7 @@ class FeatureDirectives:
     ignores_defaults: bool = False
 
 
-def is_instruction(key: str) -> bool:
+def is_directive(key: str) -> bool:
     """Return whether a property is a directive, in any case of letters.
 
     Spec: "Table Features for New and Existing Tables"
@@ -62,7 +62,7 @@ def without_instructions(configuration: Mapping[str, str]) -> dict[str, str]:
     Law: no key of it is a directive
     Spec: "Change Metadata"
     """
-    return {key: text for key, text in configuration.items() if not is_instruction(key)}
+    return {key: text for key, text in configuration.items() if not is_directive(key)}
 
 
 def canonical_keys(configuration: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def canonical_keys(configuration: Mapping[str, str]) -> dict[str, str]:
     return {_canonical(key): text for key, text in configuration.items()}
 
 
-def read_instructions(
+def read_directives(
     configuration: Mapping[str, str],
 ) -> tuple[FeatureDirectives, tuple[Flaw, ...]]:
     """Return the directives of a configuration, and the flaws in them.

@@ -14,11 +14,15 @@ from tidegate_delta.definitions.feature_directives import (
     UNKNOWN_FEATURE,
     FeatureDirectives,
     canonical_keys,
-    read_instructions,
+    read_directives,
     without_instructions,
 )
 from tidegate_delta.errors import UnsupportedFeature
-from tidegate_delta.features.protocol_upgrades import asked_features, protocol_for, with_features
+from tidegate_delta.features.protocol_upgrades import (
+    protocol_for,
+    self_enabling_features,
+    with_features,
+)
 from tidegate_delta.features.supported_features import FEATURES, check_writable, closure
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import (
@@ -63,7 +67,7 @@ def settle(
     Raises: as `parse_schema`.
     Spec: "Table Features for New and Existing Tables"
     """
-    told, flaws = read_instructions(metadata.configuration)
+    told, flaws = read_directives(metadata.configuration)
     kept = canonical_keys(without_instructions(metadata.configuration))
     plain = metadata.with_(configuration=kept)
     if protocol is not None:
@@ -73,7 +77,7 @@ def settle(
     else:
         base = _told_protocol(told, before.protocol)
     base = with_features(base, told.features)
-    asked = asked_features(plain, supported_features(base))
+    asked = self_enabling_features(plain, supported_features(base))
     if before is not None:
         flaws += _by_hand(asked, base)
     settled = with_features(base, (*supported_features(base), *asked))
@@ -110,7 +114,7 @@ def _new_protocol(told: FeatureDirectives, metadata: Metadata) -> Protocol:
     implied = legacy_features(min(reader, COLUMN_MAPPING_READER_VERSION), writer)
     if writer >= WRITER_FEATURES_VERSION:
         implied = frozenset()
-    asked = asked_features(metadata, told.features)
+    asked = self_enabling_features(metadata, told.features)
     return protocol_for(closure((*implied, *told.features, *asked)))
 
 

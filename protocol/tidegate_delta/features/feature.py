@@ -96,7 +96,7 @@ class Feature:
         return LEGACY.get(self.name)
 
     @property
-    def stands_for(self) -> str | None:
+    def final_name(self) -> str | None:
         """The final name of a preview feature, or None."""
         return PREVIEWS.get(self.name)
 

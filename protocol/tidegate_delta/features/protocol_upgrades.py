@@ -21,7 +21,7 @@ def protocol_for(names: Iterable[str]) -> Protocol:
     return weakest(reading, wanted)
 
 
-def asked_features(metadata: Metadata, supported: Iterable[str] = ()) -> tuple[str, ...]:
+def self_enabling_features(metadata: Metadata, supported: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the features that metadata adds to a protocol by itself, in the order of FEATURES.
 
     A feature whose preview is supported is left out. So are features that are used but never add
@@ -43,7 +43,7 @@ def minimum_protocol(metadata: Metadata) -> Protocol:
     Law: metadata that uses more has a protocol that supports no less
     Spec: "Table Features for New and Existing Tables"
     """
-    return protocol_for(closure(asked_features(metadata)))
+    return protocol_for(closure(self_enabling_features(metadata)))
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:

@@ -15,7 +15,7 @@ from tidegate_delta.log.protocol_versions import writer_features
 FEATURE: Final = "rowTracking"
 DOMAIN: Final = "delta.rowTracking"
 ENABLED: Final = "delta.enableRowTracking"
-NO_MARK: Final = -1
+NO_HIGH_WATER_MARK: Final = -1
 """The high-water mark of a table that has assigned no id yet."""
 
 ROW_ID_COLUMN: Final = "delta.rowTracking.materializedRowIdColumnName"
@@ -59,7 +59,7 @@ def materialized_columns(metadata: Metadata) -> tuple[str | None, str | None]:
 
 
 def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
-    """Return the greatest row id that a table has assigned, or NO_MARK.
+    """Return the greatest row id that a table has assigned, or NO_HIGH_WATER_MARK.
 
     Raises: BrokenLog (`CorruptCommit`), where the domain exists but its mark can't be read: a
     restart at 0 would assign ids that rows have already.
@@ -67,7 +67,7 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
     """
     domain = domains.get(DOMAIN)
     if domain is None or domain.removed:
-        return NO_MARK
+        return NO_HIGH_WATER_MARK
     mark = _mark(domain)
     if mark is None:
         raise BrokenLog(
@@ -80,12 +80,12 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
 
 
 def mark_in(domain: DomainMetadata) -> int:
-    """Return the high-water mark in a domain; NO_MARK where it is removed or has none.
+    """Return the high-water mark in a domain; NO_HIGH_WATER_MARK where it is removed or has none.
 
     Spec: "Row IDs"
     """
     mark = None if domain.removed else _mark(domain)
-    return NO_MARK if mark is None else mark
+    return NO_HIGH_WATER_MARK if mark is None else mark
 
 
 def _mark(domain: DomainMetadata) -> int | None:

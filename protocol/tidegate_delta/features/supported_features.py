@@ -249,7 +249,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     try:
         requirements(metadata, protocol)
     except BrokenLog as error:
-        raise error.told_as(f"table {table}: {error.fault}") from error
+        raise error.with_fault(f"table {table}: {error.fault}") from error
 
 
 def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
@@ -300,7 +300,7 @@ def _schema(metadata: Metadata, table: str) -> StructType:
     try:
         schema = parse_schema(metadata.schema_string)
     except (UnsupportedFeature, BrokenLog) as error:
-        raise error.told_as(f"table {table}: {error.fault}") from error
+        raise error.with_fault(f"table {table}: {error.fault}") from error
     known = {name.lower() for name in schema.names}
     for name in metadata.partition_columns:
         if name.lower() not in known:

@@ -21,7 +21,13 @@ from pydantic.alias_generators import to_camel
 
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.json_lines import settled
-from tidegate_delta.value_limits import KEPT_DEPTH_MAX, LONG_MAX, MOMENT_MAX, is_deeper, is_moment
+from tidegate_delta.value_limits import (
+    KEPT_DEPTH_MAX,
+    LONG_MAX,
+    TIMESTAMP_MAX,
+    is_deeper,
+    is_moment,
+)
 
 
 def _kept(value: Any) -> Any:
@@ -33,7 +39,7 @@ def _within(value: Any) -> Any:
     """Return a time clamped to the range that we represent."""
     if is_moment(value):
         return value
-    return MOMENT_MAX if value > 0 else -MOMENT_MAX
+    return TIMESTAMP_MAX if value > 0 else -TIMESTAMP_MAX
 
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
@@ -41,8 +47,8 @@ Long = Annotated[int, Field(ge=-LONG_MAX - 1, le=LONG_MAX)]
 Integer = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 StrictLong = Annotated[Long, Strict()]
 StrictInteger = Annotated[Integer, Strict()]
-Moment = Annotated[int, Field(ge=-MOMENT_MAX, le=MOMENT_MAX), BeforeValidator(_within)]
-"""Milliseconds since the Unix epoch, clamped to MOMENT_MAX.
+Moment = Annotated[int, Field(ge=-TIMESTAMP_MAX, le=TIMESTAMP_MAX), BeforeValidator(_within)]
+"""Milliseconds since the Unix epoch, clamped to TIMESTAMP_MAX.
 
 Spec: "In-Commit Timestamps"
 """

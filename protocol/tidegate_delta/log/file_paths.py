@@ -53,10 +53,10 @@ def encode_path(key: str) -> str:
     return quote(key, safe=_UNCHANGED)
 
 
-def usual_path(key: str) -> str:
+def encoded_path(key: str) -> str:
     """Return the form in which most writers put a canonical path in the log.
 
-    Law: canonical_path(usual_path(canonical_path(path))) == canonical_path(path) below the root
+    Law: canonical_path(encoded_path(canonical_path(path))) == canonical_path(path) below the root
     Spec: "Add File and Remove File"
     """
     return key if is_absolute(key) else encode_path(key)
@@ -69,7 +69,7 @@ def unusual_paths(paths: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]
     Spec: "Add File and Remove File"
     """
     for path, key in paths:
-        if (path != key or _holds_escaped(path)) and path != usual_path(key):
+        if (path != key or _holds_escaped(path)) and path != encoded_path(key):
             yield key, path
 
 

@@ -227,7 +227,9 @@ FEATURE_PREFIX: Final = "delta.feature."
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 UNIVERSAL_PREFIX: Final = "delta.universalformat.config."
 
-OF_OTHERS: Final = frozenset({"delta.targetFileSize", "delta.tuneFileSizesForRewrites"})
+PROPERTIES_OF_OTHER_ENGINES: Final = frozenset(
+    {"delta.targetFileSize", "delta.tuneFileSizesForRewrites"}
+)
 """Properties that only other engines use: any text is stored."""
 
 
@@ -262,7 +264,10 @@ def check_names(configuration: Mapping[str, str]) -> None:
     Raises: InvalidRequest (`DELTA_UNKNOWN_CONFIGURATION`), with the nearest name.
     Spec: "Table Properties"
     """
-    known = {key.lower(): key for key in (*(one.key for one in ALL), *OLDER, *OF_OTHERS)}
+    known = {
+        key.lower(): key
+        for key in (*(one.key for one in ALL), *OLDER, *PROPERTIES_OF_OTHER_ENGINES)
+    }
     for key in configuration:
         name = key.lower()
         if not name.startswith("delta.") or known.get(name) == key:

@@ -53,7 +53,7 @@ def check_readable(text: str | None, kind: DataType) -> None:
         partition_values.column([text], kind)
 
 
-def check_there(text: str | None, kind: DataType) -> None:
+def check_existing(text: str | None, kind: DataType) -> None:
     """Refuse a text that no reader accepts; accepts values in a log that only a cast can read.
 
     Raises: ValueError, which names the text.
@@ -73,7 +73,7 @@ def check_of_file(text: str | None, kind: DataType, *, is_new: bool, is_widened:
     Spec: "Partition Value Serialization"
     """
     if not is_new:
-        check_there(text, kind)
+        check_existing(text, kind)
     elif is_widened:
         check_readable(text, kind)
     else:

@@ -62,7 +62,7 @@ def read_runs(runs: Sequence[bytes], files: pa.Schema = ADD_SCHEMA) -> list[pa.T
     lines = b"\n".join(run for run in runs if run)
     try:
         sample = orjson.loads(lines[: lines.find(b"\n")])["add"]
-        read = _parse(lines, [_announced(one, sample[one.name]) for one in _stated(sample)])
+        read = _parse(lines, [_declared_field(one, sample[one.name]) for one in _stated(sample)])
         tables = [_columns(batch) for batch in read.to_batches()]
     except (ValueError, TypeError, pa.ArrowException):
         return None
@@ -77,7 +77,7 @@ def _stated(sample: Mapping[str, Any]) -> list[pa.Field]:
     return [one for one in ADD_SCHEMA if sample.get(one.name) is not None]
 
 
-def _announced(field: pa.Field, value: Any) -> pa.Field:
+def _declared_field(field: pa.Field, value: Any) -> pa.Field:
     """Return a field as the JSON reader expects it: a map is a struct with the sample's keys."""
     if not pa.types.is_map(field.type):
         return field

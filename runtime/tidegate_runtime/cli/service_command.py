@@ -70,7 +70,7 @@ def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
 
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
     """Return the settings, or end the command with a message that lists all mistakes."""
-    with errors_told():
+    with errors_as_exit_status():
         settings = asked_for(kind, config, pairs)
     _log.setLevel(settings.log.level)
     return settings
@@ -99,7 +99,7 @@ def _form(pair: str) -> str:
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
+def errors_as_exit_status() -> Iterator[None]:
     """Turn a TidegateError into a one-line message and an exit status, without a traceback."""
     try:
         yield

@@ -6,7 +6,7 @@ import typer
 from rich.progress import Progress
 
 from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.service.runner import EXIT_STOP
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.storage.open_store import open_store
@@ -47,7 +47,10 @@ def probe(
     the store's options as settings: `--set storage.endpoint_url=…`.
     """
     settings = loaded(ServiceSettings, config, set_)
-    with errors_told(), Progress(console=console(stderr=True), transient=True) as progress:
+    with (
+        errors_as_exit_status(),
+        Progress(console=console(stderr=True), transient=True) as progress,
+    ):
         bar = progress.add_task("contests", total=contests)
         report = probe_store(
             open_store(uri, settings.storage),

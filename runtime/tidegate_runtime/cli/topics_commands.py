@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.kafka.topic_admin import create_topics, differing_topics, missing_topics
 from tidegate_runtime.service.settings import ServiceSettings
 
@@ -20,7 +20,7 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
     """Show the topics that `apply` would create, and those that differ; change nothing."""
     settings = loaded(ServiceSettings, config, set_).kafka
     declared = settings.topics.declared()
-    with errors_told():
+    with errors_as_exit_status():
         missing = missing_topics(settings, declared)
         differing = differing_topics(settings, declared)
     if as_json:
@@ -41,7 +41,7 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
 def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
     """Create the missing topics; existing ones are left as they are."""
     settings = loaded(ServiceSettings, config, set_).kafka
-    with errors_told():
+    with errors_as_exit_status():
         created = create_topics(settings, settings.topics.declared())
         differing = differing_topics(settings, settings.topics.declared())
     if as_json:

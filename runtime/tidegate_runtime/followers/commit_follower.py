@@ -28,7 +28,7 @@ from tidegate_messages.published_records import CommitRecord
 from tidegate_runtime.containment import attempted, is_fault, reason_of
 from tidegate_runtime.followers.async_rw_lock import AsyncRwLock
 from tidegate_runtime.followers.faust_app import (
-    LooseThread,
+    DaemonWorkerThread,
     app_settings,
     ends,
     ours,
@@ -179,7 +179,7 @@ class _Follower:
 
     def _app(self, folder: Path) -> faust.App:
         kafka = self._settings.kafka
-        ServiceThread.Worker = LooseThread
+        ServiceThread.Worker = DaemonWorkerThread
         app = faust.App(**app_settings(self._service.name, kafka, folder))
         topic = app.topic(kafka.topics.commits, key_serializer="raw", value_serializer="raw")
 

@@ -65,7 +65,7 @@ _ANSWER_S: Final = 10.0
 _BESIDES_S: Final = 5.0
 
 
-class LooseThread(WorkerThread):
+class DaemonWorkerThread(WorkerThread):
     """A daemon thread for Faust, which does not keep the process alive.
 
     While Faust joins its group, it may not end in time after a stop. It then holds nothing but its

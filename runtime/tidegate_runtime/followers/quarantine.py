@@ -24,7 +24,7 @@ from tidegate_runtime.containment import Faults, class_of, contained, is_fault, 
 from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
-from tidegate_runtime.table_registry import PATIENCE_S, read_message, to_the_ends
+from tidegate_runtime.table_registry import PATIENCE_S, read_message, read_to_ends
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def read_follower_state(
         first, end = reader.bounds(at, timeout_s)
         if first < end:
             until_s = time.monotonic() + timeout_s
-            for record in to_the_ends(reader, {at: end}, {at: first}, until_s):
+            for record in read_to_ends(reader, {at: end}, {at: first}, until_s):
                 key = record.key or b""
                 found.pop(key, None)
                 told = None if record.value is None else read_message(FollowerRecord, record)

@@ -102,7 +102,7 @@ class Consumer(Protocol):
         Raises: Unavailable, Fenced.
         """
 
-    def part_with(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
         """Set the note to commit when a rebalance takes the partition from us."""
 
     def commit_soon(

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tidegate_delta.errors import Unavailable
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, ClusterIdentity
 from tidegate_runtime.kafka.consumer import KafkaConsumer
-from tidegate_runtime.kafka.error_translation import made, may_mend, translated
+from tidegate_runtime.kafka.error_translation import is_retriable, made, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
 from tidegate_runtime.kafka.partition_reader import KafkaReader
 from tidegate_runtime.kafka.producer import KafkaProducer
@@ -107,7 +107,7 @@ class KafkaBus:
             try:
                 found = self._administration().list_topics(topic, timeout=left_s).topics[topic]
             except KafkaException as error:
-                if not may_mend(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
+                if not is_retriable(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
                     raise translated(error, doing) from error
                 time.sleep(_PAUSE_S)
             else:

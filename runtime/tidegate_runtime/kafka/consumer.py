@@ -149,7 +149,7 @@ class KafkaConsumer:
             raise translated(error, self._committing) from error
         self._recorded |= next_offsets
 
-    def part_with(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
         """Set the note to commit when a rebalance takes the partition from us."""
         self._parting[at] = note
 
@@ -232,13 +232,13 @@ class KafkaConsumer:
             consumer.commit(offsets=left, asynchronous=True)
         # The member rejoins, and no callback reports if the group does not admit it.
         self._is_member = False
-        self._revoked += self._let_go(consumer, partitions)
+        self._revoked += self._release(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         self._is_member = False
-        self._lost += self._let_go(consumer, partitions)
+        self._lost += self._release(consumer, partitions)
 
-    def _let_go(self, consumer: Consumer, partitions: list[RdPartition]) -> list[TopicPartition]:
+    def _release(self, consumer: Consumer, partitions: list[RdPartition]) -> list[TopicPartition]:
         """Stop fetching, and return the partitions whose assignment a poll has returned."""
         consumer.unassign()
         self._next.clear()

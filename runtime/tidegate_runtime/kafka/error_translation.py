@@ -122,7 +122,7 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
     return Unavailable(f"{said}; {NO_ANSWER}")
 
 
-def may_mend(error: KafkaError) -> bool:
+def is_retriable(error: KafkaError) -> bool:
     """Whether the same request may succeed later without any intervention.
 
     A broker that has just started may not yet know the partitions of an existing topic.

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 
 from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, Record, Starts, TopicPartition
-from tidegate_runtime.kafka.error_translation import may_mend, translated
+from tidegate_runtime.kafka.error_translation import is_retriable, translated
 from tidegate_runtime.kafka.record_conversion import records, theirs
 
 _PAUSE_S: Final = 0.1
@@ -34,7 +34,7 @@ class KafkaReader:
                 found = self._consumer.get_watermark_offsets(theirs(at), timeout=left)
             except KafkaException as error:
                 self._check_topic(at, doing, max(_PAUSE_S, ends - time.monotonic()))
-                if not may_mend(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
+                if not is_retriable(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
                     raise translated(error, doing) from error
                 time.sleep(_PAUSE_S)
             else:
@@ -92,5 +92,5 @@ class KafkaReader:
             error = self._consumer.list_topics(at.topic, timeout=timeout_s).topics[at.topic].error
         except KafkaException as unanswered:
             error = unanswered.args[0]
-        if error is not None and not may_mend(error):
+        if error is not None and not is_retriable(error):
             raise translated(error, doing)

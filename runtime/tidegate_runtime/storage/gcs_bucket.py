@@ -24,7 +24,7 @@ from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
 from tidegate_runtime.storage.object_bucket import Head, Page, file_system, send_once
-from tidegate_runtime.storage.object_responses import ErrorResponse, read_as_told, said
+from tidegate_runtime.storage.object_responses import ErrorResponse, malformed_as_error, said
 
 OPTIONS: Final = ("google_application_credentials", "google_endpoint_url", "google_anonymous")
 """The options of Google's store. Without credentials the platform's own chain is used."""
@@ -81,7 +81,7 @@ class GcsBucket:
         }
         page = _object(await self._send("GET", self._bucket, {**asked, **place}))
         said(page, "kind")
-        with read_as_told():
+        with malformed_as_error():
             entries = tuple(
                 FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
                 for one in page.get("items", ())
@@ -97,7 +97,7 @@ class GcsBucket:
                 why = "a 404 without a reason is no store's: look at the endpoint"
                 raise ErrorResponse(0, "", why) from refusal
             raise
-        with read_as_told():
+        with malformed_as_error():
             return Head(int(told.get("size", 0)), str(said(told, "generation")))
 
     async def read(self, key: str) -> bytes:

@@ -114,7 +114,7 @@ def said(answer: Mapping[str, Any], word: str) -> Any:
 
 
 @contextmanager
-def read_as_told() -> Iterator[None]:
+def malformed_as_error() -> Iterator[None]:
     """Turn errors over missing or malformed parts of a response into an ErrorResponse.
 
     Raises: ErrorResponse.

@@ -98,7 +98,7 @@ def root_prefix(uri_or_path: str) -> str:
             "gs://bucket/… or abfss://container@account.dfs.core.windows.net/…"
         )
     place, slash, below = rest.partition("/")
-    return f"{known}://{_account_as_we_spell_it(known, place)}{slash}{below}"
+    return f"{known}://{_canonical_azure_host(known, place)}{slash}{below}"
 
 
 def lies_under(root: str, prefix: str) -> bool:
@@ -136,7 +136,7 @@ def _object_root(scheme: str, rest: str, given: str) -> str:
             f"the table root {given!r} needs the form {scheme}://bucket/key, without empty parts, "
             "'.' or '..'"
         )
-    bucket = _account_as_we_spell_it(scheme, bucket)
+    bucket = _canonical_azure_host(scheme, bucket)
     if scheme == "abfss" and not _ACCOUNT.fullmatch(bucket):
         raise Misconfigured(
             f"the table root {given!r} names no account; give "
@@ -145,7 +145,7 @@ def _object_root(scheme: str, rest: str, given: str) -> str:
     return f"{scheme}://{'/'.join([bucket, *parts])}"
 
 
-def _account_as_we_spell_it(scheme: str, place: str) -> str:
+def _canonical_azure_host(scheme: str, place: str) -> str:
     """Return the place with the canonical host of an Azure account, which has several.
 
     It has no port, is in lower case, and is the name for the protocol with folders.

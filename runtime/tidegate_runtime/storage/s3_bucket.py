@@ -20,7 +20,7 @@ from tidegate_runtime.storage.object_responses import (
     ResponseMeaning,
     is_missing,
     judge,
-    read_as_told,
+    malformed_as_error,
     said,
 )
 from tidegate_runtime.storage.s3_conditional_put import (
@@ -32,7 +32,7 @@ from tidegate_runtime.storage.s3_conditional_put import (
 )
 from tidegate_runtime.storage.s3_responses import (
     OUTDATED,
-    check_whose,
+    check_404_origin,
     check_written,
     etag,
     understood,
@@ -85,7 +85,7 @@ class S3Bucket:
         place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
         page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
         is_part = said(page, "IsTruncated")
-        with read_as_told():
+        with malformed_as_error():
             entries = tuple(
                 FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
                 for one in page.get("Contents", ())
@@ -163,7 +163,7 @@ class S3Bucket:
         try:
             answer = await self._call("get_object", **request)
         except OSError as error:
-            check_whose(error)
+            check_404_origin(error)
             raise
         etag(answer)
         async with answer["Body"] as body:
@@ -231,7 +231,7 @@ def _checksum(content: bytes) -> str:
     return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
 
-def is_led_elsewhere() -> bool:
+def has_configured_endpoint() -> bool:
     """Return whether AWS's configuration files name another endpoint, which the library would use.
 
     Files that can't be read count as no: opening the store raises their error.

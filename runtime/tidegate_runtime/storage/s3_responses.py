@@ -32,7 +32,7 @@ def check_written(answer: Mapping[str, Any]) -> None:
         raise ErrorResponse(0, "", f"the answer to a PUT has {size} bytes, so it is no store's")
 
 
-def check_whose(error: OSError) -> None:
+def check_404_origin(error: OSError) -> None:
     """Raise an ErrorResponse for a 404 without a store's error code.
 
     The library puts the status in its place, or nothing if the page is XML. A gateway that has lost

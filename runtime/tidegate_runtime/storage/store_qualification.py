@@ -156,7 +156,9 @@ class StoreQualification:
         if option in self._options or any(os.environ.get(name) for name in variables):
             return False
         if scheme == "s3":
-            return not (rest.partition("/")[0].endswith(_UNSORTED) or s3_bucket.is_led_elsewhere())
+            return not (
+                rest.partition("/")[0].endswith(_UNSORTED) or s3_bucket.has_configured_endpoint()
+            )
         return scheme != "abfss" or rest.partition("/")[0].endswith(_AZURE_HOSTS)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidegate_delta.change_feed import ChangeFile, ChangePlan, plan, tells_as
+from tidegate_delta.change_feed import ChangeFile, ChangePlan, is_change_feed_readable_as, plan
 from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log.actions import Metadata
@@ -186,7 +186,7 @@ def _check_followable(
 
 
 def _check_schema(store: LogStore, metadata: Metadata, version: int, teller: LiveKeys) -> None:
-    if not tells_as(metadata, teller.metadata):
+    if not is_change_feed_readable_as(metadata, teller.metadata):
         raise UnsupportedFeature(
             f"changes of table {store.root}: the schema of version {version} can't be told in "
             f"that of version {teller.version} (a column was dropped, renamed or has another "

@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate_delta.checkpoints.v2_top_level_file import TopLevel, check, read_json, sidecar_path
+from tidegate_delta.checkpoints.v2_top_level_file import (
+    TopLevelFile,
+    check,
+    read_json,
+    sidecar_path,
+)
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import (
     Action,
@@ -93,7 +98,7 @@ def read_checkpoint(
     )
 
 
-def _read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevel:
+def _read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevelFile:
     is_json = file.name.endswith(".json")
     read = _read_json if is_json else _read_parquet
     top = read(store, in_log(file.name), columns)
@@ -102,7 +107,7 @@ def _read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevel:
     return top
 
 
-def _read_json(store: LogStore, path: str, columns: FileColumns) -> TopLevel:
+def _read_json(store: LogStore, path: str, columns: FileColumns) -> TopLevelFile:
     name = path.rpartition("/")[2]
     content = store.read(path)
     if content is None:
@@ -113,7 +118,7 @@ def _read_json(store: LogStore, path: str, columns: FileColumns) -> TopLevel:
         raise _corrupt(store.root, name, f"can't be read ({error})") from error
 
 
-def _read_parquet(store: LogStore, path: str, columns: FileColumns) -> TopLevel:
+def _read_parquet(store: LogStore, path: str, columns: FileColumns) -> TopLevelFile:
     name = path.partition("/")[2]
     try:
         with store.open(path) as file, of_table(store.root):
@@ -124,7 +129,7 @@ def _read_parquet(store: LogStore, path: str, columns: FileColumns) -> TopLevel:
         raise _corrupt(store.root, name, f"can't be read ({error})") from error
 
 
-def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevel:
+def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevelFile:
     found = read_footer(source)
     file = pq.ParquetFile(source, metadata=found.metadata, coerce_int96_timestamp_unit="us")
     footer = _Held(file.schema_arrow, found, file.schema)
@@ -151,7 +156,7 @@ def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevel:
         txns=tuple(objects["txn"]),
         domains=tuple(objects["domainMetadata"]),
     )
-    return TopLevel(part, tuple(objects["checkpointMetadata"]), tuple(objects["sidecar"]))
+    return TopLevelFile(part, tuple(objects["checkpointMetadata"]), tuple(objects["sidecar"]))
 
 
 class _Held:

@@ -173,7 +173,7 @@ def of_table(root: str) -> Iterator[None]:
         with about(f"table {root}"):
             yield
     except (InvalidRequest, BrokenLog, UnsupportedFeature) as error:
-        raise error.told_as(f"table {root}: {error.fault}") from error
+        raise error.with_fault(f"table {root}: {error.fault}") from error
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def defined_in(names: Collection[str]) -> Iterator[None]:
     except (BrokenLog, UnsupportedFeature) as error:
         told = " and ".join(names)
         where = f"its protocol and metaData stand in {told}"
-        raise error.told_as(f"{error.fault} ({where})") from error
+        raise error.with_fault(f"{error.fault} ({where})") from error
 
 
 def _starts(store: LogStore, version: int | None) -> Iterator[int]:

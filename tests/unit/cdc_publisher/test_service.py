@@ -346,7 +346,7 @@ class Hours(SystemClock):
     def boot_s(self) -> float:
         """Return the time since boot."""
         self._asked += 1
-        return self._asked * service.SLICE_S / 10
+        return self._asked * service.TURN_MAX_S / 10
 
 
 def test_a_table_with_much_to_publish_is_published_turn_by_turn_and_the_others_beside_it(

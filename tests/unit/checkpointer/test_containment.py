@@ -111,7 +111,7 @@ SUM, COMPACT = service._sum, service._compact
 
 STAGES: dict[str, Callable[..., Any]] = {
     "open_store": failing("open_store"),
-    "first_sight": failing("first_sight"),
+    "view_from_log": failing("view_from_log"),
     "head_version": failing("head_version"),
     "open_snapshot": failing("open_snapshot"),
     "_write": failing("_write"),

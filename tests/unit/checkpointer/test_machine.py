@@ -5,11 +5,11 @@ from tidegate_checkpointer.machine import (
     CheckpointDue,
     Checkpointed,
     ChecksumDue,
+    ChecksumWritten,
     Compacted,
     CompactionDue,
     Notice,
     SummaryState,
-    Summed,
     decide,
     evolve,
 )
@@ -24,7 +24,7 @@ def settle(state: SummaryState, due: object) -> SummaryState:
         case CompactionDue(start, end):
             return evolve(state, Compacted(start, end))
         case ChecksumDue(version):
-            return evolve(state, Summed(version))
+            return evolve(state, ChecksumWritten(version))
     raise AssertionError(due)
 
 
@@ -85,7 +85,7 @@ def test_after_a_long_pause_old_versions_stay_without_a_checksum() -> None:
 
 
 def test_what_is_due_comes_in_the_order_of_versions_and_the_checkpoint_first() -> None:
-    _, due = attend(SummaryState(5, checkpoint=0, compacted=5, summed=8), 10)
+    _, due = attend(SummaryState(5, checkpoint=0, compacted=5, checksummed=8), 10)
     assert due == [ChecksumDue(9), CheckpointDue(10), ChecksumDue(10)]
 
 
@@ -95,11 +95,11 @@ def test_nothing_is_due_twice() -> None:
 
 
 def test_a_hint_ahead_of_the_log_is_not_written_back() -> None:
-    state, due = attend(SummaryState(5, checkpoint=90, compacted=-1, summed=90), 12)
+    state, due = attend(SummaryState(5, checkpoint=90, compacted=-1, checksummed=90), 12)
     assert due == []
     assert state.checkpoint == 90
 
 
 def test_what_another_has_done_further_on_is_kept() -> None:
-    state = evolve(SummaryState(5, checkpoint=20, compacted=25, summed=25), Checkpointed(10))
-    assert (state.checkpoint, state.compacted, state.summed) == (20, 25, 25)
+    state = evolve(SummaryState(5, checkpoint=20, compacted=25, checksummed=25), Checkpointed(10))
+    assert (state.checkpoint, state.compacted, state.checksummed) == (20, 25, 25)

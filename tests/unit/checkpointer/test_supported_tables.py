@@ -2,7 +2,11 @@
 
 import pytest
 
-from tidegate_checkpointer.supported_tables import WITHOUT_EFFECT, check_shortenable, wants_v2
+from tidegate_checkpointer.supported_tables import (
+    WRITER_ONLY_FEATURES,
+    check_checkpointable,
+    wants_v2,
+)
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.log.actions import Metadata, Protocol
@@ -13,10 +17,10 @@ SCHEMA = '{"type":"struct","fields":[]}'
 def check(*features: str, **configuration: str) -> None:
     protocol = Protocol(min_reader_version=1, min_writer_version=7, writer_features=features)
     metadata = Metadata(id="m", schema_string=SCHEMA, configuration=configuration)
-    check_shortenable(protocol, metadata, "t")
+    check_checkpointable(protocol, metadata, "t")
 
 
-@pytest.mark.parametrize("feature", sorted(WITHOUT_EFFECT))
+@pytest.mark.parametrize("feature", sorted(WRITER_ONLY_FEATURES))
 def test_what_leaves_a_checkpoint_as_it_is_may_be_on(feature: str) -> None:
     assert feature in FEATURES, "a feature that we have heard of"
     check(feature)
@@ -29,7 +33,7 @@ def test_a_table_with_deletion_vectors_is_summarised() -> None:
     )
     used = {"delta.enableDeletionVectors": "true"}
     metadata = Metadata(id="m", schema_string=SCHEMA, configuration=used)
-    check_shortenable(protocol, metadata, "t")
+    check_checkpointable(protocol, metadata, "t")
 
 
 def test_a_table_with_its_change_feed_on_is_summarised() -> None:
@@ -55,7 +59,7 @@ def test_a_table_that_asks_for_checkpoints_of_the_second_kind_is_summarised() ->
     )
     asked = {"delta.checkpointPolicy": "v2"}
     metadata = Metadata(id="m", schema_string=SCHEMA, configuration=asked)
-    check_shortenable(protocol, metadata, "t")
+    check_checkpointable(protocol, metadata, "t")
     assert wants_v2(metadata)
 
 
@@ -72,4 +76,4 @@ def test_a_table_that_we_cannot_read_is_refused() -> None:
         writer_features=("catalogManaged",),
     )
     with pytest.raises(UnsupportedFeature, match="catalogManaged"):
-        check_shortenable(protocol, Metadata(id="m", schema_string=SCHEMA), "t")
+        check_checkpointable(protocol, Metadata(id="m", schema_string=SCHEMA), "t")

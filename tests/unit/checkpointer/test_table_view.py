@@ -35,6 +35,6 @@ def test_a_commit_is_let_go_before_its_version_is_opened(
 
     monkeypatch.setattr(table_view, "read_version", read_version)
     monkeypatch.setattr(table_view, "open_snapshot", open_snapshot)
-    found = table_view.first_sight(LocalStore(table.root), 5)
+    found = table_view.view_from_log(LocalStore(table.root), 5)
     assert found.learn(found.head).num_files == len(table.files)
     assert len(held) == 1

@@ -21,7 +21,7 @@ from tests.builders import (
 from tests.ready_bytes import stage, verbatim
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, MOMENT_MAX
+from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, TIMESTAMP_MAX
 from tidegate_messages.proposal import Operation
 
 PAST_A_LONG = 2**64
@@ -68,13 +68,13 @@ REFUSED: tuple[tuple[str, Row], ...] = (
     ("nullCount of column 'x'", add("a", stats=stats(nullCount={"x": -PAST_A_LONG}))),
     ("nullCount of column 's.y'", add("a", stats=stats(nullCount={"s": {"y": 2**63}}))),
     ("stats", add("a", stats='{"numRecords":1,"minValues":{"s":"\\ud800"}}')),
-    ("modificationTime", add("a", modificationTime=MOMENT_MAX + 1)),
+    ("modificationTime", add("a", modificationTime=TIMESTAMP_MAX + 1)),
     ("size", add("a", size=2**63)),
     ("baseRowId", add("a", baseRowId=2**63)),
-    ("deletionTimestamp", remove("old", deletionTimestamp=MOMENT_MAX + 1)),
-    ("lastUpdated", {"txn": {"appId": "a", "version": 1, "lastUpdated": MOMENT_MAX + 1}}),
+    ("deletionTimestamp", remove("old", deletionTimestamp=TIMESTAMP_MAX + 1)),
+    ("lastUpdated", {"txn": {"appId": "a", "version": 1, "lastUpdated": TIMESTAMP_MAX + 1}}),
     ("version", {"txn": {"appId": "a", "version": 2**63}}),
-    ("createdTime", {"metaData": {**metadata()["metaData"], "createdTime": MOMENT_MAX + 1}}),
+    ("createdTime", {"metaData": {**metadata()["metaData"], "createdTime": TIMESTAMP_MAX + 1}}),
 )
 
 
@@ -161,7 +161,9 @@ def test_a_foreign_version_that_says_what_nobody_can_read_halts_its_table_alone(
 
 
 @pytest.mark.parametrize("name", ["inCommitTimestamp", "timestamp"])
-@pytest.mark.parametrize("at_ms", [NOW_MS + 2 * AHEAD_MAX_MS, MOMENT_MAX, MOMENT_MAX + 1, 2**70])
+@pytest.mark.parametrize(
+    "at_ms", [NOW_MS + 2 * AHEAD_MAX_MS, TIMESTAMP_MAX, TIMESTAMP_MAX + 1, 2**70]
+)
 def test_ready_bytes_that_are_dated_far_ahead_are_refused(name: str, at_ms: int) -> None:
     gate = begun(*TIMED)
     near = gate.clock.now_ms() + AHEAD_MAX_MS // 2
@@ -175,7 +177,7 @@ def test_ready_bytes_that_are_dated_far_ahead_are_refused(name: str, at_ms: int)
     assert outcome.status == "committed"
 
 
-@pytest.mark.parametrize("at_ms", [NOW_MS + 10**12, MOMENT_MAX - 10])
+@pytest.mark.parametrize("at_ms", [NOW_MS + 10**12, TIMESTAMP_MAX - 10])
 def test_a_foreign_in_commit_timestamp_is_followed_over_restarts(at_ms: int) -> None:
     gate = begun(*TIMED)
     foreign(gate, info(inCommitTimestamp=at_ms), add("theirs"))
@@ -193,7 +195,7 @@ def test_a_foreign_in_commit_timestamp_is_followed_over_restarts(at_ms: int) -> 
     assert outcome.in_commit_timestamp == at_ms + 5
 
 
-@pytest.mark.parametrize("at_ms", [MOMENT_MAX, MOMENT_MAX + 1, 2**62, 2**63, 2**64, 10**30])
+@pytest.mark.parametrize("at_ms", [TIMESTAMP_MAX, TIMESTAMP_MAX + 1, 2**62, 2**63, 2**64, 10**30])
 def test_after_the_latest_in_commit_timestamp_that_there_is_the_table_halts(at_ms: int) -> None:
     gate = begun(*TIMED)
     foreign(gate, info(inCommitTimestamp=at_ms), add("theirs"))
@@ -208,15 +210,15 @@ def test_after_the_latest_in_commit_timestamp_that_there_is_the_table_halts(at_m
 
 def test_the_last_version_that_has_a_time_left_can_be_read() -> None:
     gate = begun(*TIMED)
-    foreign(gate, info(inCommitTimestamp=MOMENT_MAX - 1), add("theirs"))
+    foreign(gate, info(inCommitTimestamp=TIMESTAMP_MAX - 1), add("theirs"))
     [outcome] = gate.ask(proposal(add("ours"), read_version=1))
-    assert outcome.in_commit_timestamp == MOMENT_MAX
+    assert outcome.in_commit_timestamp == TIMESTAMP_MAX
     written = last(gate).info
     assert written is not None
-    assert written.in_commit_timestamp == MOMENT_MAX
+    assert written.in_commit_timestamp == TIMESTAMP_MAX
 
 
-@pytest.mark.parametrize("at_ms", [NOW_MS + 10**12, MOMENT_MAX, 2**63, 10**30])
+@pytest.mark.parametrize("at_ms", [NOW_MS + 10**12, TIMESTAMP_MAX, 2**63, 10**30])
 def test_what_a_foreign_version_says_of_its_time_without_being_asked_is_not_followed(
     at_ms: int,
 ) -> None:

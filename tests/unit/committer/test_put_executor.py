@@ -6,13 +6,13 @@ import time
 import pytest
 
 from tests.builders import ROOT
-from tidegate_committer.loop.pending_commits import THOUGHT_S, turn_behind
+from tidegate_committer.loop.pending_commits import DECISION_AGE_MAX_S, turn_behind
 from tidegate_committer.put_executor import (
-    FORBEARING,
-    GIVES_WAY_SHARE,
+    LINGER_GROWTH_MAX,
+    PUTS_MAX,
     QUIET_SHARE,
     STREAM_SHARE,
-    TOGETHER_MAX,
+    YIELD_SHARE,
     AdaptiveLinger,
     PutCall,
     PutResult,
@@ -71,7 +71,7 @@ def test_who_was_waiting_for_a_put_that_has_landed_is_left_alone_for_a_moment(
     second.result()
     for _ in range(2):
         puts.wait(0.2)
-    assert slept == [GIVES_WAY_SHARE * 0.2]
+    assert slept == [YIELD_SHARE * 0.2]
     puts.close()
 
 
@@ -85,9 +85,9 @@ def test_who_waits_for_his_turn_keeps_no_thread_from_others() -> None:
     def behind(turn: Turn) -> PutCall:
         return lambda: PutResult(Put.WON if turn() else Put.WITHHELD, 0.0)
 
-    for _ in range(TOGETHER_MAX // 2):
+    for _ in range(PUTS_MAX // 2):
         before = puts.start(ROOT, work)
-        turn = turn_behind(before, clock.boot_s() - THOUGHT_S + 0.1, clock)
+        turn = turn_behind(before, clock.boot_s() - DECISION_AGE_MAX_S + 0.1, clock)
         puts.start(ROOT, behind(turn), before)
     other = puts.start(ROOT, lambda: WON)
     try:
@@ -133,7 +133,7 @@ def test_few_who_came_early_wait_for_the_many_who_are_still_out() -> None:
     assert half == pytest.approx(100.0 + QUIET_SHARE * 0.04)
     assert half < pace.lingers_until_s(20, 100.0, 0.5) < pace.lingers_until_s(19, 100.0, 0.5)
     assert pace.lingers_until_s(30, 100.019, 0.5) < pace.lingers_until_s(29, 100.019, 0.5)
-    assert pace.lingers_until_s(1, 100.0, 0.5) == pytest.approx(100.0 + FORBEARING * 0.02)
+    assert pace.lingers_until_s(1, 100.0, 0.5) == pytest.approx(100.0 + LINGER_GROWTH_MAX * 0.02)
 
 
 def test_company_is_waited_for_no_longer_than_a_share_of_a_put() -> None:

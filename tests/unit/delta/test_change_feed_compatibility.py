@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tidegate_delta.change_feed import reads_as, tells_as
+from tidegate_delta.change_feed import is_change_feed_readable_as, is_schema_readable_as
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.types import StructType, parse_schema
 
@@ -25,11 +25,11 @@ def array(element: Any, contains_null: bool = True) -> dict[str, Any]:
 
 
 def test_new_columns_and_looser_ones_are_fine() -> None:
-    assert reads_as(schema(a="long"), schema(a="long", b="string"))
-    assert reads_as(schema(a_="long"), schema(a="long"))
-    assert reads_as(schema(a="void"), schema(a="long"))
-    assert reads_as(schema(s=struct(a="long")), schema(s=struct(a="long", b="long")))
-    assert reads_as(schema(l=array("long", False)), schema(l=array("long")))
+    assert is_schema_readable_as(schema(a="long"), schema(a="long", b="string"))
+    assert is_schema_readable_as(schema(a_="long"), schema(a="long"))
+    assert is_schema_readable_as(schema(a="void"), schema(a="long"))
+    assert is_schema_readable_as(schema(s=struct(a="long")), schema(s=struct(a="long", b="long")))
+    assert is_schema_readable_as(schema(l=array("long", False)), schema(l=array("long")))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_new_columns_and_looser_ones_are_fine() -> None:
 def test_a_column_gone_renamed_retyped_or_tightened_is_not(
     written: StructType, wanted: StructType
 ) -> None:
-    assert not reads_as(written, wanted)
+    assert not is_schema_readable_as(written, wanted)
 
 
 def table(mode: str, partition: tuple[str, ...] = (), **columns: str) -> Metadata:
@@ -82,7 +82,7 @@ def table(mode: str, partition: tuple[str, ...] = (), **columns: str) -> Metadat
 def test_columns_that_join_and_a_mapping_that_begins_are_fine(
     written: Metadata, wanted: Metadata
 ) -> None:
-    assert tells_as(written, wanted)
+    assert is_change_feed_readable_as(written, wanted)
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_columns_that_join_and_a_mapping_that_begins_are_fine(
     ],
 )
 def test_a_column_that_others_call_otherwise_is_not(written: Metadata, wanted: Metadata) -> None:
-    assert not tells_as(written, wanted)
+    assert not is_change_feed_readable_as(written, wanted)

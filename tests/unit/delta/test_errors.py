@@ -17,14 +17,14 @@ def test_an_error_tells_what_is_wrong_apart_from_what_to_do() -> None:
 
 def test_an_error_is_the_same_told_of_a_table() -> None:
     error = UnsupportedFeature("asks for more", feature="x", remedy="drop it")
-    error = error.told_as(f"table t: {error.fault}")
+    error = error.with_fault(f"table t: {error.fault}")
     assert str(error) == "table t: asks for more; drop it"
     assert (error.fault, error.feature) == ("table t: asks for more", "x")
 
 
 def test_an_error_comes_whole_out_of_another_process() -> None:
     error: TidegateError = BrokenLog("torn", error_class="CorruptCommit", remedy="restore it")
-    for one in (error, error.told_as("t is torn")):
+    for one in (error, error.with_fault("t is torn")):
         found = pickle.loads(pickle.dumps(one))
         assert (str(found), vars(found)) == (str(one), vars(one))
 

@@ -2,7 +2,7 @@ import sys
 from pathlib import Path
 
 from tidegate_local.child_processes import Command, is_running, service_process
-from tidegate_local.local_stack import LocalStack, StackSettings, read_state, take_down
+from tidegate_local.local_stack import LocalStack, StackSettings, read_state, stop_detached
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.service.health import PORT_FILE
 
@@ -34,7 +34,7 @@ def test_what_was_killed_and_started_again_is_taken_down_with_the_rest(tmp_path:
         [told] = state.running()
         assert (told.pid, told.address) == (service.child.pid, service.address())
         assert told.pid != first
-        assert take_down(tmp_path, lambda _: None) == ["committer"]
+        assert stop_detached(tmp_path, lambda _: None) == ["committer"]
         assert service.child.wait(10.0) is not None
         assert not is_running(told.pid)
     finally:

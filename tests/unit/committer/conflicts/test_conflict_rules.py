@@ -33,7 +33,7 @@ def winner(version: int, *rows: Row) -> Entry:
     return entry_of(commit(version, *rows), "0" * 64, 1)
 
 
-def in_full(version: int, *rows: Row) -> Entry:
+def with_full_adds(version: int, *rows: Row) -> Entry:
     return replace(winner(version, *rows), adds=tuple(commit(version, *rows).adds))
 
 
@@ -258,10 +258,10 @@ def test_a_partition_value_that_is_none_is_told_of_a_file_that_statistics_rule_o
         reads=ReadSet(predicates=(both,)),
     )
     odd, empty = (add("b", partitionValues={"p": "2", "q": text}) for text in ("x", ""))
-    conflict = found(one, in_full(1, info(), odd), partitioned_by=["p", "q"])
+    conflict = found(one, with_full_adds(1, info(), odd), partitioned_by=["p", "q"])
     assert conflict is not None
     assert conflict.rejection.error_class == "CAST_INVALID_INPUT"
-    assert found(one, in_full(1, info(), empty), partitioned_by=["p", "q"]) is None
+    assert found(one, with_full_adds(1, info(), empty), partitioned_by=["p", "q"]) is None
 
 
 def test_every_rule_has_deltas_names() -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.builders import Row, add, metadata, protocol, remove
 from tidegate_committer.intake.action_reader import ENTRIES_MAX, dated
 from tidegate_committer.intake.proposal_actions import read_content
-from tidegate_committer.intake.refusals import Flawed
+from tidegate_committer.intake.refusals import InvalidProposal
 from tidegate_committer.policy import Policy
 
 
@@ -77,7 +77,7 @@ CHANGE_FILE: Row = {"path": "_change_data/c", "size": 1, "dataChange": False}
     ],
 )
 def test_what_a_file_says_of_itself_is_bounded(rule: str, row: Row) -> None:
-    with pytest.raises(Flawed) as found:
+    with pytest.raises(InvalidProposal) as found:
         read_content([row], Policy())
     assert found.value.rejection.rule == rule
 
@@ -85,7 +85,7 @@ def test_what_a_file_says_of_itself_is_bounded(rule: str, row: Row) -> None:
 def test_a_file_that_lies_elsewhere_takes_no_vector_from_there() -> None:
     vector = {"storageType": "p", "pathOrInlineDv": "file:///b", "sizeInBytes": 34, "offset": 1}
     stays = {"dataChange": False, "deletionVector": {**vector, "cardinality": 1}}
-    with pytest.raises(Flawed) as found:
+    with pytest.raises(InvalidProposal) as found:
         read_content([add("file:///a", **stays)], Policy())
     assert found.value.rejection.field == "actions[0].add.deletionVector"
 
@@ -112,7 +112,7 @@ def test_the_same_app_transaction_twice_counts_once() -> None:
 
 
 def test_a_flaw_names_field_rule_and_remedy() -> None:
-    with pytest.raises(Flawed) as found:
+    with pytest.raises(InvalidProposal) as found:
         read_content([add("fine"), add("a", size=-1)], Policy())
     rejection = found.value.rejection
     assert rejection.field == "actions[1].add.size"

@@ -21,7 +21,11 @@ from tests.ready_bytes import verbatim
 from tests.unit.committer.conflicts.test_table_conflict_rules import TRACKED, listed
 from tests.unit.committer.decision.test_machine import considered, table
 from tidegate_committer.intake.proposal_reader import CLAIM_FOLDER
-from tidegate_committer.loop.pending_commits import THOUGHT_S, decidable_from_memory, turn_behind
+from tidegate_committer.loop.pending_commits import (
+    DECISION_AGE_MAX_S,
+    decidable_from_memory,
+    turn_behind,
+)
 from tidegate_committer.policy import Policy
 from tidegate_committer.put_executor import PutResult
 from tidegate_committer.state.fetched_inputs import NOTHING
@@ -75,7 +79,7 @@ def test_nobody_is_decided_on_behind_one_for_whom_the_store_must_be_asked(name: 
 
 
 def test_a_turn_that_does_not_come_while_the_decision_is_young_is_given_up() -> None:
-    clock = StillClock(boot=THOUGHT_S)
+    clock = StillClock(boot=DECISION_AGE_MAX_S)
     assert not turn_behind(Future[PutResult](), 0.0, clock)()
 
 

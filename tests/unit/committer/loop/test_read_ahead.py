@@ -62,11 +62,11 @@ def test_records_are_released_table_by_table() -> None:
     assert (len(known), known.size_bytes, known.judged_bytes, known.first) == (0, 0, 0, None)
 
 
-@pytest.mark.parametrize("bound", ["JUDGED_MAX", "JUDGED_BYTES_MAX"])
+@pytest.mark.parametrize("bound", ["HANDLED_MAX", "HANDLED_BYTES_MAX"])
 def test_however_much_comes_for_some_tables_there_is_room_for_another(
     monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(read_ahead, bound, 100 if bound == "JUDGED_MAX" else 1_000)
+    monkeypatch.setattr(read_ahead, bound, 100 if bound == "HANDLED_MAX" else 1_000)
     known = ReadAhead()
     flows = [UUID(int=number) for number in range(1, 9)]
     for offset in range(1_000):
@@ -78,7 +78,7 @@ def test_however_much_comes_for_some_tables_there_is_room_for_another(
 
 
 def test_one_table_alone_takes_four_fifths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "JUDGED_MAX", 100)
+    monkeypatch.setattr(read_ahead, "HANDLED_MAX", 100)
     known = ReadAhead()
     for offset in range(1_000):
         known.hold(record(offset), A)
@@ -115,8 +115,8 @@ def test_another_table_is_answered_after_a_few_entries_of_a_flooded_one(length: 
 
 
 def test_a_table_whose_put_hangs_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "JUDGED_MAX", 40)
-    monkeypatch.setattr(service, "JUDGED_MAX", 10)
+    monkeypatch.setattr(read_ahead, "HANDLED_MAX", 40)
+    monkeypatch.setattr(service, "HANDLED_MAX", 10)
     gate = gate_of_two()
     table_committer = gate.table_committer()
     table_committer.rests_until_s = 1e9
@@ -140,7 +140,7 @@ def test_a_table_whose_put_hangs_leaves_room_for_another(monkeypatch: pytest.Mon
 def test_the_offset_stays_at_the_first_record_that_is_held_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(read_ahead, "JUDGED_MAX", 40)
+    monkeypatch.setattr(read_ahead, "HANDLED_MAX", 40)
     gate = gate_of_two()
     gate.table_committer().rests_until_s = 1e9
     send(gate, *(proposal(add(f"f{number}")) for number in range(100)), at_other("o"))
@@ -156,8 +156,8 @@ def test_the_offset_stays_at_the_first_record_that_is_held_back(
 def test_keys_that_name_no_table_wait_for_one_another_and_for_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(read_ahead, "JUDGED_MAX", 40)
-    monkeypatch.setattr(service, "JUDGED_MAX", 10)
+    monkeypatch.setattr(read_ahead, "HANDLED_MAX", 40)
+    monkeypatch.setattr(service, "HANDLED_MAX", 10)
     gate = gate_of_two()
     for number in range(300):
         send(gate, proposal(add(f"f{number}")), key=b"key %d" % number)
@@ -169,7 +169,7 @@ def test_keys_that_name_no_table_wait_for_one_another_and_for_nobody_else(
 def test_after_a_death_records_are_judged_in_the_order_of_their_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(read_ahead, "JUDGED_MAX", 40)
+    monkeypatch.setattr(read_ahead, "HANDLED_MAX", 40)
     gate = gate_of_two()
     flood = [proposal(add(f"f{number}")) for number in range(100)]
     last = at_other("o")
@@ -190,7 +190,7 @@ def test_after_a_death_records_are_judged_in_the_order_of_their_offsets(
 def test_records_of_a_table_that_was_just_created_keep_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service, "JUDGED_MAX", 1)
+    monkeypatch.setattr(service, "HANDLED_MAX", 1)
     gate = Gate()
     gate.loop.step(0.0)
     nowhere = [proposal(add("n"), table=UUID(int=number)) for number in (7, 8)]

@@ -28,7 +28,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.row_level.test_row_delete_conflicts import IN_THE_LOG
-from tidegate_committer.loop.pending_commits import THOUGHT_S
+from tidegate_committer.loop.pending_commits import DECISION_AGE_MAX_S
 from tidegate_committer.loop.poison_records import read_note
 from tidegate_committer.loop.service import LANDING_S
 from tidegate_committer.put_executor import PutResult, PutsInline
@@ -207,7 +207,7 @@ def test_the_entry_behind_is_decided_anew_when_it_had_to_wait_too_long(
     one_each: Gate, puts: HeldPuts
 ) -> None:
     puts.land()
-    one_each.clock.boot += 2 * THOUGHT_S
+    one_each.clock.boot += 2 * DECISION_AGE_MAX_S
     puts.land()
     assert puts.flights[-1].result().put is Put.WITHHELD
     assert versions_there(one_each) == [1]
@@ -219,7 +219,7 @@ def test_nothing_is_made_ready_behind_a_put_that_outlasts_a_decision(puts: HeldP
     gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1), puts=puts)
     gate.ask(create())
     puts.is_holding = True
-    gate.table_committer().pace.took_s.extend([THOUGHT_S] * 16)
+    gate.table_committer().pace.took_s.extend([DECISION_AGE_MAX_S] * 16)
     gate.send(*(proposal(add(name)) for name in "ab"))
     for _ in range(2):
         gate.loop.step()

@@ -23,7 +23,7 @@ from tests.unit.committer.decision.test_machine import considered
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
-from tidegate_delta.features.row_tracking import NO_MARK
+from tidegate_delta.features.row_tracking import NO_HIGH_WATER_MARK
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.proposal import Operation
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
@@ -185,7 +185,7 @@ def test_the_mark_of_a_version_is_the_last_that_was_set() -> None:
     )
     loaded = recovery.reach_back(store, recovery.load(store, TABLE, 10), 0)
     assert [loaded.row_mark_at(version) for version in range(4)] == [None, 9, 9, 19]
-    assert recovery.reach_back(store, loaded, -1).mark_before == NO_MARK
+    assert recovery.reach_back(store, loaded, -1).mark_before == NO_HIGH_WATER_MARK
     whole, _ = recovery.refresh(store, TableState(TABLE, store.root, 10))
     assert [whole.row_mark_at(version) for version in range(4)] == [-1, 9, 9, 19]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate_delta.data_skipping import columnar_pruning
-from tidegate_delta.data_skipping.columnar_pruning import StatsColumns, is_last_word, left_in
+from tidegate_delta.data_skipping.columnar_pruning import StatsColumns, is_exact_bound, left_in
 from tidegate_delta.schema.types import DATE, DOUBLE, LONG, STRING
 
 COLUMNS: StatsColumns = {
@@ -122,7 +122,7 @@ def test_a_file_of_nothing_but_nulls_is_left_out_whatever_its_bounds() -> None:
 def test_it_is_the_last_word_where_every_part_needs_no_thought() -> None:
     whole, date_ = is_("<", "id", 6), is_(">=", "day", "2024-02-01")
 
-    assert is_last_word({"op": "and", "args": [whole, date_]}, COLUMNS)
-    assert is_last_word({"op": "not", "arg": {"op": "or", "args": [whole, date_]}}, COLUMNS)
-    assert not is_last_word({"op": "and", "args": [whole, is_("=", "name", "x")]}, COLUMNS)
-    assert not is_last_word({"op": "and", "args": [whole, is_("=", "x", 1.0)]}, COLUMNS)
+    assert is_exact_bound({"op": "and", "args": [whole, date_]}, COLUMNS)
+    assert is_exact_bound({"op": "not", "arg": {"op": "or", "args": [whole, date_]}}, COLUMNS)
+    assert not is_exact_bound({"op": "and", "args": [whole, is_("=", "name", "x")]}, COLUMNS)
+    assert not is_exact_bound({"op": "and", "args": [whole, is_("=", "x", 1.0)]}, COLUMNS)

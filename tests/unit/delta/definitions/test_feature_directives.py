@@ -3,8 +3,8 @@ import pytest
 from tidegate_delta.definitions.feature_directives import (
     FeatureDirectives,
     canonical_keys,
-    is_instruction,
-    read_instructions,
+    is_directive,
+    read_directives,
     without_instructions,
 )
 
@@ -42,7 +42,7 @@ def test_properties_are_spelt_as_delta_spark_keeps_them() -> None:
     ],
 )
 def test_instructions_are_known_however_they_are_spelt(key: str) -> None:
-    assert is_instruction(key)
+    assert is_directive(key)
     assert without_instructions({key: "1", "delta.appendOnly": "true", "feature.x": "y"}) == {
         "delta.appendOnly": "true",
         "feature.x": "y",
@@ -50,7 +50,7 @@ def test_instructions_are_known_however_they_are_spelt(key: str) -> None:
 
 
 def test_instructions_say_features_and_versions() -> None:
-    told, flaws = read_instructions(
+    told, flaws = read_directives(
         {
             "delta.feature.RowTracking": "ENABLED",
             "delta.minreaderversion": "2",
@@ -65,12 +65,12 @@ def test_instructions_say_features_and_versions() -> None:
 
 @pytest.mark.parametrize("text", ["0", "4", "x", "", "2.0", " 2"])
 def test_a_version_that_there_is_not_is_no_instruction(text: str) -> None:
-    told, flaws = read_instructions({"delta.minReaderVersion": text})
+    told, flaws = read_directives({"delta.minReaderVersion": text})
     assert told == FeatureDirectives()
     assert [flaw.field for flaw in flaws] == ["metaData.configuration.delta.minReaderVersion"]
 
 
 def test_everything_that_is_wrong_with_a_feature_is_told() -> None:
-    _, flaws = read_instructions({"delta.feature.fromMars": "perhaps"})
+    _, flaws = read_directives({"delta.feature.fromMars": "perhaps"})
     assert [flaw.rule for flaw in flaws] == ["feature_status", "unknown_feature"]
     assert all("delta.feature.fromMars" in str(flaw) for flaw in flaws)

@@ -97,8 +97,8 @@ def test_a_preview_is_for_the_same_clients_as_the_final_feature() -> None:
     assert PREVIEWS.keys() | set(PREVIEWS.values()) <= FEATURES.keys()
     for preview, final in PREVIEWS.items():
         assert FEATURES[preview].kind is FEATURES[final].kind
-        assert FEATURES[preview].stands_for == final
-        assert FEATURES[final].stands_for is None
+        assert FEATURES[preview].final_name == final
+        assert FEATURES[final].final_name is None
 
 
 def test_a_feature_of_readers_alone_leaves_traces_where_it_can_be_dropped() -> None:

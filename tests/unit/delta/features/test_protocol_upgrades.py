@@ -3,12 +3,12 @@ import pytest
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.features.protocol_upgrades import (
     added_features,
-    asked_features,
     dependents,
     dropped_features,
     interrupting_features,
     minimum_protocol,
     protocol_for,
+    self_enabling_features,
     with_features,
     without_feature,
 )
@@ -77,7 +77,7 @@ def test_metadata_has_a_minimum_protocol(about: Metadata, protocol: Protocol) ->
 
 def test_what_never_brings_itself_in_is_not_asked_for() -> None:
     about = metadata(a_field("a", CURRENT_DEFAULT="1"))
-    assert asked_features(about) == ()
+    assert self_enabling_features(about) == ()
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_what_never_brings_itself_in_is_not_asked_for() -> None:
     ],
 )
 def test_a_preview_stands_for_the_final_feature(preview: str, about: Metadata) -> None:
-    assert len(asked_features(about)) == 1
-    assert asked_features(about, (preview,)) == ()
+    assert len(self_enabling_features(about)) == 1
+    assert self_enabling_features(about, (preview,)) == ()
 
 
 def test_a_feature_is_added_with_all_that_it_needs() -> None:

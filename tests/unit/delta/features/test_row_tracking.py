@@ -4,7 +4,7 @@ import pytest
 
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.features import row_tracking
-from tidegate_delta.features.row_tracking import DOMAIN, NO_MARK, mark_domain, mark_in
+from tidegate_delta.features.row_tracking import DOMAIN, NO_HIGH_WATER_MARK, mark_domain, mark_in
 from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol
 
 
@@ -35,7 +35,7 @@ def test_the_columns_of_moved_rows_are_named_by_properties() -> None:
     assert row_tracking.materialized_columns(about()) == (None, None)
 
 
-@pytest.mark.parametrize("mark", [NO_MARK, 0, 2**63 - 1])
+@pytest.mark.parametrize("mark", [NO_HIGH_WATER_MARK, 0, 2**63 - 1])
 def test_a_mark_survives_its_domain(mark: int) -> None:
     domain = mark_domain(mark)
     assert domain.domain == DOMAIN
@@ -46,14 +46,14 @@ def test_a_mark_survives_its_domain(mark: int) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark":"1"}', "no json"])
 def test_a_domain_that_spells_no_mark_is_never_taken_for_no_ids_at_all(text: str) -> None:
     domain = DomainMetadata(domain=DOMAIN, configuration=text)
-    assert mark_in(domain) == NO_MARK
+    assert mark_in(domain) == NO_HIGH_WATER_MARK
     with pytest.raises(BrokenLog, match="rowIdHighWaterMark"):
         row_tracking.high_water_mark({DOMAIN: domain})
 
 
 def test_a_domain_that_is_gone_has_no_mark() -> None:
-    assert mark_in(mark_domain(7).with_(removed=True)) == NO_MARK
-    assert row_tracking.high_water_mark({}) == NO_MARK
+    assert mark_in(mark_domain(7).with_(removed=True)) == NO_HIGH_WATER_MARK
+    assert row_tracking.high_water_mark({}) == NO_HIGH_WATER_MARK
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.delta.schema.partition_samples import READ, UNREAD
 from tidegate_delta.schema import partition_values
-from tidegate_delta.schema.partition_value_checks import check, check_readable, check_there
+from tidegate_delta.schema.partition_value_checks import check, check_existing, check_readable
 from tidegate_delta.schema.types import parse_type
 
 
@@ -28,14 +28,14 @@ def test_what_is_no_value_is_neither(kind: str) -> None:
         if kind in ("string", "binary"):
             check(text, parse_type(kind))
             continue
-        for one in (check, check_readable, check_there):
+        for one in (check, check_readable, check_existing):
             with pytest.raises(ValueError, match="partition value"):
                 one(text, parse_type(kind))
 
 
 @pytest.mark.parametrize(("kind", "text"), [("boolean", "yes"), ("date", "2024-02")])
 def test_what_a_cast_makes_a_value_of_may_stay_and_may_not_come(kind: str, text: str) -> None:
-    check_there(text, parse_type(kind))
+    check_existing(text, parse_type(kind))
     for one in (check, check_readable):
         with pytest.raises(ValueError, match="partition value"):
             one(text, parse_type(kind))

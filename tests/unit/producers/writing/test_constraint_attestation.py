@@ -7,7 +7,7 @@ from tidegate_producers.writing.constraint_attestation import (
     NOTHING,
     Attestation,
     lease,
-    vouched_for,
+    with_attestation,
 )
 from tidegate_runtime.client.proposal_drafts import Stamp, Target
 
@@ -18,10 +18,10 @@ def test_a_word_is_added_to_what_a_proposal_says() -> None:
     usage = IdentityUsage(column="x", low=1, high=9)
     said = Attestation((HASH,), "explicit", (usage,))
     one = proposal(add("a"), constraints_enforced=[OTHER], cdc_mode="implicit")
-    told = vouched_for(one, said)
+    told = with_attestation(one, said)
     assert told.constraints_enforced == (OTHER, HASH)
     assert (told.cdc_mode, told.identity_usage) == ("explicit", (usage,))
-    assert vouched_for(one, NOTHING) == one
+    assert with_attestation(one, NOTHING) == one
 
 
 def test_a_lease_reads_nothing_and_writes_no_file() -> None:

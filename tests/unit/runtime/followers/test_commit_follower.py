@@ -20,7 +20,7 @@ from tidegate_messages.published_records import CommitRecord
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers import commit_follower
 from tidegate_runtime.followers.commit_follower import run_follower
-from tidegate_runtime.followers.faust_app import LooseThread, app_settings
+from tidegate_runtime.followers.faust_app import DaemonWorkerThread, app_settings
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.service.health import Health
@@ -244,7 +244,7 @@ def test_who_stops_a_thread_of_fausts_hears_of_its_end_though_it_was_cancelled()
             self.has_ended = True
 
     service = Cancelled()
-    thread = LooseThread(service)
+    thread = DaemonWorkerThread(service)
     thread.start()
     thread.join(WAIT_S)
     assert service.has_ended
@@ -254,7 +254,7 @@ def test_what_a_thread_of_fausts_ends_over_is_not_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     service = ServiceThread.__new__(ServiceThread)
-    LooseThread(service)
+    DaemonWorkerThread(service)
     service.on_crash("{0!r} crashed: {1!r}", "the consumer", OSError("the brokers are away"))
     assert capsys.readouterr().err == ""
 
