@@ -80,20 +80,32 @@ def main() -> None:
 def command_for(arguments: Sequence[str]) -> TyperGroup:
     """Return the command with the subcommands that these arguments may need.
 
-    A service is imported only for its own command, and for the list of all commands.
+    A service is imported only for its own command, and for the list of all commands. An entry
+    point called `table.something` adds its subcommands to those of `table`.
     """
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup), "it has several verbs"
     asked = next((part for part in arguments if not part.startswith("-")), None)
     for name, point in brought().items():
-        if asked in (None, name):
+        verb = name.partition(".")[0]
+        if asked in (None, verb):
             found = loaded_app(point)
             if not isinstance(found, str):
-                command = typer.main.get_command(found)
-                command.name = name
-                group.add_command(command, name)
+                _add(group, verb, typer.main.get_command(found))
     _flow(group)
     return group
+
+
+def _add(group: TyperGroup, verb: str, command: Any) -> None:
+    """Add a command under its verb, or its subcommands where another service brought the verb."""
+    known = group.commands.get(verb)
+    if not (isinstance(known, TyperGroup) and isinstance(command, TyperGroup)):
+        command.name = verb
+        group.add_command(command, verb)
+        return
+    twice = known.commands.keys() & command.commands.keys()
+    assert not twice, f"two services bring `tidegate {verb} {min(twice)}`"
+    known.commands.update(command.commands)
 
 
 def _flow(command: Any) -> None:

@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.errors import Misconfigured
@@ -74,7 +76,18 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "brought", lambda: points)
 
 
+def several(*names: str) -> typer.Typer:
+    """Return a command with a subcommand of each name."""
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    for name in names:
+        app.command(name)(lambda: None)
+    return app
+
+
 def load(value: str) -> object:
+    if value.startswith("several:"):
+        return several(*value.removeprefix("several:").split(","))
     if value.endswith(":echo"):
         return echo
     if value in LOCAL.values():
@@ -95,6 +108,28 @@ def test_a_services_command_is_a_verb_and_what_is_not_installed_is_none(
     shown = capsys.readouterr().out
     assert "Record the configured word." in shown
     assert "absent" not in shown
+
+
+def with_table_commands(monkeypatch: pytest.MonkeyPatch, *apps: str) -> None:
+    points = {
+        name: EntryPoint(name, f"several:{app}", cli_found.GROUP)
+        for name, app in zip(("table", "table.checkpoints"), apps, strict=True)
+    }
+    monkeypatch.setattr(cli, "brought", lambda: points)
+
+
+def test_several_services_bring_subcommands_of_one_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_table_commands(monkeypatch, "list,drop", "cleanup")
+    table = command_for(["table", "cleanup"]).commands["table"]
+    assert isinstance(table, TyperGroup)
+    assert table.commands.keys() == {"list", "drop", "cleanup"}
+    assert call("table", "cleanup") == call("table", "list") == 0
+
+
+def test_a_subcommand_that_two_services_bring_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_table_commands(monkeypatch, "list", "list")
+    with pytest.raises(AssertionError, match="two services bring `tidegate table list`"):
+        command_for(["table"])
 
 
 def test_a_service_runs_with_the_settings_of_the_command_line(tmp_path: Path) -> None:
