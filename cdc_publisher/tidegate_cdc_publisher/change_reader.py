@@ -152,7 +152,7 @@ def _check_keys(change: VersionChange, kinds: Collection[str], keys: KeyColumns)
     if absent:
         raise InvalidRequest(
             f"version {change.plan.version} deletes rows that have no column {absent[0]!r}, which "
-            "is a key column since this version: begin anew with a topic of another name, or "
+            "is a key column since this version: begin again with a topic of another name, or "
             "choose key columns that the rows of before have",
             error_class="KeyColumnsMissing",
         )

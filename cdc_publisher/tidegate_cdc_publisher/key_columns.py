@@ -32,9 +32,9 @@ def key_columns(
     wanted = list(declared) or _listed(text, table)
     if not wanted:
         raise _missing(
-            f"table {table} has no key columns, without which updates and deletes can't be told; "
-            f"set the table property {PROPERTY}, or cdc.tables.{table}.key_columns, or declare "
-            f"with cdc.tables.{table}.key=none that its changes have no key"
+            f"table {table} has no key columns, without which updates and deletes can't be "
+            f"published; set the table property {PROPERTY}, or cdc.tables.{table}.key_columns, or "
+            f"declare with cdc.tables.{table}.key=none that its changes have no key"
         )
     names = {
         field.name.lower(): field.name for field in parse_schema(metadata.schema_string).fields
@@ -62,7 +62,7 @@ def _listed(text: str, table: str) -> list[str]:
     try:
         paths = column_list(text)
     except ValueError as error:
-        raise _missing(f"table {table}: property {PROPERTY}: {error}; set it anew") from error
+        raise _missing(f"table {table}: property {PROPERTY}: {error}; set it again") from error
     nested = [path for path in paths if len(path) > 1]
     if nested:
         raise _missing(

@@ -88,7 +88,7 @@ def decode(value: bytes, table: UUID) -> Position:
     except (MalformedRecord, ValueError) as error:
         raise MalformedRecord(
             f"{FORMAT}: {error}; without its position the changes of table {table} can't go on: "
-            "write its record on the topic of positions anew, or a tombstone in its place, which "
+            "write its record on the topic of positions again, or a tombstone in its place, which "
             "begins with a new snapshot",
             error_class="malformed",
         ) from error

@@ -98,13 +98,13 @@ OF_NEW_ROWS: Final[Mapping[str, RefusalRule]] = {
     ),
     "identity_values_taken": RefusalRule(
         "values of an identity column are not beyond what has been given out, or were used before",
-        "write the files anew with values from the one on that the answer names, or lease a block "
+        "write the files again with values from the one on that the answer names, or lease a block "
         "first (`identity_leases`): its values are nobody else's",
     ),
     "identity_lease_unknown": RefusalRule(
         "the lease of identity values is unknown, older than what is remembered of the log, or "
         "lapsed because the column's high-water mark was set back",
-        "lease values anew; or propose with the `read_version` of before the lease",
+        "lease values again; or propose with the `read_version` of before the lease",
     ),
     "outside_identity_lease": RefusalRule(
         "values of an identity column are none of the lease that the proposal names",
@@ -192,7 +192,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "protocol_unsupported": RefusalRule(
         "a winner asks for a version or feature that this release does not know",
-        "upgrade the gate, or drop the feature from the table",
+        "upgrade the committer, or drop the feature from the table",
     ),
     "app_txn_seen": RefusalRule(
         "the table has the application at that version or a later one: the work is done, or comes "
@@ -205,7 +205,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "cancelled": RefusalRule(
         "its writer gave it up, by hand or by program",
-        "propose the work anew, under a new id, if it is still wanted",
+        "propose the work again, under a new id, if it is still wanted",
     ),
     "deadline_passed": RefusalRule(
         "its own deadline passed before its turn came",
@@ -214,10 +214,10 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     "files_too_old": RefusalRule(
         "its oldest file (by `files_since_ms`, else `created_ms`, else its record's time) is of an "
         "age at which vacuum may have taken it",
-        "write the files anew and propose them sooner (`committer.files_age_max_ms`)",
+        "write the files again and propose them sooner (`committer.files_age_max_ms`)",
     ),
     "other_table": RefusalRule(
-        "the table at that root is not the one that its writer read: it was made anew", READ_AGAIN
+        "the table at that root is not the one that its writer read: it was recreated", READ_AGAIN
     ),
     "other_metadata": RefusalRule(
         "the metadata that the patch was made for is not that of the version that it names",
@@ -228,7 +228,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "propose with the root that `tidegate table list` shows",
     ),
     "poison": RefusalRule(
-        "the committer died three times in a row over the record, which is not judged any more",
+        "the committer died three times in a row over the record, which is not handled again",
         "propose the work in another form: smaller, or less deeply nested; and report it",
     ),
     "fault": RefusalRule(
@@ -242,7 +242,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "unknown_kind": RefusalRule(
         "the record says a kind that no release has had",
-        "correct the program that wrote it, or upgrade the gate if it is newer",
+        "correct the program that wrote it, or upgrade the committer if it is newer",
     ),
     "bad_predicate": RefusalRule(
         "a predicate of the read set is not in the grammar",
@@ -266,7 +266,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "write the file first, whole, under the name that the answer gives, then propose",
     ),
     "bad_path": RefusalRule(
-        "a path leads out of the table's root, or is not spelt as PROTOCOL.md says",
+        "a path leads out of the table's root, or is not written as PROTOCOL.md says",
         "write files below the root, and name them relative to it",
     ),
     "partition_values": RefusalRule(
@@ -281,8 +281,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "a file that it adds is in the table already", "write new rows under a new name"
     ),
     "removed_file_not_live": RefusalRule(
-        "a file that it removes is not in the table, not under that spelling, or has another "
-        "deletion vector",
+        "a file that it removes is not in the table, not under that form of its path, or has "
+        "another deletion vector",
         READ_AGAIN,
     ),
     **OF_DELETED_ROWS,
@@ -309,7 +309,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "unknown_feature": RefusalRule(
         "the protocol names a feature that nobody here has heard of",
-        "correct the name, or upgrade the gate",
+        "correct the name, or upgrade the committer",
     ),
     "feature_not_listed": RefusalRule(
         "the metadata uses a feature that the protocol does not list",
@@ -382,8 +382,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "choose another place, or have the prefix added",
     ),
     "bad_root": RefusalRule(
-        "the root is not spelt as the registry spells it, or is too long, or its store cannot be "
-        "opened",
+        "the root is not written as in the registry, or is too long, or its store cannot be opened",
         "give a canonical URI: `file:///…`, `s3://…`, `gs://…`, `abfss://…`",
     ),
     "bad_name": RefusalRule(
@@ -396,7 +395,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "being_created": RefusalRule(
         "a table is just being created at that root, or under that name, by another proposal",
-        "ask again when that is settled",
+        "ask again when that is decided",
     ),
     "root_given_out": RefusalRule(
         "the root is given out to another table that is not there yet",
@@ -406,15 +405,15 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "the table was dropped, and its root is not given out again", "take another root"
     ),
     "verbatim_not_allowed": RefusalRule(
-        "the operator takes no ready bytes: `committer.verbatim` is off",
+        "the operator takes no verbatim bytes: `committer.verbatim` is off",
         "propose actions, or have it switched on",
     ),
     "version_taken": RefusalRule(
-        "ready bytes for a version that holds other bytes",
-        "read the table, and make them anew for the version after `head_version`",
+        "verbatim bytes for a version that holds other bytes",
+        "read the table, and make them again for the version after `head_version`",
     ),
     "version_ahead": RefusalRule(
-        "ready bytes for a version that is not the next one",
+        "verbatim bytes for a version that is not the next one",
         "make them for the version after the head",
     ),
     "staged_file": RefusalRule(
@@ -427,27 +426,27 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "take the version that the answer names for yours",
     ),
     "reserved_provenance": RefusalRule(
-        "ready bytes speak of themselves as the gate's own", "leave `tidegate` out of commitInfo"
+        "verbatim bytes speak of themselves as the gate's own", "leave `tidegate` out of commitInfo"
     ),
     "no_timestamp": RefusalRule(
-        "ready bytes lack the in-commit timestamp that the table asks for",
+        "verbatim bytes lack the in-commit timestamp that the table asks for",
         "put `inCommitTimestamp` into commitInfo",
     ),
     "timestamp_not_later": RefusalRule(
-        "the in-commit timestamp of ready bytes is not later than the version before",
-        "make them anew with a later one",
+        "the in-commit timestamp of verbatim bytes is not later than the version before",
+        "make them again with a later one",
     ),
     "timestamp_ahead": RefusalRule(
-        "ready bytes are dated more than a day ahead of the committer's clock, and of the version "
-        "before",
-        "set the writer's clock; make them anew",
+        "verbatim bytes are dated more than a day ahead of the committer's clock, and of the "
+        "version before",
+        "set the writer's clock; make them again",
     ),
     "no_row_ids": RefusalRule(
-        "ready bytes add a file without the row ids that the table asks for",
+        "verbatim bytes add a file without the row ids that the table asks for",
         "assign `baseRowId` and `defaultRowCommitVersion`",
     ),
     "row_mark_behind": RefusalRule(
-        "ready bytes give row ids past the high-water mark that they leave, or take it back",
+        "verbatim bytes give row ids past the high-water mark that they leave, or take it back",
         "write the domain `delta.rowTracking` with the greatest id that is given",
     ),
     "too_many_refusals": RefusalRule(

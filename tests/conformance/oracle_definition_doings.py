@@ -83,7 +83,7 @@ def maps_names(table: Table, place: str | None) -> Doing:
     ):
         return enables(table, place)
     after, features = copy.deepcopy(table), table.features
-    after.map_names(anew=False)
+    after.map_names(again=False)
     after.features = features
     return Doing("SET TBLPROPERTIES", [{"metaData": after.metadata}])
 

@@ -129,7 +129,7 @@ class Table:
         told: str = found["metadata"].get(f"{MAPPING}physicalName", name)
         return told
 
-    def map_names(self, *, anew: bool) -> None:
+    def map_names(self, *, again: bool) -> None:
         """Map columns by name, with new physical names or the present names."""
         self.support("columnMapping")
         at = [0]
@@ -141,7 +141,7 @@ class Table:
             elif isinstance(node, dict):
                 if "name" in node:
                     at[0] += 1
-                    told = f"col-{at[0]}" if anew else node["name"]
+                    told = f"col-{at[0]}" if again else node["name"]
                     node["metadata"].update({f"{MAPPING}id": at[0], f"{MAPPING}physicalName": told})
                 for key in ("fields", "type", "elementType", "valueType"):
                     mapped(node.get(key))
@@ -245,7 +245,7 @@ def nested(table: Table) -> None:
 def mapped(table: Table) -> None:
     """Columns with physical names of their own, nested ones too."""
     nested(table)
-    table.map_names(anew=True)
+    table.map_names(again=True)
 
 
 def clustered(table: Table) -> None:
@@ -272,7 +272,7 @@ def legacy(table: Table) -> None:
     if table.legacy[1] > 3 and table.random.random() < 0.4:
         table.own[FEED] = "true"
     if table.legacy[1] > 4 and table.random.random() < 0.5:
-        table.map_names(anew=False)
+        table.map_names(again=False)
         table.features = None
 
 

@@ -79,7 +79,7 @@ VERBATIM: Final = (
     ),
     Case(
         "verbatim.guard",
-        "a writer that stages anew without a refusal, and a search for its transaction",
+        "a writer that stages again without a refusal, and a search for its transaction",
         verbatim(kinds="A", impatient=1, guards=True, rebalances=1),
     ),
     Case(

@@ -139,7 +139,7 @@ def use(line: bytes) -> None:
 
 
 def followed(before: Snapshot, head: Snapshot, commit: Commit) -> None:
-    """Update a table's totals by a commit: they equal those computed anew, or are unknown."""
+    """Update a table's totals by a commit: they equal those computed again, or are unknown."""
     after = version_checksum.evolve(version_checksum.of(before), commit)
     if after is not None:
         told = version_checksum.decode(version_checksum.encode(after))

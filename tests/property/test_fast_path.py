@@ -115,7 +115,7 @@ def append(*more: Row, name: str = "n", **fields: Any) -> Proposal:
 
 
 def change(*more: Row, path: str = LIVE[0], **fields: Any) -> Proposal:
-    new = builders.add(f"{path}-anew")
+    new = builders.add(f"{path}-again")
     told = {"operation": Operation(name="DELETE"), **read(files=(path,)), **fields}
     return builders.proposal(builders.remove(path), new, *more, **told)
 

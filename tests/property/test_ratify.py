@@ -2,7 +2,7 @@
 
 A seed draws what happens at each call to a dependency: the committer dies before or after it, the
 response or the request is lost, a record lands long after, another committer does all its work in
-between. Then the model's few lines fold the partition anew, and the store is compared with the
+between. Then the model's few lines fold the partition again, and the store is compared with the
 result.
 """
 

@@ -143,7 +143,7 @@ class Weather:
         return now_s < self.spells.get(fault, now_s)
 
     def is_within(self, fault: str) -> bool:
-        """Return whether a lasting fault is active, without deciding anew."""
+        """Return whether a lasting fault is active, without deciding again."""
         now_s = self.clock.boot_s()
         return now_s < self.spells.get(fault, now_s)
 

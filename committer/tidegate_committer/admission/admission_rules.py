@@ -82,7 +82,7 @@ def late_or_wrong_table(
     candidate: Candidate, place: AdmissionInput, policy: Policy
 ) -> Rejection | None:
     """Return why a verbatim entry comes too late or is for another table, or None."""
-    assert candidate.proposal is not None, "ready bytes are proposed"
+    assert candidate.proposal is not None, "verbatim bytes are proposed"
     case = _Case(candidate, candidate.proposal, place, policy, place.read)
     return right_table(case) or in_time(case)
 
@@ -137,7 +137,7 @@ def in_time(case: _Case) -> Rejection | None:
             "files_too_old",
             "files_since_ms",
             f"the files are {age} ms old, so vacuum may have deleted them",
-            f"write them anew; {case.policy.files_age_max_ms} ms are allowed",
+            f"write them again; {case.policy.files_age_max_ms} ms are allowed",
             advice="rerun",
         )
     return None

@@ -22,7 +22,7 @@ from tidegate_delta.schema.field_paths import FieldPath, dotted
 from tidegate_messages.metadata_patch import SetProperty
 from tidegate_messages.outcome import Rejection
 
-_WRITE_ANEW: Final = "remove every file in the same version, and write its rows anew"
+_WRITE_ANEW: Final = "remove every file in the same version, and write its rows again"
 _OTHER_MODE: Final = "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE"
 
 

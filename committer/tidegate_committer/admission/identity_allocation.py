@@ -92,7 +92,7 @@ def _claimed(
         where,
         f"{usage.low} to {usage.high} of {usage.column[:128]!r} lie not all beyond what has been "
         f"given out: the next value is {first}",
-        "write the files anew with values from there on, or lease a block first (identity_leases)",
+        "write the files again with values from there on, or lease a block first (identity_leases)",
         advice="rerun",
     )
 
@@ -109,7 +109,7 @@ def _leased(
             "identity_lease_unknown",
             f"{where}.lease",
             f"no lease {usage.lease} is known since read_version, or it has lapsed",
-            "lease values anew; or propose with the read_version of before the lease",
+            "lease values again; or propose with the read_version of before the lease",
             advice="rerun",
         )
     if known.block_of(usage) is None:
@@ -125,7 +125,7 @@ def _leased(
             "identity_values_taken",
             where,
             f"some of {what} of lease {usage.lease} have been used by another proposal",
-            "use each value of a lease once: write the files anew with the ones that are left",
+            "use each value of a lease once: write the files again with the ones that are left",
             advice="rerun",
         )
     leases = {**found.leases, usage.lease: after}

@@ -214,7 +214,7 @@ def _wrong_columns(
         if "identityColumns" in features:
             check_identities(schema, metadata.partition_columns)
     except InvalidRequest as error:
-        remedy = "define the column anew"
+        remedy = "define the column again"
         return flaw(BAD_METADATA, f"{_METADATA}.schemaString", fault_in(error), remedy)
     return None
 

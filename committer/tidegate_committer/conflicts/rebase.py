@@ -54,7 +54,7 @@ def table_as_it_is(rebase_state: RebaseState, winner: Entry) -> RebaseState:
 
 
 def commit_version_follows(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """A default row commit version that equals the winner's is cleared and assigned anew."""
+    """A default row commit version that equals the winner's is cleared and assigned again."""
     if not (rebase_state.candidate.content.has_row_ids and rebase_state.now.tracks_rows):
         return rebase_state
     taken = winner.version

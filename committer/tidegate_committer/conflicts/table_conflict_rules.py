@@ -118,7 +118,7 @@ def metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None
 
 def domain_metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None:
     """Both wrote one domain, or the winner wrote one that was read. `delta.rowTracking` is exempt,
-    because row ids are assigned anew.
+    because row ids are assigned again.
     """
     if not winner.domains:
         return None
@@ -199,7 +199,7 @@ def row_ids_without_statistics(rebase_state: RebaseState, winner: Entry) -> Find
         return None
     if not rebase_state.candidate.content.adds or not rebase_state.after(winner).tracks_rows:
         return None
-    # Ids in files from before the table tracked rows are not kept: they are assigned anew.
+    # Ids in files from before the table tracked rows are not kept: they are assigned again.
     begins = not rebase_state.now.tracks_rows
     for add in rebase_state.candidate.content.adds:
         is_given = begins or add.base_row_id is None

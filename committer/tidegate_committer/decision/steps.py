@@ -306,7 +306,7 @@ def give_up(view: DecisionInput, command: Consider) -> Verdict | None:
     """Cancel: refuse the named proposal for ever."""
     rejection = Rejection(
         rule="cancelled",
-        reason=f"its writer gave it up with proposal {command.candidate.id}; propose the work anew",
+        reason=f"cancelled by its writer's proposal {command.candidate.id}; propose the work again",
         advice="rerun",
     )
     return _negative(view, command, rejection, is_log_fact=False)

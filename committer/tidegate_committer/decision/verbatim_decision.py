@@ -53,9 +53,9 @@ class Decision:
 
 def exact_version(candidate: Candidate) -> int:
     """Return the version that a verbatim entry is to become."""
-    assert candidate.proposal is not None, "ready bytes are proposed"
+    assert candidate.proposal is not None, "verbatim bytes are proposed"
     version = candidate.proposal.exact_version
-    assert version is not None, "ready bytes are those of a version"
+    assert version is not None, "verbatim bytes are those of a version"
     return version
 
 
@@ -173,7 +173,7 @@ def _read(
         wrong = "holds other bytes than were proposed"
     if wrong is not None or not isinstance(content, bytes):
         reason = (
-            f"claim_check: {claim.path[:256]!r} {wrong}; stage the bytes anew, and propose them"
+            f"claim_check: {claim.path[:256]!r} {wrong}; stage the bytes again, and propose them"
         )
         return Rejection(rule=STAGED_FILE, reason=reason, advice="fix", field="claim_check")
     return overfull(content, policy) or parse_verbatim(exact_version(candidate), content)

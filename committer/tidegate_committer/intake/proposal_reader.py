@@ -131,7 +131,7 @@ def _unread(
         return DeadLetter(TOO_LARGE, reason, digest, *_identity({}, headers))
     other = other_format(headers, Proposal)
     if other is not None:
-        remedy = f"say {FORMATS[Proposal]}, or upgrade the gate"
+        remedy = f"say {FORMATS[Proposal]}, or upgrade the committer"
         reason = f"(header) format: {other!r} is not known; {remedy}"
         return DeadLetter(UNKNOWN_KIND, reason, digest, *_identity(_body(value), headers))
     return None
@@ -144,7 +144,7 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
         what = f"{size} bytes, {policy.record_bytes_max} are allowed"
         return flaw(TOO_LARGE, "(record)", what, remedy)
     if proposal.kind == "verbatim" and not policy.verbatim:
-        what = "the operator takes no ready bytes"
+        what = "the operator takes no verbatim bytes"
         return flaw("verbatim_not_allowed", "kind", what, "propose actions")
     if proposal.reads is not None and proposal.reads.model_extra:
         # An unknown field may say that more was read, and no conflict check would see that.
@@ -152,7 +152,7 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
             NOT_SUPPORTED,
             f"reads.{min(proposal.reads.model_extra)[:64]}",
             f"is not known: a read set has {', '.join(ReadSet.model_fields)}",
-            "correct the name, say `whole_table`, or upgrade the gate",
+            "correct the name, say `whole_table`, or upgrade the committer",
         )
     if proposal.claim_check is not None:
         return _wrong_claim(proposal, proposal.claim_check, policy)
@@ -268,7 +268,7 @@ def read_identity(
     identity = _identity(body, headers)
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
-        remedy = f"say {', '.join(get_args(ProposalKind))}, or upgrade the gate"
+        remedy = f"say {', '.join(get_args(ProposalKind))}, or upgrade the committer"
         reason = f"kind: {str(kind)[:64]!r} is not known; {remedy}"
         return DeadLetter(UNKNOWN_KIND, reason, digest, *identity)
     readable = type(read_version) is int and -1 <= read_version <= LONG_MAX

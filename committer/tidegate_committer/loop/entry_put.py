@@ -100,7 +100,7 @@ class EntryPut:
         if written is not None and self._put(*written, clock, until_s, at_once) is Put.LOST:
             raise Unavailable(
                 f"{written[0]} of {self.store.root} holds other bytes than were written under this "
-                "new name: the entry is decided anew under another one"
+                "new name: the entry is decided again under another one"
             )
         path = in_log(commit_name(self.encoded.entry.version))
         try:
@@ -125,7 +125,7 @@ class EntryPut:
         STORAGE_AMBIGUOUS.labels("deadline").inc()
         raise OutcomeUnknown(
             f"the PUT of {path} of {self.store.root} stayed without a clear answer until its "
-            "deadline: the log is read anew before anything is decided"
+            "deadline: the log is read again before anything is decided"
         )
 
     def _resolve(self, path: str, content: bytes) -> Put:

@@ -243,7 +243,7 @@ _LOOKS_LIKE: Final = re.compile(rb'"(proposal_id|table)"\s{0,8}:\s{0,8}"([0-9a-f
 _WRONG: Final = flaw(
     POISON,
     "(record)",
-    "the committer died three times in a row while it judged this record",
+    "the committer died three times in a row while it handled this record",
     "have a look at its size and its nesting, and propose the work in another form",
 )
 

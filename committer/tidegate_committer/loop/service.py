@@ -188,7 +188,7 @@ class CommitterLoop:
             # another created under its name.
             raise Unavailable(
                 f"{record.at} comes from offset {record.offset} on, and was read to "
-                f"{worker.read_to}: it was made anew, or cut by its brokers; the loop starts over"
+                f"{worker.read_to}: it was recreated, or cut by its brokers; the loop starts over"
             )
         worker.read_to = record.offset + 1
         return worker.take(record, may_judge=may_judge)

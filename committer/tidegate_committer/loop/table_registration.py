@@ -185,7 +185,7 @@ def claimed_elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> 
         return elsewhere(candidate, record, here)
     reason = (
         f"table: {record.table_root} is just being registered on {recorded_home(record)}, too; "
-        "send the same bytes again when that is settled"
+        "send the same bytes again when that is decided"
     )
     return denied(candidate, "being_created", reason, "retry")
 
@@ -218,7 +218,7 @@ def being_created(candidate: Candidate) -> Verdict:
     """Return the denial of a request for a root at which a table is being created."""
     reason = (
         f"table_root: a table is being created at {_proposal(candidate).table_root}; ask again "
-        "when that is settled"
+        "when that is decided"
     )
     return denied(candidate, "being_created", reason, "retry")
 
@@ -234,7 +234,7 @@ def name_being_given(candidate: Candidate) -> Verdict:
     """Return the denial of a name that belongs to a table that is being created."""
     reason = (
         f"name: {_proposal(candidate).name!r} is to be another table's, which is just being "
-        "created or registered; ask again when that is settled"
+        "created or registered; ask again when that is decided"
     )
     return denied(candidate, "being_created", reason, "retry")
 

@@ -36,7 +36,7 @@ def no_table() -> Rejection:
 def too_heavy(policy: Policy) -> Rejection:
     """Return the refusal of a proposal that needs more bytes of vectors than are read for one."""
     what = f"more than {policy.vector_bytes_max} bytes of deletion vectors have to be compared"
-    remedy = "read the table anew, and propose it in several steps"
+    remedy = "read the table again, and propose it in several steps"
     return flaw(TOO_LARGE, "dv_intents", what, remedy, advice="rerun")
 
 

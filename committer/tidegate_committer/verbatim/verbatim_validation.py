@@ -92,7 +92,7 @@ def parse_verbatim(version: int, content: bytes) -> VerbatimEntry | Rejection:
         entry = entry_of(commit, sha256(content), len(content))
     except BrokenLog as error:
         return flaw(
-            MALFORMED, FIELD, fault_in(error), "write it as the format says, and stage it anew"
+            MALFORMED, FIELD, fault_in(error), "write it as the format says, and stage it again"
         )
     except InvalidProposal as error:
         return error.rejection

@@ -168,7 +168,7 @@ def decode(content: bytes) -> VersionChecksum:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenLog(
             f"a version checksum file can't be read ({error!r}); it is only a check, so it may be "
-            "deleted, and is written anew for later versions",
+            "deleted, and is written again for later versions",
             error_class="CorruptChecksum",
         ) from error
 

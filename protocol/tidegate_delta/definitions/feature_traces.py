@@ -83,7 +83,7 @@ def _constraints(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
 def _mapping(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
     if table_properties.column_mapping_mode(one.metadata) != "none":
         key = configured(table_properties.column_mapping_mode.key)
-        yield key, "is not none", "write the files anew and unset it"
+        yield key, "is not none", "write the files again and unset it"
     if any(is_mapped(field) for field in walk(one.schema)):
         yield "metaData.schemaString", "gives ids or physical names to columns", "take them out"
 
@@ -146,7 +146,7 @@ def _widening(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
         yield configured(table_properties.type_widening_enabled.key), "is true", "unset it"
     if active_features.type_changes(one.metadata, one.schema):
         field = "metaData.schemaString"
-        yield field, "records changes of types", "write the files anew and take the record out"
+        yield field, "records changes of types", "write the files again and take the record out"
 
 
 def _times(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:

@@ -229,7 +229,7 @@ def _wrong_changes(one: Definition, compat: _Compat) -> Iterator[Flaw]:
                     "metaData.schemaString",
                     f"has widened {field.name!r} from {change.before} to {change.after}, which "
                     "Iceberg does not know",
-                    "write its files anew with the wider type and drop the record",
+                    "write its files again with the wider type and drop the record",
                     "UNSUPPORTED_TYPE_WIDENING",
                 )
 

@@ -104,7 +104,7 @@ feature was added must not be committed after it.
 _PROPERTIES: Final = """\
 ## Properties
 
-Keys that begin with `delta.` are known without regard to case and kept as they are spelt here. What
+Keys that begin with `delta.` are known without regard to case and kept as written here. What
 is not listed is kept as it is. `delta.feature.NAME`, `delta.minReaderVersion`,
 `delta.minWriterVersion` and `delta.ignoreProtocolDefaults` are instructions: they are obeyed, and
 never kept.

@@ -72,7 +72,7 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
     if mark is None:
         raise BrokenLog(
             f"the metadata domain {DOMAIN} spells no whole number {_MARK}: "
-            f"{domain.configuration[:128]!r}; write it anew with the greatest row id that any row "
+            f"{domain.configuration[:128]!r}; write it again with the greatest row id that any row "
             "has: without it ids would be given twice",
             error_class="CorruptCommit",
         )

@@ -45,6 +45,6 @@ class Property(Generic[T]):
             return self.read(text)
         except ValueError as error:
             raise InvalidRequest(
-                f"table property {key!r} is {text!r}; expected {self.expected}: set it anew",
+                f"table property {key!r} is {text!r}; expected {self.expected}: set it again",
                 error_class="InvalidTableProperty",
             ) from error

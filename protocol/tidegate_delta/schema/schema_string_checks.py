@@ -53,7 +53,7 @@ def _field(one: Any, where: str, level: int) -> Iterator[str]:
 def _kind(plain: Any, where: str, level: int) -> Iterator[str]:
     if isinstance(plain, str):
         if plain in _LEGACY:
-            yield f"{where} has the type {plain!r}, which is spelt {_LEGACY[plain]!r}"
+            yield f"{where} has the type {plain!r}, which is written {_LEGACY[plain]!r}"
         elif plain.startswith("decimal") and not _DECIMAL.fullmatch(plain):
             yield f"{where} has the type {plain!r}, which lacks a precision or a scale"
     elif plain["type"] == "struct":

@@ -322,8 +322,8 @@ class _Follower:
                 answered_s = clock.boot_s()
             elif clock.boot_s() - answered_s > AWAY_S:
                 raise Unavailable(
-                    f"the brokers have not answered for {AWAY_S:.0f} s; this service connects anew "
-                    f"to {kafka.bootstrap_servers}"
+                    f"the brokers have not answered for {AWAY_S:.0f} s; this service connects "
+                    f"again to {kafka.bootstrap_servers}"
                 )
             suspects = [] if self._held else self._skipped.beyond(there or {})
             if not suspects:
@@ -337,7 +337,7 @@ class _Follower:
             if left := self._skipped.found(found, moment):
                 raise Unavailable(
                     f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and are not "
-                    "delivered; it joins its group anew"
+                    "delivered; it joins its group again"
                 )
 
     def _begin(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:

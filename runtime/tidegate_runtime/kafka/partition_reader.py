@@ -16,7 +16,7 @@ _READ_AT_ONCE: Final = 1_000
 
 
 class KafkaReader:
-    """Reads partitions outside any group. Any offset but the next one makes it assign anew."""
+    """Reads partitions outside any group. Any offset but the next one makes it assign again."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -78,7 +78,7 @@ class KafkaReader:
         try:
             came = records(messages, f"read {', '.join(sorted({at.topic for at in starts}))}")
         except TidegateError:
-            # librdkafka's position is past the records that came with the error: assign anew.
+            # librdkafka's position is past the records that came with the error: assign again.
             self._next = {}
             raise
         found = [record for record in came if record.offset >= starts[record.at]]

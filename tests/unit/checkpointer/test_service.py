@@ -242,13 +242,13 @@ def test_a_table_made_anew_in_its_place_is_summed_up_anew(
     grow(table, 12)
     service.look()
     shutil.rmtree(table.folder)
-    anew = WrittenTable(table.folder).create()
-    anew.set_metadata(owner="ann")
+    again = WrittenTable(table.folder).create()
+    again.set_metadata(owner="ann")
     service.look()
-    grow(anew, 14)
+    grow(again, 14)
     service.look()
-    assert {checksum_name(version) for version in range(15)} <= log_of(anew)
-    assert {str(opened(anew, version).checksum) for version in range(15)} == {"agrees"}
+    assert {checksum_name(version) for version in range(15)} <= log_of(again)
+    assert {str(opened(again, version).checksum) for version in range(15)} == {"agrees"}
 
 
 def test_a_feature_we_do_not_summarise_leaves_the_log_alone_and_others_go_on(

@@ -136,9 +136,9 @@ def test_during_a_hold_ready_bytes_overtake_and_the_offset_stays_at_the_first_un
     late = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.ask(proposal(add("b")))
     gate.ask(late, proposal(add("c")))
-    anew = verbatim(gate, 2, info(txnId="w"), add("a2"), read_version=0)
+    again = verbatim(gate, 2, info(txnId="w"), add("a2"), read_version=0)
     before = gate.bus.committed("tidegate.committer")
-    gate.send(anew)
+    gate.send(again)
     gate.loop.step(0.0)
     assert len(gate.entries()) == 3
     gate.settle()

@@ -17,7 +17,7 @@ from tidegate_messages.read_set import ReadSet
 
 SHIPPED = files("tidegate_messages").joinpath(FOLDER)
 MAKE_ANEW = (
-    "the shipped schemas are not those of the models; write them anew: python -c "
+    "the shipped schemas are not those of the models; write them again: python -c "
     '"from pathlib import Path; from tidegate_messages.json_schemas import schema_files; '
     "[Path('protocol/tidegate_messages/schemas', name).write_bytes(content) "
     'for name, content in schema_files().items()]"'

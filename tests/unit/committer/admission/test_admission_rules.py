@@ -166,7 +166,7 @@ def test_a_file_that_was_there_has_its_values_as_its_writer_spelt_them() -> None
     state = table([info(), protocol(), row], [info(), add("p=yes/a")])
     restore = Operation(name="RESTORE")
     told = {
-        "comes anew": proposal(add("p=yes/b")),
+        "comes again": proposal(add("p=yes/b")),
         "is rewritten": proposal(
             remove("p=yes/a", dataChange=False), add("p=yes/b", dataChange=False)
         ),
@@ -175,5 +175,5 @@ def test_a_file_that_was_there_has_its_values_as_its_writer_spelt_them() -> None
     place = AdmissionInput(state.root, state.table_definition, NOW_MS)
     found = {name: refusal(considered(one), place, POLICY) for name, one in told.items()}
     assert {name: one.rule for name, one in found.items() if one} == {
-        "comes anew": "partition_values"
+        "comes again": "partition_values"
     }

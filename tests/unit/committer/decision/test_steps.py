@@ -66,10 +66,10 @@ def test_who_moves_rows_waits_for_a_member_that_deletes_some(gate: Gate) -> None
 
 def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate) -> None:
     """It waits for the entry, because row relocations are known only once the entry has landed."""
-    away, anew = remove("a", dataChange=False), add("h", dataChange=False)
+    away, again = remove("a", dataChange=False), add("h", dataChange=False)
     fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
     first = compact({"a": 10}, "g", read_version=1)
-    told = gate.ask(first, proposal(away, anew, read_version=1, **fields))
+    told = gate.ask(first, proposal(away, again, read_version=1, **fields))
     assert [one.status for one in told] == ["committed", "rejected"]
     assert told[1].rejection is not None
     assert told[1].rejection.winner_version == told[0].version

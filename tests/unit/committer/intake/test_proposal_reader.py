@@ -67,7 +67,7 @@ def test_a_record_that_says_to_be_something_else_is_not_read_as_a_proposal(forma
         one.proposal_id,
         one.table,
     )
-    assert letter.reason.endswith("say proposal/1, or upgrade the gate")
+    assert letter.reason.endswith("say proposal/1, or upgrade the committer")
 
 
 @pytest.mark.parametrize("headers", [(), (("format", b"proposal/1"),), (("format", b""),)])

@@ -85,7 +85,7 @@ def test_a_store_that_hangs_is_shown_by_the_table_that_waits_for_it() -> None:
     gate.settle()
     again = shown(WAIT, "hung")
     assert again is not None
-    assert again >= 90, "it was asked anew, and has not come back"
+    assert again >= 90, "it was asked again, and has not come back"
     held.held.clear()
     held.answer()
     gate.settle()

@@ -169,7 +169,7 @@ def test_a_request_on_a_topic_that_was_made_anew_is_no_repeat_of_one_on_the_form
     assert rules(gate.ask(halt(), reopen())) == ["committed", "committed"]
     gate.bus.create_topic(gate.topics.proposals, 1)
     gate.send(halt())
-    with pytest.raises(Unavailable, match="made anew"):
+    with pytest.raises(Unavailable, match="recreated"):
         gate.settle()
     gate.restart()
     gate.settle()

@@ -51,7 +51,7 @@ def claiming() -> Proposal:
 
 
 ODD: dict[str, tuple[TableState, Callable[[], Proposal]]] = {
-    "ready bytes": (TABLE, ready),
+    "verbatim bytes": (TABLE, ready),
     "actions that lie in a file": (TABLE, claiming),
     "a version that is not there yet": (TABLE, lambda: proposal(add("c"), read_version=3)),
     "a version from before the window": (

@@ -228,7 +228,7 @@ def test_brokers_that_are_away_for_long_are_looked_for_anew(
             async with asyncio.timeout(WAIT_S):
                 await one._insist(App("follower"))
 
-    with pytest.raises(Unavailable, match="connects anew"):
+    with pytest.raises(Unavailable, match="connects again"):
         asyncio.run(scene())
     assert not answers, "while they answer now and then, they are there"
 
