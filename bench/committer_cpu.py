@@ -15,8 +15,13 @@ import orjson
 
 from bench.figures import Figure, at_most, median
 from tests.fakes.memory_store import MemoryStore
-from tidegate_committer.batch.entry_encoding import Attempt, EncodedEntry, EntryWriter, encode
 from tidegate_committer.decision.machine import BatchPlanner, DecisionTerms, VersionLanded, evolve
+from tidegate_committer.group_commit.entry_encoding import (
+    Attempt,
+    EncodedEntry,
+    EntryWriter,
+    encode,
+)
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy

@@ -13,7 +13,6 @@ from math import inf
 from typing import Final, assert_never
 from uuid import UUID
 
-from tidegate_checkpointer.claim_file_cleanup import DAY_MS, sweep
 from tidegate_checkpointer.machine import (
     CheckpointDue,
     Checkpointed,
@@ -27,6 +26,7 @@ from tidegate_checkpointer.machine import (
     decide,
     evolve,
 )
+from tidegate_checkpointer.proposal_file_cleanup import DAY_MS, sweep
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v2
 from tidegate_checkpointer.table_view import TableView, read_version, view_from_log

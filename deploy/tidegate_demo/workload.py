@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tidegate_demo.flights_data import KEY, of_months, write_in_pieces
 from tidegate_messages.outcome import Outcome
-from tidegate_producers.connection import client_for
+from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource import use_session
 from tidegate_producers.options import for_writing
 from tidegate_producers.parquet.file_rewrite import Rewritten

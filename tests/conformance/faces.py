@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate_committer import decision_oracle as committer_judge
+from tests.conformance import vector_case_runner as committer_judge
 from tidegate_delta.data_skipping import column_bounds
 from tidegate_delta.snapshots.raw_stats import texts
 from tidegate_delta.snapshots.snapshot import Snapshot

@@ -11,9 +11,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests import builders
 from tests.builders import NOW_MS, TABLE, TABLE_ID, Gate, Row, add, info, metadata, protocol
-from tidegate_committer.batch.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
 from tidegate_committer.decision.required_reads import wanted
+from tidegate_committer.group_commit.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
 from tidegate_messages.outcome import Outcome
-from tidegate_producers.connection import client_for
+from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource import use_session
 from tidegate_producers.history.outcome_log import last_proposals
 from tidegate_producers.options import for_writing

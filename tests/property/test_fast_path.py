@@ -14,7 +14,6 @@ from tests.builders import NOW_MS, TABLE, Row
 from tests.fakes.memory_store import MemoryStore
 from tests.property.meetings import LIVE, PLAIN, TRACKED, WITH_VECTORS, begun, domain, vector
 from tests.property.test_decide import ORIGIN
-from tidegate_committer.batch.entry_encoding import Attempt, encode
 from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict
 from tidegate_committer.decision.fast_path import FastPath
 from tidegate_committer.decision.machine import (
@@ -24,6 +23,7 @@ from tidegate_committer.decision.machine import (
     decide,
     evolve,
 )
+from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy

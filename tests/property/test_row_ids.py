@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, ROOT, TABLE, Row, add, commit, info, metadata, protocol, remove
-from tidegate_committer.batch.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.conflicts.conflict_rules import Conflict, check, follow
 from tidegate_committer.conflicts.rebase_state import RebaseState, begin
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.group_commit.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy

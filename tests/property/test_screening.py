@@ -24,8 +24,6 @@ from tests.property.meetings import (
     writes,
 )
 from tests.property.test_decide import ORIGIN
-from tidegate_committer.batch.entry_encoding import Attempt, encode
-from tidegate_committer.batch.grouping import Group
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_committer.conflicts.conflict_prefilter import passes_by
 from tidegate_committer.conflicts.conflict_rules import RULES
@@ -34,6 +32,8 @@ from tidegate_committer.conflicts.rebase_state import begin
 from tidegate_committer.decision import fast_path, steps
 from tidegate_committer.decision.fast_path import FastPath
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.group_commit.entry_encoding import Attempt, encode
+from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.policy import Level
 from tidegate_committer.state.fetched_inputs import FetchedInputs

@@ -16,13 +16,18 @@ from tests.simulation import stage
 from tidegate_committer.admission import admission_rules as admission
 from tidegate_committer.admission import identity_allocation
 from tidegate_committer.admission.identity_allocation import IdentityCounters
-from tidegate_committer.batch import grouping
-from tidegate_committer.batch.entry_encoding import Attempt, EncodedEntry, EntryWriter, encode
-from tidegate_committer.batch.grouping import Group
 from tidegate_committer.decision import machine, steps
 from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict
 from tidegate_committer.decision.machine import VersionLanded
 from tidegate_committer.decision.steps import Step
+from tidegate_committer.group_commit import grouping
+from tidegate_committer.group_commit.entry_encoding import (
+    Attempt,
+    EncodedEntry,
+    EntryWriter,
+    encode,
+)
+from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.identity_leases import IdentityEffects, LeasedBlocks
 from tidegate_committer.loop import (
     entry_encoder,

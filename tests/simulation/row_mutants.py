@@ -6,7 +6,7 @@ from unittest import mock
 
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
 from tidegate_committer.conflicts import conflict_rules as conflicts
-from tidegate_committer.conflicts import patch_checks
+from tidegate_committer.conflicts import patched_proposal
 from tidegate_committer.conflicts.rebase_state import Finding, RebaseState
 from tidegate_committer.intake import relocated_rows
 from tidegate_committer.intake.candidate import Candidate
@@ -83,8 +83,8 @@ def without_the_table_at_the_head() -> AbstractContextManager[object]:
     ) -> Candidate | Rejection:
         return kept(candidate, state.table_definition_at(candidate.read_version), state, policy)
 
-    kept = patch_checks.with_patch
-    return mock.patch.object(patch_checks, "with_patch", as_it_was_read)
+    kept = patched_proposal.with_patch
+    return mock.patch.object(patched_proposal, "with_patch", as_it_was_read)
 
 
 ROW_MUTANTS: Final[dict[str, Mutant]] = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
 from tidegate_committer.admission.admission_rules import unlike_partitioning
 from tidegate_committer.admission.drop_feature_checks import before_drop, in_use, left_in
-from tidegate_committer.admission.feature_enablement import (
+from tidegate_committer.admission.existing_file_checks import (
     drops_row_ids,
     files_left_behind,
     rows_without_ids,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidegate_committer.admission.batch_limits import wrong_limit
-from tidegate_committer.admission.external_writers import PROPERTY as UNSAFE_WRITERS
-from tidegate_committer.admission.external_writers import wrong_word
+from tidegate_committer.admission.group_limit_properties import wrong_limit
+from tidegate_committer.admission.unsafe_writers import PROPERTY as UNSAFE_WRITERS
+from tidegate_committer.admission.unsafe_writers import wrong_word
 from tidegate_committer.intake.candidate import REPLACES_TABLE
 from tidegate_committer.intake.proposal_actions import CheckedActions
 from tidegate_committer.intake.refusals import (

@@ -3,7 +3,7 @@
 Afterwards the proposal is as if its writer had read the table after the winner. For each winner
 against which no conflict rule fires, `REBASE_STEPS` are applied in order. What depends on the
 version that the proposal gets in the end, such as new row ids, is assigned in
-`batch.version_assignment`.
+`batch.version_dependent_fields`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

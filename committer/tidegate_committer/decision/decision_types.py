@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from tidegate_committer.batch.grouping import Group
+from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs

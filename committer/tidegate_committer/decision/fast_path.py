@@ -13,10 +13,10 @@ from tidegate_committer.admission.admission_rules import (
     table_level,
     unlike_partitioning,
 )
-from tidegate_committer.batch.grouping import Group, has_room
 from tidegate_committer.conflicts.conflict_prefilter import passes_by
 from tidegate_committer.conflicts.rebase_state import begin
 from tidegate_committer.decision.decision_types import Consider, DecisionInput
+from tidegate_committer.group_commit.grouping import Group, has_room
 from tidegate_committer.intake.candidate import REPLACES_TABLE, Candidate
 from tidegate_committer.policy import STRICTNESS, Policy
 from tidegate_committer.state.live_files import GONE

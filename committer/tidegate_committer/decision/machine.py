@@ -10,11 +10,11 @@ the entry closes the group and opens the next.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate_committer.admission.batch_limits import within
-from tidegate_committer.batch.grouping import Group
+from tidegate_committer.admission.group_limit_properties import within
 from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict, target_of
 from tidegate_committer.decision.fast_path import FastPath
 from tidegate_committer.decision.steps import CANCEL_STEPS, STEPS
+from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs

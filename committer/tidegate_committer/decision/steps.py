@@ -12,14 +12,13 @@ from typing import Final
 from tidegate_committer.admission import admission_rules as admission
 from tidegate_committer.admission import change_data_checks, post_rebase_checks
 from tidegate_committer.admission.identity_allocation import IdentityCounters, numbers, with_reached
-from tidegate_committer.batch.grouping import fits
-from tidegate_committer.conflicts import patch_checks
+from tidegate_committer.conflicts import patched_proposal
 from tidegate_committer.conflicts.concurrent_appends import asks_too_much
 from tidegate_committer.conflicts.conflict_prefilter import passes_by
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION, Conflict, follow
+from tidegate_committer.conflicts.metadata_directives import settled
 from tidegate_committer.conflicts.rebase import with_own_ids_only
 from tidegate_committer.conflicts.rebase_state import begin
-from tidegate_committer.conflicts.resolved_metadata import settled
 from tidegate_committer.decision import decision_types
 from tidegate_committer.decision.decision_types import (
     Consider,
@@ -30,6 +29,7 @@ from tidegate_committer.decision.decision_types import (
     target_of,
 )
 from tidegate_committer.decision.required_reads import burden, vectors_for
+from tidegate_committer.group_commit.grouping import fits
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.row_level import row_delete_checks, row_relocation
 from tidegate_committer.row_level.row_delete_conflicts import concerned
@@ -153,7 +153,7 @@ def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
-    rejection = patch_checks.wrong_patch(candidate, state, view.policy)
+    rejection = patched_proposal.wrong_patch(candidate, state, view.policy)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
@@ -240,7 +240,7 @@ def patched(view: DecisionInput, command: Consider) -> Verdict | Consider | None
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
-    found = patch_checks.with_patch(candidate, state.table_definition, state, view.policy)
+    found = patched_proposal.with_patch(candidate, state.table_definition, state, view.policy)
     if isinstance(found, Rejection):
         # The patch was legal when its writer read: a winner's table change makes it illegal.
         rejection = found.model_copy(update={"advice": "rerun"})

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate_committer.admission.admission_rules import AdmissionInput, late_or_wrong_table
-from tidegate_committer.batch.entry_encoding import EncodedEntry
-from tidegate_committer.batch.grouping import Group
 from tidegate_committer.decision.decision_types import Verdict, denied
 from tidegate_committer.decision.machine import BatchPlan
+from tidegate_committer.group_commit.entry_encoding import EncodedEntry
+from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import overfull
 from tidegate_committer.policy import Policy

@@ -4,10 +4,15 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate_committer.batch.entry_encoding import Attempt, EncodedEntry, EntryWriter, encode
-from tidegate_committer.batch.version_assignment import follows_untimed
 from tidegate_committer.decision.machine import BatchPlan
 from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.group_commit.entry_encoding import (
+    Attempt,
+    EncodedEntry,
+    EntryWriter,
+    encode,
+)
+from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.state.table_state import TableState
 from tidegate_runtime.observability.logs import log_event
 

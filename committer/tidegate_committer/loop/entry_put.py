@@ -6,8 +6,8 @@ If the entry refers to a file of deletion vectors, that is put first, under a ne
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate_committer.batch.entry_encoding import EncodedEntry
 from tidegate_committer.dependencies import Dependencies, reach
+from tidegate_committer.group_commit.entry_encoding import EncodedEntry
 from tidegate_committer.put_executor import PendingPut, PutResult
 from tidegate_delta.errors import OutcomeUnknown, Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log

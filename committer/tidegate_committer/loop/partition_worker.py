@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.admission.external_writers import halts, is_unsafe, unsafe
+from tidegate_committer.admission.unsafe_writers import halts, is_unsafe, unsafe
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.dependencies import Dependencies, reach
 from tidegate_committer.intake.candidate import Candidate

@@ -4,9 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidegate_committer.batch.entry_encoding import EncodedEntry
-from tidegate_committer.batch.fair_queue import FairQueue
-from tidegate_committer.batch.version_assignment import follows_untimed
 from tidegate_committer.decision import machine
 from tidegate_committer.decision.machine import (
     BatchPlan,
@@ -16,6 +13,9 @@ from tidegate_committer.decision.machine import (
 )
 from tidegate_committer.decision.required_reads import wanted
 from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.group_commit.entry_encoding import EncodedEntry
+from tidegate_committer.group_commit.fair_queue import FairQueue
+from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.intake import proposal_reader
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.loop.entry_encoder import EntryEncoder

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.batch.entry_encoding import EntryWriter
 from tidegate_committer.dependencies import Dependencies, reach
+from tidegate_committer.group_commit.entry_encoding import EntryWriter
 from tidegate_committer.loop import read_ahead
 from tidegate_committer.loop.gauges import Gauges, observe, stranded
 from tidegate_committer.loop.open_transactions import OpenTransactions

@@ -19,9 +19,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate_committer.background_reads import PendingRead
-from tidegate_committer.batch.entry_encoding import EntryWriter
-from tidegate_committer.batch.fair_queue import FairQueue
-from tidegate_committer.batch.version_assignment import follows_untimed
 from tidegate_committer.decision import machine, verbatim_decision
 from tidegate_committer.decision.decision_types import Verdict, claim_unread, denied
 from tidegate_committer.decision.machine import (
@@ -31,6 +28,9 @@ from tidegate_committer.decision.machine import (
     VersionLanded,
 )
 from tidegate_committer.dependencies import Dependencies, reach
+from tidegate_committer.group_commit.entry_encoding import EntryWriter
+from tidegate_committer.group_commit.fair_queue import FairQueue
+from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import needs_claim
 from tidegate_committer.loop.entry_encoder import EntryEncoder

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.admission.external_writers import what_halts
-from tidegate_committer.batch.entry_encoding import EntryWriter
+from tidegate_committer.admission.unsafe_writers import what_halts
 from tidegate_committer.decision.decision_types import Verdict, denied
 from tidegate_committer.dependencies import Dependencies, reach
+from tidegate_committer.group_commit.entry_encoding import EntryWriter
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.refusals import FAULT
 from tidegate_committer.loop import operator_requests, table_registration
@@ -28,7 +28,7 @@ from tidegate_committer.loop.table_registration import RegisteredTables
 from tidegate_committer.loop.table_scheduler import TableScheduler
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import is_ours
-from tidegate_committer.store_reads.root_ownership import is_overtaken
+from tidegate_committer.store_reads.unique_root_check import is_overtaken
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_messages.published_records import Ruling, TableRecord
 from tidegate_messages.table_home import Home, home_of, recorded_home

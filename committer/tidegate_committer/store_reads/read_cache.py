@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
-from tidegate_committer.batch.entry_encoding import EncodedEntry
 from tidegate_committer.conflicts.concurrent_appends import VERSIONS_MAX
 from tidegate_committer.decision.required_reads import RequiredReads, wanted
+from tidegate_committer.group_commit.entry_encoding import EncodedEntry
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import canonical
 from tidegate_committer.policy import Policy

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.admission.feature_enablement import minds_row_ids
+from tidegate_committer.admission.existing_file_checks import minds_row_ids
 from tidegate_committer.conflicts.rebase import wanted_in_full
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.candidate import Candidate

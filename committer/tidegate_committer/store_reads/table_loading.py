@@ -7,7 +7,7 @@ from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
-from tidegate_committer.store_reads.root_ownership import check_alone
+from tidegate_committer.store_reads.unique_root_check import check_alone
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.observability.metrics import LOADS, NOBODY
 from tidegate_runtime.storage.log_store import LogStore

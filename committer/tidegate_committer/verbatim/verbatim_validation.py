@@ -19,7 +19,7 @@ from tidegate_committer.admission.drop_feature_checks import (
     in_use,
     left_in,
 )
-from tidegate_committer.admission.feature_enablement import files_left_behind
+from tidegate_committer.admission.existing_file_checks import files_left_behind
 from tidegate_committer.admission.post_rebase_checks import dead_file, in_another_partition
 from tidegate_committer.intake.action_reader import OUR_APPS
 from tidegate_committer.intake.candidate import Candidate

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from tidegate_messages.metadata_patch import PatchChange
+from tidegate_producers.cached_clients import CLIENT_ID
 from tidegate_producers.cli.output import OUT
 from tidegate_producers.cli.registration_commands import TableArgument, Timeout
-from tidegate_producers.connection import CLIENT_ID
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.alter_table import (
     alter,

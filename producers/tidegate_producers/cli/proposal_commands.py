@@ -9,10 +9,10 @@ import typer
 from tidegate_delta.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
+from tidegate_producers.cached_clients import CLIENT_ID, store_for
 from tidegate_producers.cli.formatting import instant, moment
 from tidegate_producers.cli.output import OUT, show, show_explanation, show_facts
 from tidegate_producers.cli.registration_commands import Timeout
-from tidegate_producers.connection import CLIENT_ID, store_for
 from tidegate_producers.history.log_search import find_in_log
 from tidegate_producers.history.outcome_explanation import Explanation, ProposalHistory, explain
 from tidegate_producers.history.outcome_log import ProposalOutcomes, find_proposal, last_proposals

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from tidegate_messages.outcome import Outcome
+from tidegate_producers.cached_clients import CLIENT_ID
 from tidegate_producers.cli.output import OUT
 from tidegate_producers.cli.row_commands import Uri, root_of
-from tidegate_producers.connection import CLIENT_ID
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing import table_registration
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded

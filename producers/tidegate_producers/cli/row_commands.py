@@ -9,8 +9,8 @@ import pyarrow as pa
 import typer
 
 from tidegate_delta.errors import InvalidRequest
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.cli.output import OUT, plain, show
-from tidegate_producers.connection import store_for
 from tidegate_producers.options import TableLocation, time_ms
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.service.settings import ServiceSettings

@@ -14,11 +14,11 @@ from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_delta.schema.types import parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import FollowerRecord, TableRecord
+from tidegate_producers.cached_clients import CLIENT_ID, store_for
 from tidegate_producers.cli import alter_command, registration_commands, row_commands
 from tidegate_producers.cli.formatting import instant, moment, total_size
 from tidegate_producers.cli.output import OUT, plain, show
 from tidegate_producers.cli.registration_commands import TableArgument
-from tidegate_producers.connection import CLIENT_ID, store_for
 from tidegate_producers.history.outcome_log import last_refusals
 from tidegate_producers.history.refusal_history import (
     RefusedProposal,

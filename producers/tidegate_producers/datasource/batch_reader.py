@@ -16,7 +16,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_producers.connection import store_for
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import ReadOptions
 from tidegate_runtime.table_io.data_file_reader import read_file, rows_of

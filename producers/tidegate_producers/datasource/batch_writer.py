@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.types import StructType
-from tidegate_producers.connection import client_for, clock, store_for
+from tidegate_producers.cached_clients import client_for, clock, store_for
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of

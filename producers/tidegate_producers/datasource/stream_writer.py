@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.types import StructType
-from tidegate_producers.connection import client_for
+from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource.batch_writer import Written, adds_of, write_files
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions

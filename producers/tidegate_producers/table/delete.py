@@ -19,7 +19,7 @@ from tidegate_delta.properties.table_properties import deletion_vectors_enabled
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
-from tidegate_producers.connection import store_for
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.parquet.file_rewrite import Rewritten, whole_files

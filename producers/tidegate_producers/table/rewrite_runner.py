@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from tidegate_producers.connection import clock, store_for
+from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
 from tidegate_producers.table.delete import Rewriting
 

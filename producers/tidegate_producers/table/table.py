@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.types import StructType as Fields
-from tidegate_producers.connection import client_for, store_for
+from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history

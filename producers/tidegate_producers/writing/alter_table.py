@@ -19,7 +19,7 @@ from tidegate_messages.metadata_patch import MetadataPatch, PatchChange
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation
 from tidegate_messages.read_set import ReadSet
-from tidegate_producers.connection import store_for
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
 from tidegate_runtime.client import proposal_drafts

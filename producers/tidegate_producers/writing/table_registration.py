@@ -9,7 +9,7 @@ from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.topics import Topics
-from tidegate_producers.connection import store_for
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
 from tidegate_runtime.client import proposal_drafts

@@ -22,7 +22,7 @@ from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import AppTxn, Isolation, Proposal
 from tidegate_messages.published_records import TableRecord
-from tidegate_producers.connection import store_for
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation, WriteOptions
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.writing import writer_support

@@ -20,9 +20,9 @@ from tests.builders import (
     remove,
     rows_of,
 )
-from tests.unit.committer.batch.test_version_assignment import bodies, written
 from tests.unit.committer.conflicts.test_table_conflict_rules import TAGGED, listed
 from tests.unit.committer.decision.test_machine import landed, planned, rules, table
+from tests.unit.committer.group_commit.test_version_dependent_fields import bodies, written
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.identity_leases import LeasedBlocks, leases_after
 from tidegate_committer.persistent_map import PersistentMap

@@ -21,7 +21,6 @@ from tests.builders import (
     protocol,
     value_of,
 )
-from tidegate_committer.batch.entry_encoding import Attempt, EncodedEntry, EntryWriter, encode
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import (
     BatchPlan,
@@ -29,6 +28,12 @@ from tidegate_committer.decision.machine import (
     VersionLanded,
     evolve,
     plan,
+)
+from tidegate_committer.group_commit.entry_encoding import (
+    Attempt,
+    EncodedEntry,
+    EntryWriter,
+    encode,
 )
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record

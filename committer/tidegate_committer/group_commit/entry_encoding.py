@@ -13,8 +13,9 @@ import orjson
 from pydantic import JsonValue
 
 from tidegate_committer.admission.admission_rules import table_level
-from tidegate_committer.batch.grouping import Group
-from tidegate_committer.batch.version_assignment import (
+from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
+from tidegate_committer.group_commit.grouping import Group
+from tidegate_committer.group_commit.version_dependent_fields import (
     EntryDraft,
     assigned,
     dated_lines,
@@ -23,7 +24,6 @@ from tidegate_committer.batch.version_assignment import (
     tags_of,
     time_before,
 )
-from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, canonical
 from tidegate_committer.intake.relocated_rows import NO_MOVES, Relocations, moves_of, told_of

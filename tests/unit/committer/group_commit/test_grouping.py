@@ -14,7 +14,7 @@ from tests.builders import (
     rows_of,
     value_of,
 )
-from tidegate_committer.batch.grouping import (
+from tidegate_committer.group_commit.grouping import (
     SHARING,
     Group,
     Sharing,

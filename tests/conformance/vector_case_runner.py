@@ -13,11 +13,11 @@ import orjson
 
 from tidegate_committer.admission.constraint_checks import new_files
 from tidegate_committer.admission.identity_allocation import ends
-from tidegate_committer.batch.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.conflicts.conflict_rules import CONCURRENT
-from tidegate_committer.conflicts.resolved_metadata import settled
+from tidegate_committer.conflicts.metadata_directives import settled
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.group_commit.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.identity_leases import LeasedBlocks
 from tidegate_committer.intake.proposal_reader import read_record

@@ -14,9 +14,9 @@ from tests.unit.committer.conflicts.test_table_conflict_rules import (
     numbered,
 )
 from tests.unit.committer.decision.test_machine import ORIGIN, TERMS, considered, planned, table
-from tidegate_committer.batch.entry_encoding import Attempt, encode
-from tidegate_committer.batch.version_assignment import follows_untimed
 from tidegate_committer.decision.machine import VersionLanded, evolve
+from tidegate_committer.group_commit.entry_encoding import Attempt, encode
+from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit, sha256

@@ -8,9 +8,9 @@ import pytest
 from tests import builders
 from tests.builders import NOW_MS, TABLE, Gate, add, creation, proposal, remove
 from tests.unit.committer.decision.test_machine import ORIGIN, planned, table
-from tidegate_committer.batch.entry_encoding import Attempt, EncodedEntry, encode
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import DecisionTerms
+from tidegate_committer.group_commit.entry_encoding import Attempt, EncodedEntry, encode
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit, sha256

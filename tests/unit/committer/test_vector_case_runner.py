@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.vector_case_runner import judge
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
-from tidegate_committer.decision_oracle import judge
 from tidegate_delta.errors import UnsupportedFeature
 
 DIGESTS = {

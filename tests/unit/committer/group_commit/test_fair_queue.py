@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, add, proposal, value_of
-from tidegate_committer.batch.fair_queue import FairQueue
+from tidegate_committer.group_commit.fair_queue import FairQueue
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy

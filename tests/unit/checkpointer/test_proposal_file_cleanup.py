@@ -3,7 +3,7 @@
 import pytest
 
 from tests.fakes.memory_store import MemoryStore
-from tidegate_checkpointer.claim_file_cleanup import sweep
+from tidegate_checkpointer.proposal_file_cleanup import sweep
 
 NOW_MS = 1_000_000
 STAGED = "_delta_log/_staged_commits"

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import Gate, add, create, info, metadata, proposal, protocol
 from tests.ready_bytes import verbatim
 from tests.unit.committer.floods import version_beside_a_flood
-from tidegate_committer.admission.batch_limits import PROPERTIES, within, wrong_limit
+from tidegate_committer.admission.group_limit_properties import PROPERTIES, within, wrong_limit
 from tidegate_committer.policy import Policy
 from tidegate_messages.proposal import Operation, Proposal
 
