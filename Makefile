@@ -61,7 +61,7 @@ model: env ## the protocol's models: every state, every rule taken away (docs/pr
 	@$(PYTEST) $(MANY) tests/model $(if $(FULL),--full -rs)
 
 simulation: env
-	$(call heading,simulation: $(SEEDS) seeds of the real committer over doors that fail)
+	$(call heading,simulation: $(SEEDS) seeds of the real committer over stores and a bus that fail)
 	@$(PYTEST) $(MANY) tests/simulation --seeds $(SEEDS)
 
 sim: env ## SEED=n one seed, loudly; SEEDS=n that many

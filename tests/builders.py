@@ -292,7 +292,7 @@ class Gate:
     def restart(self) -> None:
         """Kill the committer without telling the broker, and start another."""
         consumer = self.loop.consumer
-        assert isinstance(consumer, MemoryConsumer), "the gate's doors lie in memory"
+        assert isinstance(consumer, MemoryConsumer), "the test's bus is in memory"
         self.bus.expire(consumer)
         self.loop = self.start()
 

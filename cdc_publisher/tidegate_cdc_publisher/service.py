@@ -272,7 +272,7 @@ class CdcPublisher:
             raise InvalidRequest(
                 f"table {table.name} is declared to have no key, and its topic {topic} has several "
                 "partitions, among which its changes would lose their order; declare key columns, "
-                "or make the topic again with one partition",
+                "or recreate the topic with one partition",
                 error_class="KeylessOrder",
             )
 

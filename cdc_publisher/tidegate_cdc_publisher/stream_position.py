@@ -84,12 +84,12 @@ def decode(value: bytes, table: UUID) -> Position:
     try:
         position = Position.model_validate(codec.parse_json(value))
         if position.table != table:
-            raise ValueError(f"it stands under the key of table {table}, and is of another one")
+            raise ValueError(f"its key is table {table}, and its value is of another table")
     except (MalformedRecord, ValueError) as error:
         raise MalformedRecord(
             f"{FORMAT}: {error}; without its position the changes of table {table} can't go on: "
-            "write its record on the topic of positions again, or a tombstone in its place, which "
-            "begins with a new snapshot",
+            "write a correct record for it on the topic of positions, or a tombstone, after which "
+            "it begins with a new snapshot",
             error_class="malformed",
         ) from error
     return position

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.house import tree
 
 COMMITTER = "committer/tidegate_committer/"
-PLACES = {"flaw": 0, "Flaw": 0, "refuse": 0, "Letter": 0, "denied": 1}
+PLACES = {"flaw": 0, "Flaw": 0, "refuse": 0, "DeadLetter": 0, "denied": 1}
 """Call -> the index of its argument that is the rule."""
 
 

@@ -106,7 +106,7 @@ def test_the_loop_of_the_committer_asks_no_store() -> None:
         "        with whole_table(self.store, 3) as table:",
         "        there = self.store.read(path)",
         "from tidegate_runtime.table_io.open_table import open_snapshot",
-        "        self.doors.vet(desk.store)",
+        "        self.dependencies.vet(table_committer.store)",
         "        fetch.run()",
     ],
 )

@@ -71,7 +71,7 @@ def test_a_rule_in_any_spelling_is_found() -> None:
         "flaw(X, 'f', 'w', 'r')\n"
         "denied(candidate, 'by_literal' if a else 'by_other_literal', '')\n"
         "Rejection(rule='by_keyword', reason='')\n"
-        "Letter('set_aside', '', '')\n"
+        "DeadLetter('set_aside', '', '')\n"
         "RULES: Final[tuple[ConflictRule, ...]] = (by_function,)\n"
         "denied(candidate, error.error_class, '')\n"
         "Flaw('by_a_definition', 'f', 'w', 'r')\n"

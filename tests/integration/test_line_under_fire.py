@@ -65,7 +65,7 @@ def replayed(messages: list[Message]) -> list[tuple[str, int]]:
     for message in messages:
         key, value = message.key(), message.value()
         assert key is not None
-        assert value is not None, "nothing was deleted, so nothing is removed_domains"
+        assert value is not None, "nothing was deleted, so there is no tombstone"
         change = json.loads(value)
         assert change["op"] in ("c", "r")
         assert change["before"] is None

@@ -47,7 +47,7 @@ def test_who_races_over_real_files_leaves_a_serial_order(tmp_path: Path, seed: i
             gate.clock.boot += 0.3
         if dice.random() < 0.2:
             write_deltalake(root, pa.table({"x": [1], "s": ["a"]}), mode="append")
-    gate.bus.expire(members[1].consumer)  # type: ignore[arg-type]  # the gate's doors lie in memory
+    gate.bus.expire(members[1].consumer)  # type: ignore[arg-type]  # the test's bus is in memory
     gate.settle(20)
     order = explain(account_of(gate, root))
     assert len(order) > ROUNDS / 4

@@ -86,7 +86,7 @@ class WriteRequest:
     app_txn: AppTxn | None = None
     batch: proposal_drafts.StreamBatch | None = None
     name: str | None = None
-    vouched: Attestation = NOTHING
+    attestation: Attestation = NOTHING
 
     @classmethod
     def of(cls, options: WriteOptions, app_txn: AppTxn | None = None) -> "WriteRequest":
@@ -97,7 +97,7 @@ class WriteRequest:
             user_metadata=options.user_metadata,
             app_txn=app_txn,
             name=options.name,
-            vouched=Attestation(options.constraints_enforced),
+            attestation=Attestation(options.constraints_enforced),
         )
 
     @classmethod
@@ -171,7 +171,7 @@ def commit(
     else:
         target = target_of(client.require(written.place.root, saying.timeout_s), written)
         proposal = _draft_change(store, target, stamp, written, adds, saying.batch)
-    proposal = with_attestation(proposal, saying.vouched)
+    proposal = with_attestation(proposal, saying.attestation)
     try:
         return propose(client, store, proposal, saying.timeout_s)
     except Rejected as rejected:

@@ -246,8 +246,8 @@ class KafkaConsumer:
         self._parting.clear()
         self._not_recorded = None
         self._held_back = {}
-        untold, self._assigned = self._assigned, []
-        return [at for at in ours(partitions) if at not in untold]
+        unreported, self._assigned = self._assigned, []
+        return [at for at in ours(partitions) if at not in unreported]
 
 
 def _held_back(told: Mapping[str, Any]) -> HeldBack | None:

@@ -140,7 +140,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
         assert told.attempts == 1
     # Neither a poll before its retry time nor a notification makes it retry.
     scene.look()
-    scene.follower.notice(scene.bad.doorbell())
+    scene.follower.notice(scene.bad.notification())
     assert scene.state() == [told]
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.look()
@@ -153,7 +153,7 @@ def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene)
     scene.topics[scene.bad.id].fails = True
     for table in (scene.bad, scene.good):
         table.append(rows(2))
-        scene.follower.notice(table.doorbell())
+        scene.follower.notice(table.notification())
     assert scene.told(scene.good) == [1, 2]
     assert [one.name for one in scene.state()] == ["bad"]
     scene.topics[scene.bad.id].fails = False
@@ -167,7 +167,7 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     scene.look()
     scene.topics[scene.bad.id].fails = True
     scene.bad.append(rows(2))
-    scene.follower.notice(scene.bad.doorbell())
+    scene.follower.notice(scene.bad.notification())
     [key] = read_follower_state(scene.bus, TOPICS)
     for attempts in (2, 3):
         tell_follower_state(scene.bus, TOPICS, {key: None})

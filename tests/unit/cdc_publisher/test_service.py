@@ -116,7 +116,7 @@ def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
     else:
         say(bus, forged, **halted, published_through=5, sha256=known["sha256"])
     one.look()
-    one.notice(forged.doorbell())
+    one.notice(forged.notification())
     assert told(topics[forged.id]) == []
     assert told(topics[sound.id]) == [4, 5], "the others go on"
     path.write_bytes(committed)
@@ -139,7 +139,7 @@ def test_a_halt_for_another_reason_stops_no_stream(
     assert told(topics[table.id]) == [4]
 
 
-@pytest.mark.parametrize("by", ["a look", "a doorbell"])
+@pytest.mark.parametrize("by", ["a look", "a notification"])
 def test_a_position_that_cannot_be_read_stops_its_table_alone_until_it_is_repaired(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
@@ -156,8 +156,8 @@ def test_a_position_that_cannot_be_read_stops_its_table_alone_until_it_is_repair
     monkeypatch.setattr(service, "read_positions", positions)
     one = publisher(bus)
     for table in tables:
-        if by == "a doorbell":
-            one.notice(table.doorbell())
+        if by == "a notification":
+            one.notice(table.notification())
         one.look()
         table.append(rows(4))
     one.look()
@@ -195,11 +195,11 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
         table.append(rows(4))
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, verb, asked)
-        one.notice(away.doorbell())
+        one.notice(away.notification())
         one.look()
         for table in tables:
             table.append(rows(5))
-            one.notice(table.doorbell())
+            one.notice(table.notification())
         assert told(topics[there.id]) == [4, 5]
         assert told(topics[away.id]) == []
     one.look()
@@ -217,12 +217,12 @@ def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
     one = publisher(bus)
     for _ in range(3):
         one.look()
-        one.notice(table.doorbell())
+        one.notice(table.notification())
     assert set(topics) == {other.id}
     table.set_metadata(**{"tidegate.cdc.keyColumns": "id"})
     one.look()
     table.append(rows(9))
-    one.notice(table.doorbell())
+    one.notice(table.notification())
     assert told(topics[table.id]) == [9]
 
 
@@ -356,11 +356,11 @@ def test_a_table_with_much_to_publish_is_published_turn_by_turn_and_the_others_b
     one = publisher(bus, Hours(), chunk_rows=1)
     one.look()
     large.append(rows(*range(4, 104)))
-    one.notice(large.doorbell())
+    one.notice(large.notification())
     after_one = len(told(topics[large.id]))
     assert 0 < after_one < 20, "a notice is soon over, for a look waits for it"
     small.append(rows(4))
-    one.notice(large.doorbell())
+    one.notice(large.notification())
     one.look()
     assert len(told(topics[large.id])) == after_one, "its next turn is beside the other tables"
     assert told(topics[small.id]) == [4]
@@ -403,7 +403,7 @@ def test_an_unfinished_table_that_can_not_go_on_has_no_more_turns(
     one = publisher(bus, Hours(), chunk_rows=1)
     one.look()
     table.append(rows(*range(4, 104)))
-    one.notice(table.doorbell())
+    one.notice(table.notification())
     assert table.id in one.unfinished
     with monkeypatch.context() as patched:
         if how == "a stop":

@@ -151,7 +151,7 @@ class WrittenTable:
             **fields,
         )
 
-    def doorbell(self) -> CommitRecord:
+    def notification(self) -> CommitRecord:
         """Return the notification for the newest version."""
         return CommitRecord(
             table=self.id,
@@ -169,7 +169,7 @@ class WrittenTable:
 
     def ring(self, producer: Producer, topics: Topics) -> None:
         """Publish the notification for the newest version."""
-        _send(producer, topics.commits, self.id, codec.encode(self.doorbell()))
+        _send(producer, topics.commits, self.id, codec.encode(self.notification()))
 
     def _metadata(self) -> dict[str, Any]:
         fields = [

@@ -139,7 +139,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
         assert told.next_try_ms is not None
     # Neither a poll before its retry time nor a notification makes it retry.
     scene.follower.look()
-    scene.follower.notice(scene.bad.doorbell())
+    scene.follower.notice(scene.bad.notification())
     assert scene.state() == [told]
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.follower.look()
@@ -176,12 +176,12 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     assert not scene.follower._quarantine.holds(scene.bad.id)
 
 
-def test_by_a_doorbell_one_table_is_set_aside_and_the_other_served(scene: Scene) -> None:
+def test_by_a_notification_one_table_is_set_aside_and_the_other_served(scene: Scene) -> None:
     scene.follower.look()
     scene.grow()
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         for table in (scene.bad, scene.good):
-            scene.follower.notice(table.doorbell())
+            scene.follower.notice(table.notification())
     assert [one.name for one in scene.state()] == ["bad"]
     assert (scene.good.folder / "_delta_log" / checkpoint_name(10)).exists()
 

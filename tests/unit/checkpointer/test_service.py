@@ -70,14 +70,14 @@ def summary(table: WrittenTable, version: int | None = None) -> Any:
     return snapshot.version, snapshot.metadata, sorted(snapshot.files["path"].to_pylist())
 
 
-def test_doorbells_bring_checksums_compactions_and_checkpoints(
+def test_notifications_bring_checksums_compactions_and_checkpoints(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     service = checkpointer(bus)
-    service.notice(table.doorbell())
+    service.notice(table.notification())
     while table.version < 21:
         table.append(rows(table.version))
-        service.notice(table.doorbell())
+        service.notice(table.notification())
     expected = {checksum_name(version) for version in range(22)}
     expected |= {checkpoint_name(10), checkpoint_name(20)}
     expected |= {compacted_name(0, 4), compacted_name(5, 9), compacted_name(11, 15)}
@@ -115,7 +115,7 @@ def test_a_second_look_changes_nothing(table: WrittenTable, bus: MemoryBus) -> N
     times = {path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()}
     service = checkpointer(bus)
     service.look()
-    service.notice(table.doorbell())
+    service.notice(table.notification())
     assert {
         path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()
     } == times
@@ -125,10 +125,10 @@ def test_the_interval_is_the_tables_property_even_when_it_changes(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     service = checkpointer(bus)
-    service.notice(table.doorbell())
+    service.notice(table.notification())
     table.set_metadata(**{"delta.checkpointInterval": "3"})
     grow(table, 4)
-    service.notice(table.doorbell())
+    service.notice(table.notification())
     assert checkpoint_name(3) in log_of(table)
 
 
@@ -148,13 +148,13 @@ def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     service, store = checkpointer(bus), LocalStore(table.root)
-    service.notice(table.doorbell())
+    service.notice(table.notification())
     grow(table, 11)
     theirs = table.folder / "_delta_log" / checkpoint_name(10)
     given = checkpoint_writer.write_classic(store, open_snapshot(store, 10), 0)
     checkpoint_writer.move_hint_forward(store, given)
     written_ns = theirs.stat().st_mtime_ns
-    service.notice(table.doorbell())
+    service.notice(table.notification())
     assert theirs.stat().st_mtime_ns == written_ns
     assert checksum_name(11) in log_of(table)
     assert compacted_name(6, 10) not in log_of(table)
@@ -270,7 +270,7 @@ def test_a_feature_we_do_not_summarise_leaves_the_log_alone_and_others_go_on(
     other.register(bus.producer(), CheckpointerSettings().kafka.topics)
     service = checkpointer(bus)
     service.look()
-    service.notice(other.doorbell())
+    service.notice(other.notification())
     assert log_of(other) == {f"{version:020d}.json" for version in range(12)}
     assert checkpoint_name(10) in log_of(table)
 
@@ -293,7 +293,7 @@ def test_a_table_set_aside_waits_for_the_next_look(table: WrittenTable, bus: Mem
     service.look()
     assert checksum_name(3) not in log_of(table)
     broken.write_bytes(content)
-    service.notice(table.doorbell())
+    service.notice(table.notification())
     assert checksum_name(3) not in log_of(table)
     service.look()
     assert checksum_name(3) in log_of(table)
@@ -337,7 +337,7 @@ def test_a_table_whose_store_is_away_is_set_aside_and_others_go_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "list_from", asked)
-        service.notice(table.doorbell())
+        service.notice(table.notification())
         service.look()
         assert checksum_name(0) in log_of(other)
         assert checksum_name(0) not in log_of(table)
