@@ -1,6 +1,6 @@
 """Mutants: each lacks one rule of the protocol; the named predicates must then be violated.
 
-A mutant is a context in which the committer, or the store under it, lacks the rule. The letters are
+A mutant is a context in which the committer, or the store under it, lacks one rule. The letters are
 those of docs/proof.md.
 """
 
