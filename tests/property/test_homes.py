@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate_messages.published_records import Ruling, TableRecord, TableStatus
-from tidegate_messages.table_home import counting, recorded_home
+from tidegate_messages.table_home import counting, later, recorded_home
 from tidegate_runtime.table_registry import Registrations
 
 TABLE = UUID(int=1)
@@ -123,3 +123,21 @@ def test_which_of_several_counts_is_commutative_associative_and_idempotent(
     assert counting([chosen, *records]) == chosen
     if any(one.status == "dropped" for one in records):
         assert chosen.status == "dropped"
+
+
+STATUSES: tuple[TableStatus, ...] = ("staged", "open", "halted", "dropped")
+RECORDS = st.builds(record, st.just(0), st.sampled_from(STATUSES), st.integers(0, 3))
+
+
+@given(RECORDS, RECORDS)
+def test_no_later_record_undoes_a_drop_or_an_operators_request(
+    known: TableRecord, record: TableRecord
+) -> None:
+    counts = later(known, record)
+    assert counts in (known, record)
+    if known.status == "dropped":
+        assert counts.status == "dropped"
+    if record.status != "dropped":
+        assert counts.rulings >= known.rulings
+    if (known.status, known.rulings) == (record.status, record.rulings):
+        assert counts is record
