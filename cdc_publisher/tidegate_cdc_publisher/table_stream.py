@@ -6,18 +6,20 @@ one is committed. After an error the stream is discarded, and the next one conti
 position in Kafka.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Final, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 from uuid import UUID
 
 from tidegate_cdc_publisher.change_reader import VersionChange, snapshot_batches, version_batches
 from tidegate_cdc_publisher.debezium_envelope import (
     Batch,
     ChangeRecord,
+    Op,
     Records,
     SourceBlock,
     Tombstones,
@@ -38,20 +40,76 @@ from tidegate_cdc_publisher.machine import (
     reordered,
 )
 from tidegate_cdc_publisher.settings import TableChanges
-from tidegate_cdc_publisher.source_block import commit_time_ms, provenance
 from tidegate_cdc_publisher.stream_position import Position
-from tidegate_cdc_publisher.transaction_chunk import Chunk
 from tidegate_delta.change_feed import plan
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log import actions
-from tidegate_delta.log.actions import Metadata
+from tidegate_delta.log.actions import Metadata, Txn
 from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import LOG_FOLDER
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
+
+GAP: Final = "GAP"
+"""The error class of a stream that can't continue without omitting changes."""
+
+CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Maximum text of images in one Kafka transaction; a chunk of large rows has fewer rows."""
+
+_OURS: Final = "tidegate/"
+"""Prefix of the app ids under which the committer records how far it has read."""
+
+
+@dataclass
+class Chunk:
+    """The content of the next Kafka transaction: at most `rows_max` changes, and their position.
+
+    `whole` describes the part that ends with the last complete version: its number of records, the
+    position after them, and the number of changes of each kind.
+    """
+
+    rows_max: int
+    records: Records = field(default_factory=Records)
+    position: Position | None = None
+    told: Counter[Op] = field(default_factory=Counter)
+    size_bytes: int = 0
+    whole: tuple[int, Position, Counter[Op]] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the chunk takes no more changes."""
+        return self.told.total() >= self.rows_max or self.size_bytes >= CHUNK_BYTES_MAX
+
+    def fitting(self, batch: Batch, begin: int) -> Batch:
+        """Return the changes from `begin` on that fit, by count and by mean row size."""
+        assert not self.is_full, "a full chunk is published before it takes more"
+        mean_bytes = max(1, batch.size_bytes // len(batch))
+        by_size = max(1, (CHUNK_BYTES_MAX - self.size_bytes) // mean_bytes)
+        by_count = self.rows_max - self.told.total()
+        return batch.slice(begin, min(by_size, by_count, len(batch) - begin))
+
+    def add(self, batch: Batch, records: Records) -> None:
+        """Add changes with their records."""
+        self.records += records
+        self.told[batch.op] += len(batch)
+        self.size_bytes += batch.size_bytes
+
+    def move(self, position: Position) -> None:
+        """Set the position after the records."""
+        self.position = position
+        if position.complete:
+            self.whole = len(self.records), position, self.told.copy()
+
+    def of_whole_versions(self) -> "Chunk":
+        """Return the chunk without the changes of an incomplete version."""
+        if self.whole is None:
+            return Chunk(self.rows_max)
+        count, position, told = self.whole
+        return Chunk(self.rows_max, self.records[:count], position, told)
 
 
 class SendThread:
@@ -75,10 +133,6 @@ class SendThread:
         if self._on_its_way is not None:
             self._on_its_way.result()
             self._on_its_way = None
-
-
-GAP: Final = "GAP"
-"""The error class of a stream that can't continue without omitting changes."""
 
 
 class Writer(Protocol):
@@ -337,3 +391,41 @@ class TableStream:
     @property
     def _stopping(self) -> bool:
         return self._running.stopping.is_set()
+
+
+def provenance(commit: Commit, metadata: Metadata) -> Mapping[str, str | int]:
+    """Return what is known of a version's writer; with several writers, neither is named."""
+    found: dict[str, str | int | None] = {"table_id": metadata.id}
+    if commit.info is not None:
+        found["operation"] = commit.info.operation
+        found["proposal_id"] = _proposal(commit.info.tidegate)
+    writers = [txn for txn in commit.txns if not txn.app_id.startswith(_OURS)]
+    if len(writers) == 1:
+        found |= _app(writers[0])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def commit_time_ms(store: LogStore, commit: Commit, now_ms: int) -> int:
+    """Return a version's in-commit timestamp, else the timestamp of its commitInfo.
+
+    Without either, return the commit file's modification time, or `now_ms` if the file is gone.
+    """
+    info = commit.info
+    if info is not None and info.in_commit_timestamp is not None:
+        return info.in_commit_timestamp
+    if info is not None and info.timestamp is not None:
+        return info.timestamp
+    stat = next(iter(store.list_from(LOG_FOLDER, commit.name)), None)
+    return stat.modified_ms if stat and stat.path.endswith(commit.name) else now_ms
+
+
+def _proposal(told: Mapping[str, Any] | None) -> str | None:
+    accepted = (told or {}).get("accepted")
+    if not isinstance(accepted, list) or len(accepted) != 1 or not isinstance(accepted[0], dict):
+        return None
+    one = accepted[0].get("id")
+    return one if isinstance(one, str) else None
+
+
+def _app(txn: Txn) -> dict[str, str | int | None]:
+    return {"txn_app_id": txn.app_id, "txn_version": txn.version}

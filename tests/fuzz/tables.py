@@ -17,9 +17,8 @@ from tests.fakes.memory_store import MemoryStore
 from tests.v2_checkpoints import Form, put_v2
 from tidegate_cdc_publisher import debezium_envelope
 from tidegate_cdc_publisher.row_diff import images
-from tidegate_cdc_publisher.source_block import commit_time_ms
-from tidegate_cdc_publisher.source_block import provenance as told_of
-from tidegate_checkpointer.table_view import read_version
+from tidegate_cdc_publisher.table_stream import commit_time_ms, provenance
+from tidegate_checkpointer.service import read_version
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
@@ -191,7 +190,7 @@ def look_back(store: MemoryStore) -> None:
     commits = [read_version(store, version) for version in range(HEAD + 1)]
     list(history(store))
     for commit in commits:
-        told_of(commit, Metadata(id="t", schema_string="{}"))
+        provenance(commit, Metadata(id="t", schema_string="{}"))
         assert abs(commit_time_ms(store, commit, 0)) <= TIMESTAMP_MAX
     compacted = MemoryStore(builders.ROOT)
     compacted.files.update(store.files)

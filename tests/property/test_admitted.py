@@ -15,13 +15,12 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fuzz.mutations import ODD
 from tests.fuzz.tables import KINDS, allowed, summarise
 from tests.fuzz.targets import LITERALS
-from tidegate_cdc_publisher.source_block import provenance
+from tidegate_cdc_publisher.table_stream import provenance
 from tidegate_committer.intake.action_reader import dated
 from tidegate_committer.intake.proposal_actions import read_content
 from tidegate_committer.intake.refusals import InvalidProposal
 from tidegate_committer.policy import Policy
-from tidegate_committer.verbatim.verbatim_actions import misspelt_line
-from tidegate_committer.verbatim.verbatim_validation import parse_verbatim
+from tidegate_committer.verbatim.verbatim_validation import misspelt_line, parse_verbatim
 from tidegate_delta.change_feed import plan
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.log.commit import Commit

@@ -37,8 +37,7 @@ from tidegate_delta.log.protocol_versions import (
     shape_fault,
     supported_features,
 )
-from tidegate_delta.properties.intervals import interval_ms
-from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.properties.property_parsers import column_list, interval_ms
 from tidegate_delta.properties.table_properties import ALL, INSTRUCTIONS
 
 READING = sorted(name for name, row in FEATURES.items() if row.reader_writer)

@@ -3,12 +3,16 @@
 Its writer read the table up to the version before, and has resolved conflicts itself. The checks
 are those for another engine's version in the log, and those against what would break the table. A
 check is a function of the table and the bytes; `CHECKS` holds all of them.
+
+`misspelt_line` checks that each line is written as the protocol says. Our own reader is lenient.
+Others are not: one value of the wrong type can keep them from the whole table. What other engines
+do write is accepted.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -21,7 +25,13 @@ from tidegate_committer.admission.drop_feature_checks import (
 )
 from tidegate_committer.admission.existing_file_checks import files_left_behind
 from tidegate_committer.admission.post_rebase_checks import dead_file, in_another_partition
-from tidegate_committer.intake.action_reader import OUR_APPS
+from tidegate_committer.intake.action_reader import (
+    OUR_APPS,
+    check_moments,
+    check_numbers,
+    check_place,
+    read_action,
+)
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical, content_of
 from tidegate_committer.intake.refusals import (
@@ -34,26 +44,29 @@ from tidegate_committer.intake.refusals import (
     InvalidProposal,
     fault_in,
     flaw,
+    refuse,
 )
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_committer.state.path_normal_form import misspelt
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState, in_commit_timestamp
-from tidegate_committer.verbatim.verbatim_actions import misspelt_line
+from tidegate_delta.data_skipping.column_bounds import wrong_count
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate_delta.features import in_commit_timestamps, row_tracking
 from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING
 from tidegate_delta.features.supported_features import FEATURES, check_writable
-from tidegate_delta.log.actions import CommitInfo
+from tidegate_delta.log.actions import KINDS, Add, Cdc, CommitInfo
 from tidegate_delta.log.commit import Commit, sha256
 from tidegate_delta.properties.table_properties import append_only, in_commit_timestamps_enabled
-from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, is_deeper, may_be_deep
+from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, is_deeper, is_moment, may_be_deep
 from tidegate_messages.outcome import Rejection
 
 FIELD: Final = "claim_check"
 
 _VECTOR_FILE: Final = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
+_SAID: Final = {"domainMetadata": "removed", "cdc": "dataChange"}
+"""Fields that the protocol requires. Strict readers can't open the table without them."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +153,72 @@ def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
 def is_well_spelt(arrival: VerbatimArrival) -> Rejection | None:
     """Each line is valid by the protocol, and new files are below the table root."""
     return misspelt_line(arrival.ready.content, arrival.state.files.__contains__)
+
+
+def misspelt_line(content: bytes, is_live: Callable[[str], bool]) -> Rejection | None:
+    """Return the first line of a verbatim entry that is no valid action, as a refusal, or None.
+
+    `is_live` says of a canonical path whether the file is in the table; such a file may lie
+    anywhere.
+    Law: every line is a JSON object
+    """
+    try:
+        for number, name, body in _bodies(content):
+            _check(name, body, f"{FIELD}: line {number}: {name}", is_live)
+    except InvalidProposal as error:
+        return error.rejection.model_copy(update={"field": FIELD})
+    return None
+
+
+def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        row = orjson.loads(line)
+        if all(body is None for body in row.values()):
+            remedy = "leave the line out: not every reader passes over it"
+            refuse(MALFORMED, f"{FIELD}: line {number}", "holds no action", remedy)
+        for name, body in row.items():
+            if body is not None and name in KINDS:
+                yield number, name, body
+
+
+def _check(name: str, body: Mapping[str, Any], where: str, is_live: Callable[[str], bool]) -> None:
+    action = read_action(KINDS[name], body, where)
+    if isinstance(action, CommitInfo):
+        _check_dates(body, where)
+    said = _SAID.get(name)
+    if said is not None and body.get(said) is None:
+        remedy = "write it: not every reader takes its absence for false"
+        refuse(MALFORMED, f"{where}.{said}", "is missing", remedy)
+    check_moments(action, where)
+    if isinstance(action, Add):
+        check_numbers(action, where)
+        _check_stats(action, where)
+    if isinstance(action, Cdc) or (isinstance(action, Add) and not is_live(canonical(action.path))):
+        check_place(action, where)
+
+
+def _check_dates(info: Mapping[str, Any], where: str) -> None:
+    """Check only the times in commitInfo, because later versions depend on them."""
+    for name in ("timestamp", "inCommitTimestamp"):
+        value = info.get(name)
+        if not is_moment(value):
+            remedy = "give milliseconds since 1970, up to 2^53"
+            refuse(MALFORMED, f"{where}.{name}", f"is {value}", remedy)
+
+
+def _check_stats(add: Add, where: str) -> None:
+    if not add.stats:
+        return
+    try:
+        stated = orjson.loads(add.stats)
+    except orjson.JSONDecodeError:
+        stated = None
+    wrong = wrong_count(stated) if isinstance(stated, dict) else "are no JSON object"
+    if wrong is not None:
+        remedy = "write statistics as PROTOCOL.md spells them, or none"
+        refuse(MALFORMED, f"{where}.stats", wrong, remedy)
 
 
 def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:

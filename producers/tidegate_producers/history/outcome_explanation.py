@@ -1,8 +1,8 @@
 """Explains a proposal's outcome: the rule, the winner, what both touched, and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from tidegate_delta.errors import BrokenLog
@@ -12,10 +12,9 @@ from tidegate_messages import commit_provenance
 from tidegate_messages.commit_provenance import Accepted, Provenance
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.read_set import Predicate, ReadSet
 from tidegate_messages.refusals import REFUSALS, RefusalRule
 from tidegate_producers.history.log_search import LogMatch, said_by
-from tidegate_producers.history.predicate_text import text_of
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY, EXIT_STOP
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import read_commit
@@ -40,6 +39,9 @@ _ADVICE: Final = {
     "rerun": "run the operation again: it reads the newest version",
     "fix": "correct the request before trying again",
 }
+
+_PREDICATE_DEPTH_MAX: Final = 32
+_PREDICATE_TEXT_MAX: Final = 400
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,57 @@ def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
     place = rejection.predicate
     met = reads.predicates if place is None else reads.predicates[place : place + 1]
     return [text_of(one) for one in met]
+
+
+def text_of(predicate: Predicate) -> str:
+    """Return a predicate in SQL style, truncated if it is long; only for display."""
+    text = _text(predicate, 0)
+    return text if len(text) <= _PREDICATE_TEXT_MAX else f"{text[:_PREDICATE_TEXT_MAX]}…"
+
+
+def _text(node: Mapping[str, Any], depth: int) -> str:
+    say = _NODES.get(str(node.get("op")), _comparison)
+    return "…" if depth > _PREDICATE_DEPTH_MAX else say(node, depth)
+
+
+def _comparison(node: Mapping[str, Any], depth: int) -> str:
+    return f"{_column(node)} {node.get('op')} {_literal(node.get('value'))}"
+
+
+def _within(node: Mapping[str, Any], depth: int) -> str:
+    return f"{_column(node)} IN ({', '.join(_literal(one) for one in node.get('values') or ())})"
+
+
+def _joined(word: str) -> Callable[[Mapping[str, Any], int], str]:
+    def say(node: Mapping[str, Any], depth: int) -> str:
+        return f" {word} ".join(f"({_text(one, depth + 1)})" for one in node.get("args") or ())
+
+    return say
+
+
+def _opaque(node: Mapping[str, Any], depth: int) -> str:
+    return f"{node.get('text') or 'something that the grammar cannot say'} (matches everything)"
+
+
+def _column(node: Mapping[str, Any]) -> str:
+    column = node.get("column")
+    return ".".join(map(str, column)) if isinstance(column, list | tuple) else str(column)
+
+
+def _literal(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+_NODES: Final[Mapping[str, Callable[[Mapping[str, Any], int], str]]] = {
+    "in": _within,
+    "and": _joined("AND"),
+    "or": _joined("OR"),
+    "not": lambda node, depth: f"NOT ({_text(node.get('arg') or {}, depth + 1)})",
+    "is_null": lambda node, _: f"{_column(node)} IS NULL",
+    "is_not_null": lambda node, _: f"{_column(node)} IS NOT NULL",
+    "true": lambda *_: "every row",
+    "opaque": _opaque,
+}
 
 
 def _read(store: LogStore | None, version: int) -> tuple[Commit, bytes] | None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.properties.intervals import interval_ms
 from tidegate_delta.properties.property import Property
 from tidegate_delta.properties.property_parsers import (
     LONG_BITS,
@@ -13,6 +12,7 @@ from tidegate_delta.properties.property_parsers import (
     boolean,
     column_list,
     formats,
+    interval_ms,
     page_format,
     string_map,
     whole,

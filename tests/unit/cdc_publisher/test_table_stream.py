@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cdc_publisher.remembered_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher.stream_position import Position
-from tidegate_cdc_publisher.transaction_chunk import CHUNK_BYTES_MAX
+from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
 from tidegate_delta.errors import Unavailable
 
 

@@ -1,11 +1,13 @@
 """The checkpointer over tables on disk and an in-memory registry."""
 
+import gc
 import os
 import shutil
 from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+from weakref import ref
 
 import orjson
 import prometheus_client
@@ -14,10 +16,12 @@ import pytest
 
 from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate_checkpointer import service
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.checkpoints import last_checkpoint, version_checksum
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import checkpoint_name, checksum_name, compacted_name
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.codec import encode, headers
@@ -28,8 +32,8 @@ from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.storage.log_store import NO_CONDITION, Put
-from tidegate_runtime.table_io import checkpoint_writer
+from tidegate_runtime.storage.log_store import NO_CONDITION, LogStore, Put
+from tidegate_runtime.table_io import checkpoint_writer, open_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_registry import read_registry
 
@@ -453,3 +457,28 @@ def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     labels = {"table": record.name}
     age = prometheus_client.REGISTRY.get_sample_value("tidegate_checkpoint_age_versions", labels)
     assert age is None, "nobody need get up for it"
+
+
+def test_a_commit_is_let_go_before_its_version_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = WrittenTable(tmp_path).create()
+    table.append(rows(1))
+    held: list[ref[Commit]] = []
+    read = service.read_version
+
+    def read_version(store: LogStore, version: int) -> Commit:
+        commit = read(store, version)
+        held.append(ref(commit))
+        return commit
+
+    def open_snapshot(store: LogStore, version: int) -> Snapshot:
+        gc.collect()
+        assert [one() for one in held] == [None], "a large commit is in memory once"
+        return open_table.open_snapshot(store, version)
+
+    monkeypatch.setattr(service, "read_version", read_version)
+    monkeypatch.setattr(service, "open_snapshot", open_snapshot)
+    found = service.view_from_log(LocalStore(table.root), 5)
+    assert found.learn(found.head).num_files == len(table.files)
+    assert len(held) == 1
