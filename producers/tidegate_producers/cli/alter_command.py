@@ -1,4 +1,4 @@
-"""`tidegate table alter`: change a table's columns and properties."""
+"""`tidegate table alter` and `replace-columns`: change a table's columns and properties."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -14,8 +14,10 @@ from tidegate_producers.writing.alter_table import (
     alter,
     change,
     column_from,
+    columns_from,
     pair_from,
     path_from,
+    replace,
     type_from,
 )
 from tidegate_producers.writing.table_write import WriteRequest
@@ -85,6 +87,35 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
             outcome = alter(client, place, changes, WriteRequest(timeout))
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
+    else:
+        OUT.print(f"{table} is altered in version {outcome.version}", soft_wrap=True)
+
+
+Columns = Annotated[list[str], typer.Argument(help="All columns, each as 'name type'.")]
+
+
+def replace_columns(
+    table: TableArgument,
+    columns: Columns,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """List all columns of a table again, in order; columns may be added or dropped.
+
+    Dropping needs column mapping. The files stay as they are.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_as_exit_status():
+        wanted = columns_from(columns)
+        with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
+            place = TableLocation(client.require(table, timeout).table_root, settings.storage)
+            outcome = replace(client, place, wanted, WriteRequest(timeout))
+    if as_json:
+        OUT.print_json(outcome.model_dump_json(exclude_none=True) if outcome else "{}")
+    elif outcome is None:
+        OUT.print(f"{table} has these columns; nothing was proposed", soft_wrap=True)
     else:
         OUT.print(f"{table} is altered in version {outcome.version}", soft_wrap=True)
 

@@ -62,6 +62,7 @@ app.command("reopen")(registration_commands.reopen)
 app.command("retry")(registration_commands.retry)
 app.command("drop")(registration_commands.drop)
 app.command("alter")(alter_command.alter_table)
+app.command("replace-columns")(alter_command.replace_columns)
 
 
 @app.callback()

@@ -16,7 +16,7 @@ from tidegate_producers.options import for_writing
 from tidegate_producers.table.delete import delete
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.time_zones import in_zone
-from tidegate_producers.writing.alter_table import alter, change, new_column, path_from
+from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.clock import utc
 from tidegate_runtime.table_io.open_table import head_version
@@ -139,6 +139,20 @@ class Table:
         outcome = alter(client_for(asked.kafka), asked.place, wanted, WriteRequest.of(asked))
         tell(self.root, outcome)
         return outcome.version
+
+    def replace_columns(self, columns: StructType | str) -> int | None:
+        """List all columns again, as `ALTER TABLE … REPLACE COLUMNS`, and return the new version.
+
+        Order and comments may change, columns may be added and, with column mapping, dropped. The
+        files stay as they are. If the table has these columns, nothing is proposed and None is
+        returned.
+        Raises: InvalidRequest, naming the column; Rejected; OutcomeUnknown; UnsupportedFeature.
+        """
+        asked = self._options
+        request = WriteRequest.of(asked)
+        outcome = replace(client_for(asked.kafka), asked.place, _fields(columns), request)
+        tell(self.root, outcome)
+        return None if outcome is None else outcome.version
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return a row for each version that the log still holds, newest first."""

@@ -1,4 +1,4 @@
-"""Changes a table's columns and properties by a metadata patch.
+"""Changes a table's columns and properties by a metadata patch, or lists all columns again.
 
 A patch lists changes instead of the resulting metadata. So patches of different columns and
 properties do not conflict, and the committer assigns column ids and physical names.
@@ -14,7 +14,15 @@ from pydantic import TypeAdapter, ValidationError
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.properties.property_parsers import column_list
-from tidegate_delta.schema.types import StructField, StructType, format_schema, parse_type
+from tidegate_delta.schema.types import (
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+    parse_type,
+)
+from tidegate_delta.schema_evolution.replace_columns import replace_columns
+from tidegate_delta.snapshots.snapshot import LiveKeys
 from tidegate_messages.metadata_patch import MetadataPatch, PatchChange
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation
@@ -63,17 +71,42 @@ def alter(
         patch = MetadataPatch(changes=tuple(changes))
     except ValidationError as error:
         raise _bad(f"{len(changes)} changes: a patch has from 1 to 100 of them") from error
-    record = client.require(place.root, saying.timeout_s)
-    seen = open_keys(store_for(place))
-    check_writable(seen.protocol, seen.metadata, place.root)
-    target = proposal_drafts.Target(
-        record.table, record.table_root, int(seen.version), seen.metadata.id
-    )
+    target, _ = _opened(client, place, saying)
     told = orjson.dumps([one.model_dump(mode="json") for one in patch.changes]).decode()
     operation = Operation(name=operation_of(patch.changes), parameters={"changes": told})
     body = proposal_drafts.Body(operation, reads=ReadSet(), patch=patch)
     proposal = proposal_drafts.of_body("commit", target, stamp_for(client, saying), body)
     return result(client.propose(proposal, saying.timeout_s))
+
+
+def replace(
+    client: Client, place: TableLocation, columns: StructType, saying: WriteRequest
+) -> Outcome | None:
+    """Propose that a table has these columns, and return the outcome, or None if it has them.
+
+    Columns that are listed keep their names and data. Raises: InvalidRequest, naming the column,
+    for what the table's files do not allow; otherwise as `alter`.
+    """
+    target, seen = _opened(client, place, saying)
+    metadata = replace_columns(seen.metadata, seen.protocol, columns)
+    if metadata == seen.metadata:
+        return None
+    listed = orjson.dumps(orjson.loads(format_schema(columns))["fields"]).decode()
+    operation = Operation(name="REPLACE COLUMNS", parameters={"columns": listed})
+    stamp = stamp_for(client, saying)
+    proposal = proposal_drafts.change_metadata(target, stamp, operation, metadata)
+    return result(client.propose(proposal, saying.timeout_s))
+
+
+def _opened(
+    client: Client, place: TableLocation, saying: WriteRequest
+) -> tuple[proposal_drafts.Target, LiveKeys]:
+    """Return a registered table as the target of a proposal, and what its log says of it."""
+    record = client.require(place.root, saying.timeout_s)
+    seen = open_keys(store_for(place))
+    check_writable(seen.protocol, seen.metadata, place.root)
+    version = int(seen.version)
+    return proposal_drafts.Target(record.table, record.table_root, version, seen.metadata.id), seen
 
 
 def operation_of(changes: Sequence[PatchChange]) -> str:
@@ -106,6 +139,17 @@ def column_from(text: str) -> PatchChange:
     path, kind = _named(text)
     column = {"name": path[-1], "type": kind, "nullable": True, "metadata": {}}
     return change(op="add_column", column=column, parent=path[:-1])
+
+
+def columns_from(texts: Sequence[str]) -> StructType:
+    """Return columns that are each given as `name type`. Raises: as `column_from`."""
+    fields = []
+    for text in texts:
+        path, kind = _named(text)
+        if len(path) > 1:
+            raise _bad(f"{text!r} names a field of a struct: list the column with its whole type")
+        fields.append({"name": path[0], "type": kind, "nullable": True, "metadata": {}})
+    return parse_schema(orjson.dumps({"type": "struct", "fields": fields}).decode())
 
 
 def type_from(text: str) -> PatchChange:

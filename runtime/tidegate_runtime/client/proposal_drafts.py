@@ -116,6 +116,13 @@ def create(
     return of_body("commit", target, stamp, Body(operation, rows, ReadSet()))
 
 
+def change_metadata(
+    target: Target, stamp: Stamp, operation: Operation, metadata: Metadata
+) -> Proposal:
+    """Return a change of the whole metadata. It conflicts with every other change of it."""
+    return of_body("commit", target, stamp, Body(operation, _rows([metadata]), NOTHING))
+
+
 def append(
     target: Target,
     stamp: Stamp,

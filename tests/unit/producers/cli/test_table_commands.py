@@ -423,6 +423,19 @@ def test_a_table_is_altered_from_the_command_line(line: Line) -> None:
     assert after["configuration"] == {"owner": "ann"}
 
 
+def test_all_columns_are_listed_again_from_the_command_line(line: Line) -> None:
+    told = line.json(
+        table_commands.app, "replace-columns", "shop", "s string", "x bigint", "price double"
+    )
+    assert (told["status"], told["version"]) == ("committed", 1)
+    [after] = [row["metaData"] for row in line.gate.entries()[1] if "metaData" in row]
+    names = [one["name"] for one in json.loads(after["schemaString"])["fields"]]
+    assert names == ["s", "x", "price"]
+    again = line.run(table_commands.app, "replace-columns", "shop", *("s string", "x bigint"))
+    assert again.exit_code == 2
+    assert "price can't be dropped without column mapping" in again.stderr
+
+
 def test_a_change_that_is_none_is_said_before_anything_is_proposed(line: Line) -> None:
     before = len(line.gate.outcomes())
     for wrong in (("--add-column", "price"), ("--property", "owner"), ()):

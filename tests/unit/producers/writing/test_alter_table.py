@@ -17,10 +17,12 @@ from tidegate_producers.writing.alter_table import (
     alter,
     change,
     column_from,
+    columns_from,
     new_column,
     operation_of,
     pair_from,
     path_from,
+    replace,
     type_from,
 )
 from tidegate_producers.writing.table_write import WriteRequest
@@ -87,6 +89,49 @@ def test_who_saw_the_table_before_the_other_changed_it_is_committed_too(
     with pytest.raises(Rejected) as caught:
         alter(client(gate), PLACE, [column_from("note long")], SAYING)
     assert caught.value.rule == "metadata_changed"
+
+
+def test_the_columns_are_listed_again_in_another_order_with_a_new_one(gate: Gate) -> None:
+    outcome = replace(client(gate), PLACE, columns_from(["s string", "n int", "x bigint"]), SAYING)
+    assert outcome is not None
+    assert outcome.version == 1
+    names = [one["name"] for one in json.loads(metadata_of(gate)["schemaString"])["fields"]]
+    assert names == ["s", "n", "x"]
+    info = gate.entries()[1][0]["commitInfo"]
+    assert info["operation"] == "REPLACE COLUMNS"
+    listed = json.loads(info["operationParameters"]["columns"])
+    assert [(one["name"], one["type"]) for one in listed] == [
+        ("s", "string"),
+        ("n", "integer"),
+        ("x", "long"),
+    ]
+
+
+def test_columns_that_the_table_has_already_are_not_proposed(gate: Gate) -> None:
+    assert replace(client(gate), PLACE, columns_from(["x bigint", "s string"]), SAYING) is None
+    assert len(gate.entries()) == 1
+
+
+def test_a_column_is_not_left_out_without_column_mapping(gate: Gate) -> None:
+    with pytest.raises(InvalidRequest, match="without column mapping"):
+        replace(client(gate), PLACE, columns_from(["x bigint"]), SAYING)
+    assert len(gate.entries()) == 1
+
+
+def test_columns_that_others_changed_meanwhile_are_not_replaced(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = open_keys(gate.stores[ROOT])
+    alter(client(gate), PLACE, [column_from("price double")], SAYING)
+    monkeypatch.setattr(alter_table, "open_keys", lambda _: early)
+    with pytest.raises(Rejected) as caught:
+        replace(client(gate), PLACE, columns_from(["s string", "x bigint"]), SAYING)
+    assert caught.value.rule == "metadata_changed"
+
+
+def test_a_field_of_a_struct_is_no_column_to_list() -> None:
+    with pytest.raises(InvalidRequest, match="whole type"):
+        columns_from(["st.a int"])
 
 
 @pytest.mark.parametrize("count", [0, 101])
