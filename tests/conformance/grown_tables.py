@@ -19,10 +19,10 @@ from tidegate_delta.data_skipping.file_statistics import compute
 from tidegate_delta.data_skipping.predicate_tree import Predicate
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.resolve_definition import define_new, settle
-from tidegate_delta.features import row_tracking
 from tidegate_delta.log.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_delta.properties import table_properties
 from tidegate_delta.schema.arrow_types import arrow_type
 from tidegate_delta.schema.column_mapping import (
     ColumnMappingMode,
@@ -64,8 +64,8 @@ Rows = Sequence[Mapping[str, Any]]
 NO_READS = ReadSet()
 ID_COLUMN, COMMIT_COLUMN = "_row-id-col-x", "_row-commit-version-col-x"
 MATERIALIZED = {
-    row_tracking.ROW_ID_COLUMN: ID_COLUMN,
-    row_tracking.ROW_COMMIT_VERSION_COLUMN: COMMIT_COLUMN,
+    table_properties.row_id_column.key: ID_COLUMN,
+    table_properties.row_commit_version_column.key: COMMIT_COLUMN,
 }
 """Properties of a table with row tracking whose files may materialize the ids of relocated rows."""
 

@@ -13,7 +13,7 @@ from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import writer_features
 from tidegate_delta.schema.column_mapping import mode_of, physical_name
-from tidegate_delta.schema.field_paths import dotted, field_at, transform
+from tidegate_delta.schema.field_paths import dotted, field_at
 from tidegate_delta.schema.sql_column_references import columns_in
 from tidegate_delta.schema.types import (
     VARIANT,
@@ -103,19 +103,6 @@ def check_no_default(field: StructField) -> None:
             "are there would lack; add the column, then set its default",
             error_class="WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED",
         )
-
-
-def without_exists_defaults(schema: StructType) -> StructType:
-    """Return a schema without the `EXISTS_DEFAULT` values that other engines leave in it.
-
-    Spec: "Default Columns"
-    """
-    return transform(
-        schema,
-        lambda _, one: replace(
-            one, metadata={key: value for key, value in one.metadata.items() if key != EXISTS}
-        ),
-    )
 
 
 def _check(one: StructField, schema: StructType, protocol: Protocol) -> None:

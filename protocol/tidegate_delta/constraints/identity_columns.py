@@ -207,37 +207,6 @@ def check_alterable(field: StructField) -> None:
         )
 
 
-def check_inserted(identities: Iterable[IdentityColumn], given: Iterable[str]) -> None:
-    """Refuse inserted rows with values for columns that are GENERATED ALWAYS AS IDENTITY.
-
-    Raises: InvalidRequest, naming the column.
-    Spec: "Identity Columns"
-    """
-    names = {name.lower() for name in given}
-    for identity in identities:
-        if identity.column.lower() in names and not identity.allows_explicit:
-            raise InvalidRequest(
-                f"identity column {dotted((identity.column,))!r} is numbered by the table alone; "
-                "leave it out of what is written",
-                error_class="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
-            )
-
-
-def check_updated(identities: Iterable[IdentityColumn], assigned: Iterable[str]) -> None:
-    """Refuse an update that assigns values to identity columns, whatever they allow on insert.
-
-    Raises: InvalidRequest, naming the column.
-    Spec: "Identity Columns"
-    """
-    names = {name.lower() for name in assigned}
-    for identity in identities:
-        if identity.column.lower() in names:
-            raise InvalidRequest(
-                f"identity column {dotted((identity.column,))!r} can't be updated; leave it out",
-                error_class="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
-            )
-
-
 def lease(column: IdentityColumn, count: int, given_out: Iterable[Lease] = ()) -> Lease:
     """Return the next block of values, beyond the mark and the leases that are not committed yet.
 

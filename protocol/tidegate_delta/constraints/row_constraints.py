@@ -26,7 +26,6 @@ from tidegate_delta.schema.field_paths import (
     dotted,
     field_paths,
     steps_inside,
-    structs_inside,
 )
 from tidegate_delta.schema.sql_column_references import names_column
 from tidegate_delta.schema.types import (
@@ -244,24 +243,6 @@ def constraints_on(
         if INVARIANT in one.metadata:
             found[f"invariant of {dotted(where)}"] = _invariant(where, one)
     return {name: text for name, text in found.items() if names_column(text, path, schema)}
-
-
-def check_enforceable(schema: StructType) -> None:
-    """Refuse a new schema with non-null fields inside arrays and maps.
-
-    Raises: InvalidRequest, naming the field.
-    Spec: "Struct Field"
-    """
-    for path, one in field_paths(schema):
-        for steps, inner in structs_inside(one.kind):
-            below = field_paths(inner, (*path, *steps)) if steps else ()
-            wrong = [dotted(where) for where, field in below if not field.nullable]
-            if wrong:
-                raise InvalidRequest(
-                    f"{', '.join(wrong)} may not be null inside an array or a map, which engines "
-                    "do not enforce; let it be nullable",
-                    error_class="DELTA_NESTED_NOT_NULL_CONSTRAINT",
-                )
 
 
 Named = tuple[FieldPath, FieldPath, StructField]

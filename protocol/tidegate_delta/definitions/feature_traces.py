@@ -1,4 +1,4 @@
-"""The traces of a feature in a table: in its metadata, its files, its log and its history."""
+"""The traces of a feature in a table: in its metadata, its files and its log."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,9 +7,8 @@ from typing import Final
 from tidegate_delta.definitions.column_mapping_checks import is_mapped
 from tidegate_delta.definitions.definition import Definition, configured
 from tidegate_delta.features import active_features
-from tidegate_delta.log.actions import Action, CheckpointMetadata, FileAction, Metadata, Sidecar
 from tidegate_delta.properties import table_properties
-from tidegate_delta.schema.types import parse_schema, walk
+from tidegate_delta.schema.types import walk
 
 _COORDINATED: Final = (
     "delta.coordinatedCommits.commitCoordinator-preview",
@@ -22,7 +21,8 @@ _COORDINATED: Final = (
 class FeatureRemains:
     """Traces of features in the files and the log of a table, counted by the caller.
 
-    `history_uses`: a reachable version before this one holds an action that `leaves_trace`.
+    `history_uses`: a reachable version before this one holds an action that can be understood
+    only with the feature.
     `oldest_version` is the oldest that can still be read, with its checkpoint.
     Spec: "Supported Features"
     """
@@ -50,28 +50,6 @@ def traces(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Trac
     rule = _RULES.get(name)
     if rule is not None:
         yield from rule(one, remains)
-
-
-def leaves_trace(name: str, action: Action) -> bool:
-    """Return whether an action of an old version can be understood only with a feature.
-
-    Spec: "Supported Features"
-    """
-    match name, action:
-        case "columnMapping", Metadata():
-            return active_features.column_mapping(action, parse_schema(action.schema_string))
-        case (("typeWidening" | "typeWidening-preview"), Metadata()):
-            return active_features.type_changes(action, parse_schema(action.schema_string))
-        case "v2Checkpoint", Metadata():
-            return active_features.v2_checkpoints(action, parse_schema(action.schema_string))
-        case "v2Checkpoint", CheckpointMetadata() | Sidecar():
-            return True
-        case "deletionVectors", Metadata():
-            return active_features.deletion_vectors(action, parse_schema(action.schema_string))
-        case "deletionVectors", FileAction():
-            return action.deletion_vector is not None
-        case _:
-            return False
 
 
 def _constraints(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:

@@ -97,17 +97,3 @@ def interrupting_features(before: Protocol, after: Protocol) -> tuple[str, ...]:
             if name not in FEATURES or FEATURES[name].fails_concurrent
         )
     )
-
-
-def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
-    """Return the features of a protocol that need another one, by name.
-
-    Spec: "Supported Features"
-    """
-    return tuple(
-        sorted(
-            one
-            for one in supported_features(protocol) & FEATURES.keys()
-            if name in FEATURES[one].needs
-        )
-    )

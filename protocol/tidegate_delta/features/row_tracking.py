@@ -18,9 +18,6 @@ ENABLED: Final = "delta.enableRowTracking"
 NO_HIGH_WATER_MARK: Final = -1
 """The high-water mark of a table that has assigned no id yet."""
 
-ROW_ID_COLUMN: Final = "delta.rowTracking.materializedRowIdColumnName"
-ROW_COMMIT_VERSION_COLUMN: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
-
 _SUSPENDED: Final = "delta.rowTrackingSuspended"
 _MARK: Final = "rowIdHighWaterMark"
 
@@ -47,15 +44,6 @@ def is_suspended(metadata: Metadata) -> bool:
     Spec: "Writer Requirements for Row Tracking"
     """
     return _is_true(metadata, _SUSPENDED)
-
-
-def materialized_columns(metadata: Metadata) -> tuple[str | None, str | None]:
-    """Return the columns in which data files keep ids and commit versions of rewritten rows.
-
-    Spec: "Row IDs"
-    """
-    get = metadata.configuration.get
-    return get(ROW_ID_COLUMN), get(ROW_COMMIT_VERSION_COLUMN)
 
 
 def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:

@@ -1,8 +1,7 @@
 """Schema evolution: a table's metadata after rows of another schema are written.
 
-`mergeSchema` is `evolved`, `overwriteSchema` is `overwritten`, and without either it is
-`check_unchanged`. Nothing is cast. New fields get ids and physical names afterwards, by
-`column_mapping_assignment.map_columns`.
+`mergeSchema` is `evolved`, `overwriteSchema` is `overwritten`. Nothing is cast. New
+fields get ids and physical names afterwards, by `column_mapping_assignment.map_columns`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from tidegate_delta.schema.field_paths import (
     check_names,
     dotted,
     field_at,
-    field_paths,
     named,
 )
 from tidegate_delta.schema.sql_column_references import columns_in, listed
@@ -103,28 +101,6 @@ def overwritten(metadata: Metadata, data: StructType, partition_columns: Sequenc
     if schema == table and columns == metadata.partition_columns:
         return metadata
     return metadata.with_(schema_string=format_schema(schema), partition_columns=columns)
-
-
-def check_unchanged(metadata: Metadata, protocol: Protocol, data: StructType) -> None:
-    """Refuse rows whose schema would change the table's own.
-
-    Raises: InvalidRequest, naming what would change; as `evolved`.
-    Spec: "Change Metadata"
-    """
-    new = evolved(metadata, protocol, data, Automatic.NEVER)
-    if new == metadata:
-        return
-    known = dict(field_paths(parse_schema(metadata.schema_string)))
-    differing = [
-        dotted(path)
-        for path, one in field_paths(parse_schema(new.schema_string))
-        if path not in known or one.kind != known[path].kind
-    ]
-    raise InvalidRequest(
-        f"what is written would change the columns {', '.join(differing)} of the table; leave them "
-        "out or cast them, or allow the schema to be merged",
-        error_class="DELTA_METADATA_MISMATCH",
-    )
 
 
 def partitioned_by(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:

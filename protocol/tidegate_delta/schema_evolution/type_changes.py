@@ -1,4 +1,4 @@
-"""Type changes as writers make them: check them, record them in the schema, remove the record.
+"""Type changes as writers make them: check them and record them in the schema.
 
 A change is recorded at the nearest field of a struct. Statistics and partition values of older
 files stay as they were written; readers parse them as values of the wider type.
@@ -15,15 +15,12 @@ from tidegate_delta.schema.column_mapping import PHYSICAL_NAME
 from tidegate_delta.schema.field_paths import (
     FieldPath,
     dotted,
-    field_paths,
     steps_inside,
     transform,
 )
 from tidegate_delta.schema.type_widening import (
     TYPE_CHANGES,
     TypeChange,
-    changes,
-    holds,
     widens,
     widens_for_iceberg,
 )
@@ -97,25 +94,6 @@ def check_change(
         )
 
 
-def check_type_changes(before: Metadata, after: Metadata, protocol: Protocol) -> None:
-    """Refuse metadata that changes a column's type in an unsupported way, or without a record.
-
-    This is for metadata that keeps the table's files; a schema that replaces all files may differ.
-    Raises: InvalidRequest, naming the column.
-    Spec: "Writer Requirements for Type Widening"
-    """
-    old, new = parse_schema(before.schema_string), parse_schema(after.schema_string)
-    for path, was, now in _pairs(old, new, ()):
-        for step in changed(was.kind, now.kind):
-            check_change((*path, *step.path), step.before, step.after, protocol, after)
-        if is_supported(protocol) and now != _recorded(was, now, None):
-            raise InvalidRequest(
-                f"column {dotted(path)!r} has no record of how its type was changed; keep what "
-                f"stands under {TYPE_CHANGES!r} and add to it",
-                error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
-            )
-
-
 def changed(before: DataType, after: DataType) -> Iterator[TypeChange]:
     """Yield the differences of two types, through arrays and maps down to the next structs.
 
@@ -148,62 +126,6 @@ def record(schema: StructType, before: StructType, version: int | None = None) -
         return _recorded(pairs[path], one, version) if path in pairs else one
 
     return transform(schema, edit)
-
-
-def without_record(schema: StructType) -> StructType:
-    """Return a schema without recorded type changes; no file may have a narrower type.
-
-    Spec: "Writer Requirements for Type Widening"
-    """
-    return transform(schema, lambda _, one: _with_history(one, []))
-
-
-def is_written_as(written: StructType, schema: StructType) -> bool:
-    """Return whether no column of a file has a narrower type than in the table.
-
-    Both schemas are in physical names. A file with a narrower column must be rewritten before the
-    table's type changes can be removed.
-    Spec: "Writer Requirements for Type Widening"
-    """
-    return not any(
-        holds(one.before, one.after)
-        for _, was, now in _pairs(written, schema, ())
-        for one in changed(was.kind, now.kind)
-    )
-
-
-def check_droppable(metadata: Metadata) -> None:
-    """Refuse to drop type widening from a table that still has traces of it.
-
-    Raises: InvalidRequest, with what must be done first.
-    Spec: "Writer Requirements for Type Widening"
-    """
-    schema = parse_schema(metadata.schema_string)
-    kept = [dotted(path) for path, one in field_paths(schema) if TYPE_CHANGES in one.metadata]
-    if ENABLED in metadata.configuration or kept:
-        raise InvalidRequest(
-            f"type widening can't be dropped: unset {ENABLED!r}, rewrite the files with narrower "
-            f"types, and clear the history of {', '.join(kept) or 'no column'}",
-            error_class="DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
-        )
-
-
-def check_iceberg(metadata: Metadata) -> None:
-    """Refuse a table whose types were widened in ways that Iceberg lacks.
-
-    Raises: InvalidRequest, naming the column and the change.
-    Spec: "Writer Requirements for IcebergCompatV2"
-    """
-    for path, one in field_paths(parse_schema(metadata.schema_string)):
-        for step in changes(one):
-            known = holds(step.before, step.after)
-            if known and not widens_for_iceberg(step.before, step.after):
-                raise InvalidRequest(
-                    f"column {dotted((*path, *step.path))!r} was changed from {step.before} to "
-                    f"{step.after}, which Iceberg lacks; rewrite the table to clear its history "
-                    "first",
-                    error_class="DELTA_ICEBERG_COMPAT_VIOLATION",
-                )
 
 
 def with_schema(metadata: Metadata, schema: StructType, protocol: Protocol) -> Metadata:

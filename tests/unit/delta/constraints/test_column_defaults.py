@@ -10,7 +10,6 @@ from tidegate_delta.constraints.column_defaults import (
     check_no_default,
     column_defaults,
     set_default,
-    without_exists_defaults,
 )
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
@@ -102,12 +101,6 @@ def test_a_default_does_not_come_with_its_column() -> None:
     check_no_default(SCHEMA.fields[1])
     with pytest.raises(InvalidRequest, match="then set its default"):
         check_no_default(SCHEMA.fields[0])
-
-
-def test_defaults_of_older_rows_are_not_kept() -> None:
-    found = without_exists_defaults(SCHEMA)
-    assert found.fields[0].metadata == {"CURRENT_DEFAULT": "40 + 2"}
-    assert found.fields[1:] == SCHEMA.fields[1:]
 
 
 @pytest.mark.parametrize("text", [5, None, ["1"]])

@@ -13,8 +13,6 @@ from tidegate_delta.constraints.identity_columns import (
     Lease,
     check_alterable,
     check_identities,
-    check_inserted,
-    check_updated,
     define,
     identity_columns,
     identity_of,
@@ -122,20 +120,6 @@ def test_a_numbered_column_stays_what_it_is() -> None:
     check_alterable(StructField("v", LONG))
     with pytest.raises(InvalidRequest, match="can't be changed"):
         check_alterable(field())
-
-
-def test_values_are_the_tables_to_give() -> None:
-    always = IdentityColumn("id", "id", 1, 1)
-    by_default = IdentityColumn("n", "n", 1, 1, None, True)
-    check_inserted([always, by_default], ["N", "v"])
-    with pytest.raises(InvalidRequest, match="leave it out") as refused:
-        check_inserted([always], ["ID"])
-    expected = "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED"
-    assert refused.value.error_class == expected
-    check_updated([always], ["v"])
-    with pytest.raises(InvalidRequest, match="can't be updated") as refused:
-        check_updated([by_default], ["n"])
-    assert refused.value.error_class == "DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED"
 
 
 def test_blocks_follow_one_another() -> None:

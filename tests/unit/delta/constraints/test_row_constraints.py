@@ -16,7 +16,6 @@ from tidegate_delta.constraints.row_constraints import (
     NotNull,
     WriteRequirements,
     add_check,
-    check_enforceable,
     checks,
     constraints_on,
     digest,
@@ -205,13 +204,3 @@ def test_constraints_on_a_column_are_found() -> None:
     plain = StructType((field("x", delta__invariants=INVARIANT), field("y")))
     assert constraints_on(table(plain), plain, ("x",)) == {"invariant of x": "x > 3"}
     assert constraints_on(table(plain), plain, ("y",)) == {}
-
-
-def test_nulls_inside_arrays_and_maps_are_not_forbidden() -> None:
-    strict = StructType((StructField("x", LONG, False),))
-    check_enforceable(StructType((StructField("a", strict, False), *strict)))
-    for kind in (ArrayType(strict), MapType(STRING, ArrayType(strict)), MapType(strict, LONG)):
-        nested = StructType((StructField("t", StructType((StructField("a", kind),))),))
-        with pytest.raises(InvalidRequest, match="inside an array or a map") as refused:
-            check_enforceable(nested)
-        assert refused.value.error_class == "DELTA_NESTED_NOT_NULL_CONSTRAINT"

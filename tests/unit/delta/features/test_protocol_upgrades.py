@@ -1,9 +1,9 @@
 import pytest
 
 from tests.definitions import a_field, listing, metadata, versions
+from tests.drop_feature import dependents
 from tidegate_delta.features.protocol_upgrades import (
     added_features,
-    dependents,
     dropped_features,
     interrupting_features,
     minimum_protocol,

@@ -26,15 +26,6 @@ def test_properties_say_whether_rows_can_be_asked_for_and_whether_ids_are_given(
     assert not row_tracking.is_suspended(about())
 
 
-def test_the_columns_of_moved_rows_are_named_by_properties() -> None:
-    named = about(
-        rowTracking_materializedRowIdColumnName="i",
-        rowTracking_materializedRowCommitVersionColumnName="v",
-    )
-    assert row_tracking.materialized_columns(named) == ("i", "v")
-    assert row_tracking.materialized_columns(about()) == (None, None)
-
-
 @pytest.mark.parametrize("mark", [NO_HIGH_WATER_MARK, 0, 2**63 - 1])
 def test_a_mark_survives_its_domain(mark: int) -> None:
     domain = mark_domain(mark)

@@ -22,7 +22,6 @@ from tidegate_delta.schema.types import (
     parse_schema,
 )
 from tidegate_delta.schema_evolution.evolve_on_write import (
-    check_unchanged,
     evolved,
     overwritten,
     partitioned_by,
@@ -59,7 +58,6 @@ def test_rows_of_the_tables_own_schema_change_nothing() -> None:
     strict = table(StructType((StructField("a", LONG, False),)), owner="me")
     assert evolved(strict, PLAIN, schema_of(strict)) is strict
     assert evolved(strict, PLAIN, StructType()) is strict
-    check_unchanged(strict, PLAIN, columns(("A", LONG)))
 
 
 def test_new_columns_join() -> None:
@@ -128,14 +126,6 @@ def test_names_that_the_table_cannot_hold_do_not_join() -> None:
         evolved(table(columns(("a", LONG))), PLAIN, columns(("b c", LONG)))
     mapped = table(columns(("a", LONG)), **{"delta.columnMapping.mode": "name"})
     assert schema_of(evolved(mapped, PLAIN, columns(("b c", LONG)))).names == ("a", "b c")
-
-
-def test_rows_that_would_change_the_schema_are_refused_where_it_may_not_change() -> None:
-    before = table(columns(("a", LONG), ("s", columns(("x", LONG)))))
-    data = columns(("s", columns(("y", LONG))), ("b", LONG))
-    with pytest.raises(InvalidRequest, match=r"columns s, s\.y, b") as refused:
-        check_unchanged(before, PLAIN, data)
-    assert refused.value.error_class == "DELTA_METADATA_MISMATCH"
 
 
 def test_a_schema_is_overwritten_with_its_partitioning() -> None:

@@ -13,8 +13,6 @@ from tidegate_delta.schema.types import (
     LONG,
     SHORT,
     STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
     VOID,
     ArrayType,
     DataType,
@@ -27,14 +25,9 @@ from tidegate_delta.schema.types import (
 )
 from tidegate_delta.schema_evolution.type_changes import (
     check_change,
-    check_droppable,
-    check_iceberg,
-    check_type_changes,
     is_enabled,
-    is_written_as,
     record,
     with_schema,
-    without_record,
 )
 
 HISTORY = "delta.typeChanges"
@@ -144,50 +137,8 @@ def test_a_change_that_iceberg_knows_too_is_allowed(before: str, after: str) -> 
     check_change(("a",), parse_type(before), parse_type(after), features, table(schema(LONG)))
 
 
-def test_metadata_that_hides_a_change_is_refused() -> None:
-    before, new = table(schema(INTEGER)), {"fromType": "integer", "toType": "long"}
-    check_type_changes(before, table(schema(LONG, new)), WIDENING)
-    check_type_changes(before, before, WIDENING)
-    check_type_changes(before, table(StructType()), WIDENING)
-    with pytest.raises(InvalidRequest, match="no record"):
-        check_type_changes(before, table(schema(LONG)), WIDENING)
-    with pytest.raises(InvalidRequest, match="no record"):
-        check_type_changes(table(schema(LONG, new)), table(schema(LONG)), WIDENING)
-    with pytest.raises(InvalidRequest, match="from integer to string"):
-        check_type_changes(before, table(schema(STRING)), WIDENING)
-    with pytest.raises(InvalidRequest, match="from integer to array"):
-        check_type_changes(before, table(schema(ArrayType(INTEGER))), WIDENING)
-
-
 def test_a_schema_is_set_with_its_history_where_the_table_keeps_one() -> None:
     before = table(schema(INTEGER))
     kept = with_schema(before, schema(LONG), WIDENING)
     assert told(parse_schema(kept.schema_string)) == [{"fromType": "integer", "toType": "long"}]
     assert parse_schema(with_schema(before, schema(LONG), protocol()).schema_string) == schema(LONG)
-
-
-def test_type_widening_is_dropped_when_no_trace_is_left() -> None:
-    new = {"fromType": "integer", "toType": "long"}
-    check_droppable(table(schema(LONG), {}))
-    for of in (table(schema(LONG)), table(schema(LONG, new), {})):
-        with pytest.raises(InvalidRequest, match="can't be dropped") as refused:
-            check_droppable(of)
-        assert refused.value.error_class == "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL"
-    assert without_record(schema(LONG, new)) == schema(LONG)
-
-
-def test_a_file_of_before_a_change_has_to_be_rewritten() -> None:
-    now = StructType((StructField("p", LONG), StructField("l", ArrayType(LONG))))
-    assert is_written_as(now, now)
-    assert is_written_as(StructType((StructField("other", SHORT),)), now)
-    assert not is_written_as(schema(INTEGER, name="p"), now)
-    assert not is_written_as(schema(ArrayType(SHORT), name="l"), now)
-    assert is_written_as(schema(TIMESTAMP_NTZ), schema(TIMESTAMP))
-
-
-def test_iceberg_is_not_promised_what_it_cannot_read() -> None:
-    known = {"fromType": "integer", "toType": "long"}
-    foreign = {"fromType": "integer", "toType": "double", "fieldPath": "element"}
-    check_iceberg(table(schema(LONG, known)))
-    with pytest.raises(InvalidRequest, match=r"'a\.element' was changed from integer to double"):
-        check_iceberg(table(schema(ArrayType(DOUBLE), foreign)))

@@ -1,4 +1,7 @@
-"""DROP FEATURE: its preconditions, and what it writes.
+"""DROP FEATURE as delta-spark does it: its preconditions, and what it writes.
+
+No producer of ours drops a feature. The committer checks drops that others propose, by
+`admission/drop_feature_checks.py` and `check_change`; tests hold `check_change` against this.
 
 A feature may be dropped when the newest version has no trace of it. If old versions need it, their
 history is truncated (`truncates_history`) or protected: clients without the feature must then keep
@@ -13,12 +16,20 @@ from typing import Final
 from tidegate_delta.definitions.definition import Definition, Flaw
 from tidegate_delta.definitions.definition_changes import PROTECTION
 from tidegate_delta.definitions.feature_traces import FeatureRemains, traces
-from tidegate_delta.features.protocol_upgrades import dependents, with_features, without_feature
+from tidegate_delta.features import active_features
+from tidegate_delta.features.protocol_upgrades import with_features, without_feature
 from tidegate_delta.features.supported_features import FEATURES
+from tidegate_delta.log.actions import (
+    Action,
+    CheckpointMetadata,
+    FileAction,
+    Metadata,
+    Protocol,
+    Sidecar,
+)
+from tidegate_delta.log.protocol_versions import supported_features
 from tidegate_delta.properties import table_properties
-
-BARRIER_CHECKPOINTS: Final = 3
-"""How many checkpoints, each on an empty commit, separate a feature's traces from its drop."""
+from tidegate_delta.schema.types import parse_schema
 
 _STILL_USED: Final = "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL"
 _CLASSES: Final[Mapping[str, str]] = {
@@ -46,20 +57,14 @@ DOMAINS_GONE: Final[Mapping[str, tuple[str, ...]]] = {"rowTracking": ("delta.row
 
 @dataclass(frozen=True)
 class Drop:
-    """A feature to be dropped, and whether its history is truncated rather than protected.
-
-    Spec: "Supported Features"
-    """
+    """A feature to be dropped, and whether its history is truncated rather than protected."""
 
     name: str
     truncates_history: bool = False
 
 
 def drop_flaws(drop: Drop, one: Definition, remains: FeatureRemains) -> tuple[Flaw, ...]:
-    """Return every flaw that prevents the drop of a feature.
-
-    Spec: "Supported Features"
-    """
+    """Return every flaw that prevents the drop of a feature."""
     refused = tuple(_not_to_be_dropped(drop, one))
     if refused:
         return refused
@@ -83,7 +88,6 @@ def dropped(drop: Drop, one: Definition, version: int) -> Definition:
     """Return the definition that the dropping commit writes at a version of the table.
 
     Law: dropped(...).supported == one.supported - {name}, and the protection where it is needed
-    Spec: "Supported Features"
     """
     protected = FEATURES[drop.name].leaves_traces and not drop.truncates_history
     base = with_features(one.protocol, (PROTECTION,)) if protected else one.protocol
@@ -159,3 +163,33 @@ def _used(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Flaw]
     """Yield the traces of the feature in the newest version."""
     for field, reason, remedy in traces(name, one, remains):
         yield Flaw("feature_in_use", field, reason, remedy, _CLASSES.get(name, _STILL_USED))
+
+
+def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
+    """Return the features of a protocol that need another one, by name."""
+    return tuple(
+        sorted(
+            one
+            for one in supported_features(protocol) & FEATURES.keys()
+            if name in FEATURES[one].needs
+        )
+    )
+
+
+def leaves_trace(name: str, action: Action) -> bool:
+    """Return whether an action of an old version can be understood only with a feature."""
+    match name, action:
+        case "columnMapping", Metadata():
+            return active_features.column_mapping(action, parse_schema(action.schema_string))
+        case (("typeWidening" | "typeWidening-preview"), Metadata()):
+            return active_features.type_changes(action, parse_schema(action.schema_string))
+        case "v2Checkpoint", Metadata():
+            return active_features.v2_checkpoints(action, parse_schema(action.schema_string))
+        case "v2Checkpoint", CheckpointMetadata() | Sidecar():
+            return True
+        case "deletionVectors", Metadata():
+            return active_features.deletion_vectors(action, parse_schema(action.schema_string))
+        case "deletionVectors", FileAction():
+            return action.deletion_vector is not None
+        case _:
+            return False
