@@ -219,7 +219,7 @@ WAYS = {
 def main(way: str, folder: str, more: str = "") -> None:
     """Measure one way."""
     logging.disable(logging.INFO)
-    arrow_setup.settle()  # as every service does at its start
+    arrow_setup.choose_memory_pool()  # as every service does at its start
     arrow_setup.leave_out_pandas()
     SWEEPER.begin()
     measure(WAYS[way](folder))

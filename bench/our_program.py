@@ -136,7 +136,7 @@ WAYS = {
 
 def main(way: str, folder: str, more: str = "") -> None:
     """Measure one way."""
-    arrow_setup.settle()  # as every service does at its start
+    arrow_setup.choose_memory_pool()  # as every service does at its start
     arrow_setup.leave_out_pandas()
     measure(WAYS[way](folder, more))
 

@@ -111,7 +111,7 @@ def decide(state: StreamState, command: Command) -> tuple[Event, ...]:
         following = position.version + 1
         return (VersionDue(following),) if following <= command.head else ()
     due = SnapshotDue if position.snapshot else VersionDue
-    return (due(position.version, position.told, position.order),)
+    return (due(position.version, position.changes_published, position.order),)
 
 
 def evolve(state: StreamState, event: Event) -> StreamState:
@@ -159,5 +159,5 @@ def _follows(before: Position | None, after: Position) -> bool:
     if before is None:
         return True
     if after.version == before.version:
-        return not before.complete and after.told >= before.told
+        return not before.complete and after.changes_published >= before.changes_published
     return before.complete and after.version > before.version

@@ -16,7 +16,7 @@ from uuid import UUID
 from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
-from tidegate_cdc_publisher.stream_position import Position, Positions, told_of
+from tidegate_cdc_publisher.stream_position import Position, Positions, position_of
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_cdc_publisher.transactional_producer import (
     RECORD_BYTES_MAX,
@@ -75,7 +75,7 @@ class CdcPublisher:
         self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
 
     @property
-    def look_s(self) -> float:
+    def poll_interval_s(self) -> float:
         """Seconds between two passes."""
         return self._settings.cdc.look_s
 
@@ -120,7 +120,7 @@ class CdcPublisher:
                 self._catch_up(record, head, self._turn_ends_s())
             self._quarantine.tell()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Publish pending changes of our tables, and take over tables that nobody publishes.
 
         The first pass takes over every table with changes to publish. A later pass takes over those
@@ -136,7 +136,7 @@ class CdcPublisher:
         aside, self._aside = self._aside, {}
         self._tables = self._registered()
         followed_ids = {table.table for table in self._tables.values() if table.status in _FOLLOWED}
-        asked = self._quarantine.look(followed_ids)
+        asked = self._quarantine.refresh(followed_ids)
         for at in asked:
             self._keyless.pop(at, None)
         waits = self._quarantine.waits
@@ -186,7 +186,7 @@ class CdcPublisher:
     def _has_not_advanced(
         self, table: TableRecord, heads: Mapping[UUID, int], positions: Positions
     ) -> bool:
-        told = told_of(positions, table.table)
+        told = position_of(positions, table.table)
         if told is not None and told.complete and told.version >= heads[table.table]:
             self._quarantine.heal(table.table)
             return False
@@ -194,7 +194,7 @@ class CdcPublisher:
 
     def _is_legible(self, table: TableRecord, positions: Positions) -> bool:
         with self._contain_error(table):
-            told_of(positions, table.table)
+            position_of(positions, table.table)
             return True
         return False
 
@@ -242,7 +242,7 @@ class CdcPublisher:
         positions = self._positions("end") if writers else {}
         for table in [table for table in tables if table.table in writers]:
             with self._contain_error(table):
-                told = told_of(positions, table.table)
+                told = position_of(positions, table.table)
                 self._streams[table.table] = self._stream(table, writers[table.table], told)
                 version, index = (told.version, told.index) if told else (None, None)
                 log_event(_log, "took_over", table=table.name, version=version, index=index)

@@ -31,7 +31,7 @@ class Position(Message):
     order: str = ""
 
     @property
-    def told(self) -> int:
+    def changes_published(self) -> int:
         """The number of changes of the version that are published."""
         return 0 if self.index is None else self.index + 1
 
@@ -58,7 +58,7 @@ def positions_of(newest: Mapping[bytes | None, bytes | None]) -> Positions:
     return found
 
 
-def told_of(positions: Positions, table: UUID) -> Position | None:
+def position_of(positions: Positions, table: UUID) -> Position | None:
     """Return the position of a table, or None if nothing of it is published yet.
 
     Raises: MalformedRecord.

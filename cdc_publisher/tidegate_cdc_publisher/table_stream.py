@@ -75,41 +75,41 @@ class Chunk:
     rows_max: int
     records: Records = field(default_factory=Records)
     position: Position | None = None
-    told: Counter[Op] = field(default_factory=Counter)
+    counts: Counter[Op] = field(default_factory=Counter)
     size_bytes: int = 0
     whole: tuple[int, Position, Counter[Op]] | None = None
 
     @property
     def is_full(self) -> bool:
         """Whether the chunk takes no more changes."""
-        return self.told.total() >= self.rows_max or self.size_bytes >= CHUNK_BYTES_MAX
+        return self.counts.total() >= self.rows_max or self.size_bytes >= CHUNK_BYTES_MAX
 
     def fitting(self, batch: Batch, begin: int) -> Batch:
         """Return the changes from `begin` on that fit, by count and by mean row size."""
         assert not self.is_full, "a full chunk is published before it takes more"
         mean_bytes = max(1, batch.size_bytes // len(batch))
         by_size = max(1, (CHUNK_BYTES_MAX - self.size_bytes) // mean_bytes)
-        by_count = self.rows_max - self.told.total()
+        by_count = self.rows_max - self.counts.total()
         return batch.slice(begin, min(by_size, by_count, len(batch) - begin))
 
     def add(self, batch: Batch, records: Records) -> None:
         """Add changes with their records."""
         self.records += records
-        self.told[batch.op] += len(batch)
+        self.counts[batch.op] += len(batch)
         self.size_bytes += batch.size_bytes
 
     def move(self, position: Position) -> None:
         """Set the position after the records."""
         self.position = position
         if position.complete:
-            self.whole = len(self.records), position, self.told.copy()
+            self.whole = len(self.records), position, self.counts.copy()
 
     def of_whole_versions(self) -> "Chunk":
         """Return the chunk without the changes of an incomplete version."""
         if self.whole is None:
             return Chunk(self.rows_max)
-        count, position, told = self.whole
-        return Chunk(self.rows_max, self.records[:count], position, told)
+        length, position, counts = self.whole
+        return Chunk(self.rows_max, self.records[:length], position, counts)
 
 
 class SendThread:
@@ -122,13 +122,13 @@ class SendThread:
         self._on_its_way: Future[None] | None = None
 
     def hand_over(self, send: Callable[[], None]) -> None:
-        """Wait for the running send, then start this one. Raises: as `settle`."""
-        self.settle()
+        """Wait for the running send, then start this one. Raises: as `wait`."""
+        self.wait()
         thread = ThreadPoolExecutor(1, "sending")
         self._on_its_way = thread.submit(send)
         thread.shutdown(wait=False)
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for the running send to end. Raises: the error of that send, if any."""
         if self._on_its_way is not None:
             self._on_its_way.result()
@@ -326,7 +326,7 @@ class TableStream:
 
     def _send_last(self) -> None:
         # If both sends fail, report the error of the earlier one.
-        self._sending.settle()
+        self._sending.wait()
         self._send(self._taken())
 
     def _send(self, chunk: Chunk) -> None:
@@ -334,7 +334,7 @@ class TableStream:
             return
         self._writer.publish(self._source.topic, chunk.records, chunk.position)
         self._running.health.progress("commits")
-        for op, count in chunk.told.items():
+        for op, count in chunk.counts.items():
             metrics.CDC_EVENTS.labels(self._source.name, op).inc(count)
         metrics.CDC_POSITION.labels(self._source.name).set(chunk.position.version)
 

@@ -191,7 +191,7 @@ class Checkpointer:
         self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
 
     @property
-    def look_s(self) -> float:
+    def poll_interval_s(self) -> float:
         """Seconds between two passes."""
         return self._settings.checkpointer.look_s
 
@@ -214,13 +214,13 @@ class Checkpointer:
             self._attend(table, record.version)
         self._quarantine.tell()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do what is due for every registered table, notified or not."""
         registry = read_registry(self._bus, self._settings.kafka.topics).values()
         followed = [one for one in registry if _is_followed(one)]
         for name in {one.name for one in registry} - {one.name for one in followed}:
             _remove_metrics(name)
-        self._quarantine.look({one.table for one in followed})
+        self._quarantine.refresh({one.table for one in followed})
         for record in followed:
             if self._quarantine.waits(record.table) or self._running.stopping.is_set():
                 continue

@@ -235,7 +235,7 @@ def v2_checkpointed(gate: Gate) -> Grown:
     table.begin((K, S, P), asked, ("p",))
     for start in range(0, 20, 5):
         table.append([row(k, p=k % 3) for k in range(start, start + 5)])
-    gate.checkpointer.look()
+    gate.checkpointer.poll()
     log = table.path / "_delta_log"
     assert len(list(log.glob(f"{4:020d}.checkpoint.*.json"))) == 1
     for old in range(4):

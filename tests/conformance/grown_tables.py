@@ -18,7 +18,7 @@ from tests.conformance.written_tables import CLOCK, Written
 from tidegate_delta.data_skipping.file_statistics import compute
 from tidegate_delta.data_skipping.predicate_tree import Predicate
 from tidegate_delta.definitions.definition import Definition
-from tidegate_delta.definitions.resolve_definition import define_new, settle
+from tidegate_delta.definitions.resolve_definition import define_new, resolve_definition
 from tidegate_delta.log.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import Version, commit_name, in_log
@@ -127,13 +127,13 @@ class Grown(Written):
             created_time=CLOCK.now_ms(),
         )
         mapped = map_columns(None, metadata, _new_names())
-        made = settle(None, mapped).definition if self.by_hand else define_new(mapped)
+        made = resolve_definition(None, mapped).definition if self.by_hand else define_new(mapped)
         self.say("CREATE TABLE", made.protocol, made.metadata, *also)
 
     def change(self, operation: str, metadata: Metadata, *also: Action) -> None:
         """Replace the metadata by an alteration's result, with the protocol that it needs."""
         before = self.snapshot
-        settled = settle(Definition(before.metadata, before.protocol), metadata)
+        settled = resolve_definition(Definition(before.metadata, before.protocol), metadata)
         assert not settled.flaws, settled.flaws
         after, protocol = settled.definition
         mapped = map_columns(before.metadata, after, _new_names())

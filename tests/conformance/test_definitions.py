@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tests.drop_feature import Drop, dropped
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
-from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.definitions.resolve_definition import resolve_definition
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.commit import Commit
@@ -134,7 +134,7 @@ def test_a_change_of_metadata_brings_the_protocol_that_delta_spark_wrote(corpus:
             continue
         told = json.loads(change.parameters.get("properties", "{}"))
         asked = change.metadata.with_(configuration={**change.metadata.configuration, **told})
-        settled = settle(change.before, asked)
+        settled = resolve_definition(change.before, asked)
         assert settled.flaws == (), change
         assert canonical(settled.definition.protocol) == canonical(change.protocol), change
         seen += 1
@@ -173,7 +173,7 @@ def test_what_delta_spark_refuses_in_a_change_is_refused_with_its_class(corpus: 
             dropping = (
                 operation["name"] == "DROP FEATURE" and operation["parameters"]["featureName"]
             )
-            settled = settle(
+            settled = resolve_definition(
                 before,
                 Metadata.model_validate(wanted[0]) if wanted else before.metadata,
                 Protocol.model_validate(given[0]) if given else None,

@@ -49,7 +49,7 @@ def tables(gate: Gate) -> dict[str, Written]:
 def featured(gate: Gate) -> dict[str, Grown]:
     """Return a table for each feature, with the checkpointer's files in their logs."""
     grown = {build.__name__: build(gate) for build in FEATURE_TABLES}
-    gate.checkpointer.look()
+    gate.checkpointer.poll()
     return grown
 
 

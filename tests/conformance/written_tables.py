@@ -307,11 +307,11 @@ def kept_short(gate: Gate) -> Written:
         table.write(numbers(10, start=10 * batch), batch=batch)
     table.delete("k BETWEEN 3 AND 5")
     table.write(numbers(10, start=100), txnappid="job", txnversion="1")
-    gate.checkpointer.look()
+    gate.checkpointer.poll()
     table.delete("k > 20 AND p = 1")
     for batch in range(8, 13):
         table.write(numbers(3, start=10 * batch), batch=batch)
-    gate.checkpointer.look()
+    gate.checkpointer.poll()
     assert (table.path / LOG_FOLDER / compacted_name(11, 15)).is_file()
     table.forget_before(10)
     return table

@@ -23,7 +23,7 @@ class EntryEncoder:
     """Writes the notifications that it receives."""
 
     name = "scribe"
-    look_s = 0.5
+    poll_interval_s = 0.5
     unfinished = ()
 
     def go_on(self, table: UUID) -> None:
@@ -39,7 +39,7 @@ class EntryEncoder:
             out.write(f"{record.table} {record.version}\n")
             out.flush()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Write that it polled; `blind` fails."""
         if MANNERS == "blind":
             raise RuntimeError("cannot look")

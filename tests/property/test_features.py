@@ -18,7 +18,7 @@ from tidegate_delta.definitions.feature_directives import (
     without_instructions,
 )
 from tidegate_delta.definitions.feature_traces import FeatureRemains
-from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.definitions.resolve_definition import resolve_definition
 from tidegate_delta.errors import TidegateError
 from tidegate_delta.features.protocol_upgrades import (
     minimum_protocol,
@@ -185,14 +185,14 @@ def test_instructions_are_obeyed_and_never_kept(
 ) -> None:
     asked = wanted.with_(configuration={**wanted.configuration, **told})
     old = None if before is None else Definition(wanted, before)
-    settled = settle(old, asked)
+    settled = resolve_definition(old, asked)
     kept = settled.definition.metadata.configuration
     assert not any(is_directive(key) for key in kept)
     assert wanted.configuration.items() <= kept.items()
     supported = settled.definition.supported
     assert closure(read_directives(told)[0].features) <= supported
     assert frozenset(self_enabling_features(wanted, supported)) <= supported
-    again = settle(settled.definition, settled.definition.metadata)
+    again = resolve_definition(settled.definition, settled.definition.metadata)
     assert again.definition == settled.definition
     assert again.flaws == ()
 
@@ -213,7 +213,7 @@ ELSEWHERE = frozenset(
 def test_a_sound_definition_stays_sound_when_it_is_upgraded(
     protocol: Protocol, about: Metadata, more: frozenset[str]
 ) -> None:
-    sound = settle(None, about, protocol).definition
+    sound = resolve_definition(None, about, protocol).definition
     assume(not check_definition(sound))
     assume(not closure(more) & ELSEWHERE)
     upgraded = Definition(sound.metadata, with_features(sound.protocol, more))
@@ -227,7 +227,7 @@ def test_what_may_be_dropped_is_dropped_soundly(
 ) -> None:
     text = {key: value for number in using for key, value in USES[number].items()}
     about = metadata(**{**text, "delta.rowTrackingSuspended": "true"})
-    sound = settle(None, about, with_features(protocol, (name,))).definition
+    sound = resolve_definition(None, about, with_features(protocol, (name,))).definition
     drop = Drop(name, truncates_history=truncates)
     if drop_flaws(drop, sound, FeatureRemains()):
         return
@@ -285,7 +285,7 @@ def test_every_definition_and_change_gets_a_verdict(
 @given(anything())
 def test_what_cannot_be_settled_is_refused_with_an_error_of_ours(wanted: Definition) -> None:
     try:
-        settled = settle(None, *wanted)
+        settled = resolve_definition(None, *wanted)
     except TidegateError:
         assert any(flaw.rule == "unreadable_schema" for flaw in check_definition(wanted))
         return

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.definitions.definition import Flaw
-from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.definitions.resolve_definition import resolve_definition
 from tidegate_delta.errors import TidegateError
 from tidegate_messages.outcome import Rejection
 
@@ -23,7 +23,7 @@ def settled(candidate: Candidate, read: TableDefinition) -> Candidate | Rejectio
     if content.metadata is None or content.protocol is not None:
         return candidate
     try:
-        found = settle(read.definition, content.metadata)
+        found = resolve_definition(read.definition, content.metadata)
     except (TidegateError, ValueError, RecursionError):
         return candidate
     if found.flaws:

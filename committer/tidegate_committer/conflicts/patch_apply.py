@@ -18,7 +18,7 @@ from tidegate_committer.state.metadata_diff import MetadataTouch
 from tidegate_delta.constraints import column_defaults, row_constraints
 from tidegate_delta.definitions.definition import Definition, refuse
 from tidegate_delta.definitions.feature_directives import canonical_keys
-from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.definitions.resolve_definition import resolve_definition
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties import table_properties
@@ -119,7 +119,9 @@ class _Here:
 
     def settled(self) -> "_Here":
         """Return the table with its columns mapped and with the features that it asks for."""
-        found = settle(self.base, map_columns(self.base.metadata, self.metadata, self.names))
+        found = resolve_definition(
+            self.base, map_columns(self.base.metadata, self.metadata, self.names)
+        )
         refuse(found.flaws, "that is to be patched")
         base = found.definition
         return replace(self, base=base, metadata=base.metadata, is_settled=True)

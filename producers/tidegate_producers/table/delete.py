@@ -66,7 +66,7 @@ def delete(
     client: Client,
     place: TableLocation,
     condition: str,
-    saying: WriteRequest,
+    request: WriteRequest,
     runner: Runner,
     zone: str = "UTC",
 ) -> Outcome | None:
@@ -76,7 +76,7 @@ def delete(
     Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable.
     """
     store = store_for(place)
-    record = client.require(place.root, saying.timeout_s)
+    record = client.require(place.root, request.timeout_s)
     began_ms = client.clock.now_ms()
     snapshot = open_snapshot(store)
     schema = check_open_to(snapshot, place.root)
@@ -89,7 +89,7 @@ def delete(
     target = proposal_drafts.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
-    stamp = stamp_for(client, saying, began_ms)
+    stamp = stamp_for(client, request, began_ms)
     vectors, content = proposal_drafts.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
@@ -98,7 +98,7 @@ def delete(
         in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
     )
     proposal = with_attestation(proposal_drafts.delete(target, stamp, deletion, vectors), held)
-    return propose(client, store, proposal, saying.timeout_s)
+    return propose(client, store, proposal, request.timeout_s)
 
 
 def _deletion(

@@ -59,7 +59,7 @@ _CHANGE: Final[TypeAdapter[PatchChange]] = TypeAdapter(PatchChange)
 
 
 def alter(
-    client: Client, place: TableLocation, changes: Sequence[PatchChange], saying: WriteRequest
+    client: Client, place: TableLocation, changes: Sequence[PatchChange], request: WriteRequest
 ) -> Outcome:
     """Propose changes of a table's metadata, to be applied in order, and return the outcome.
 
@@ -71,38 +71,38 @@ def alter(
         patch = MetadataPatch(changes=tuple(changes))
     except ValidationError as error:
         raise _bad(f"{len(changes)} changes: a patch has from 1 to 100 of them") from error
-    target, _ = _opened(client, place, saying)
+    target, _ = _opened(client, place, request)
     told = orjson.dumps([one.model_dump(mode="json") for one in patch.changes]).decode()
     operation = Operation(name=operation_of(patch.changes), parameters={"changes": told})
     body = proposal_drafts.Body(operation, reads=ReadSet(), patch=patch)
-    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, saying), body)
-    return result(client.propose(proposal, saying.timeout_s))
+    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
+    return result(client.propose(proposal, request.timeout_s))
 
 
 def replace(
-    client: Client, place: TableLocation, columns: StructType, saying: WriteRequest
+    client: Client, place: TableLocation, columns: StructType, request: WriteRequest
 ) -> Outcome | None:
     """Propose that a table has these columns, and return the outcome, or None if it has them.
 
     Columns that are listed keep their names and data. Raises: InvalidRequest, naming the column,
     for what the table's files do not allow; otherwise as `alter`.
     """
-    target, seen = _opened(client, place, saying)
+    target, seen = _opened(client, place, request)
     metadata = replace_columns(seen.metadata, seen.protocol, columns)
     if metadata == seen.metadata:
         return None
     listed = orjson.dumps(orjson.loads(format_schema(columns))["fields"]).decode()
     operation = Operation(name="REPLACE COLUMNS", parameters={"columns": listed})
-    stamp = stamp_for(client, saying)
+    stamp = stamp_for(client, request)
     proposal = proposal_drafts.change_metadata(target, stamp, operation, metadata)
-    return result(client.propose(proposal, saying.timeout_s))
+    return result(client.propose(proposal, request.timeout_s))
 
 
 def _opened(
-    client: Client, place: TableLocation, saying: WriteRequest
+    client: Client, place: TableLocation, request: WriteRequest
 ) -> tuple[proposal_drafts.Target, LiveKeys]:
     """Return a registered table as the target of a proposal, and what its log says of it."""
-    record = client.require(place.root, saying.timeout_s)
+    record = client.require(place.root, request.timeout_s)
     seen = open_keys(store_for(place))
     check_writable(seen.protocol, seen.metadata, place.root)
     version = int(seen.version)

@@ -154,7 +154,7 @@ def check_served(client: Client, written: WritePlan) -> None:
 
 
 def commit(
-    client: Client, written: WritePlan, adds: Sequence[Add], saying: WriteRequest
+    client: Client, written: WritePlan, adds: Sequence[Add], request: WriteRequest
 ) -> Outcome | None:
     """Propose the files of a write and return the outcome; None if there is nothing to propose.
 
@@ -162,25 +162,25 @@ def commit(
     Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a stream's batch
     older than its application's version in the table), Unavailable.
     """
-    stamp = stamp_for(client, saying, written.since_ms)
+    stamp = stamp_for(client, request, written.since_ms)
     store = store_for(written.place)
     if written.creation is not None:
-        proposal = _draft_creation(written, written.creation, stamp, adds, saying)
+        proposal = _draft_creation(written, written.creation, stamp, adds, request)
     elif written.mode == "append" and not adds:
         return None
     else:
-        target = target_of(client.require(written.place.root, saying.timeout_s), written)
-        proposal = _draft_change(store, target, stamp, written, adds, saying.batch)
-    proposal = with_attestation(proposal, saying.attestation)
+        target = target_of(client.require(written.place.root, request.timeout_s), written)
+        proposal = _draft_change(store, target, stamp, written, adds, request.batch)
+    proposal = with_attestation(proposal, request.attestation)
     try:
-        return propose(client, store, proposal, saying.timeout_s)
+        return propose(client, store, proposal, request.timeout_s)
     except Rejected as rejected:
         if rejected.rule == TABLE_EXISTS and head_version(store) is None:
             raise _log_is_gone(written.place.root, rejected) from rejected
-        if saying.app_txn is None or not _is_in(store, saying.app_txn, rejected):
+        if request.app_txn is None or not _is_in(store, request.app_txn, rejected):
             raise
-        if saying.batch is not None and saying.batch.query_id != saying.app_txn.app_id:
-            _check_repeated(store, saying.batch, saying.app_txn)
+        if request.batch is not None and request.batch.query_id != request.app_txn.app_id:
+            _check_repeated(store, request.batch, request.app_txn)
         return rejected.outcome
 
 
@@ -196,19 +196,19 @@ def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: floa
 
 
 def stamp_for(
-    client: Client, saying: WriteRequest, since_ms: int | None = None
+    client: Client, request: WriteRequest, since_ms: int | None = None
 ) -> proposal_drafts.Stamp:
     """Return the stamp of a new proposal."""
     now_ms = client.clock.now_ms()
     return proposal_drafts.Stamp(
         proposal_id=client.new_id(),
         created_ms=now_ms,
-        deadline_ms=now_ms + round(saying.timeout_s * 1000) + GRACE_MS,
+        deadline_ms=now_ms + round(request.timeout_s * 1000) + GRACE_MS,
         files_since_ms=since_ms,
-        isolation=saying.isolation,
-        app_txn=saying.app_txn,
+        isolation=request.isolation,
+        app_txn=request.app_txn,
         engine_info=ENGINE,
-        user_metadata=saying.user_metadata,
+        user_metadata=request.user_metadata,
     )
 
 
@@ -322,9 +322,9 @@ def _draft_creation(
     made: Creation,
     stamp: proposal_drafts.Stamp,
     adds: Sequence[Add],
-    saying: WriteRequest,
+    request: WriteRequest,
 ) -> Proposal:
-    name = saying.name
+    name = request.name
     target = proposal_drafts.Target(
         made.table, written.place.root, proposal_drafts.NO_VERSION, None, name
     )

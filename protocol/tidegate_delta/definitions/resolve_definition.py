@@ -57,7 +57,7 @@ class ResolvedDefinition:
     flaws: tuple[Flaw, ...] = ()
 
 
-def settle(
+def resolve_definition(
     before: Definition | None, metadata: Metadata, protocol: Protocol | None = None
 ) -> ResolvedDefinition:
     """Return the definition that a table gets when its writer proposes metadata and a protocol.
@@ -91,7 +91,7 @@ def define_new(metadata: Metadata) -> Definition:
     metadata that uses, or asks for, a feature we don't write.
     Spec: "Table Features for New and Existing Tables"
     """
-    settled = settle(None, metadata)
+    settled = resolve_definition(None, metadata)
     made = settled.definition
     for flaw in settled.flaws:
         if flaw.rule == UNKNOWN_FEATURE:

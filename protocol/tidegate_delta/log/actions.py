@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tidegate_delta.errors import BrokenLog
-from tidegate_delta.log.json_lines import settled
+from tidegate_delta.log.json_lines import with_defaults
 from tidegate_delta.value_limits import (
     KEPT_DEPTH_MAX,
     LONG_MAX,
@@ -335,7 +335,7 @@ def from_row(row: Mapping[str, Any]) -> Action:
         is_kept = _kept(body) is not None
         return Unknown(name=name if is_kept else "", body=body if is_kept else None)
     try:
-        return kind.model_validate(settled(name, body))
+        return kind.model_validate(with_defaults(name, body))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         if kind is CommitInfo:

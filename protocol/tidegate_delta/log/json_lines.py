@@ -45,7 +45,7 @@ def read_bodies(name: str, content: bytes) -> Bodies:
     return found
 
 
-def settled(name: str, body: Any) -> Any:
+def with_defaults(name: str, body: Any) -> Any:
     """Return the body of an action with the defaults for what writers omit.
 
     A null property or metaData field counts as unset. A removed domain needs no configuration. A

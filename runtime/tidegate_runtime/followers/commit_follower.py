@@ -67,7 +67,7 @@ class FollowerService(Protocol):
         """The Faust app's name. With the topic prefix before it, the consumer group."""
 
     @property
-    def look_s(self) -> float:
+    def poll_interval_s(self) -> float:
         """Seconds between two passes."""
 
     @property
@@ -84,7 +84,7 @@ class FollowerService(Protocol):
     def go_on(self, table: UUID) -> None:
         """Take the next turn at an unfinished table."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the registry and the log of every table: once at the start, then periodically.
 
         No other method runs meanwhile.
@@ -274,7 +274,7 @@ class _Follower:
     async def _look(self) -> None:
         async with self._turns.alone():
             if not self._over():
-                await self._loop.run_in_executor(self._pool, self._service.look)
+                await self._loop.run_in_executor(self._pool, self._service.poll)
                 metrics.LOOKS.inc()
                 for table in self._service.unfinished:
                     self._waiting_of(table)
@@ -293,7 +293,7 @@ class _Follower:
 
     async def _look_at_times(self) -> None:
         while not self._over():
-            await asyncio.sleep(self._service.look_s)
+            await asyncio.sleep(self._service.poll_interval_s)
             await self._look()
 
     async def _watch(self, app: faust.App) -> None:

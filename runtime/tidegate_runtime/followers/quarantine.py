@@ -96,7 +96,7 @@ class Quarantine:
     _unsaid: dict[bytes, FollowerRecord | None] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self, tables: Collection[UUID]) -> set[UUID]:
+    def refresh(self, tables: Collection[UUID]) -> set[UUID]:
         """Read the topic, and return the tables that an operator wants tried at once.
 
         Tables that are not in `tables`, those that are followed, leave quarantine.

@@ -14,7 +14,7 @@ CHOSEN: Final = "ARROW_DEFAULT_MEMORY_POOL"
 """The environment variable by which users choose Arrow's allocator; it takes precedence."""
 
 
-def settle() -> str:
+def choose_memory_pool() -> str:
     """Let Arrow use jemalloc if it is built in, and return the name of the allocator in use.
 
     Arrow's default allocator asks for huge pages, for which the kernel may first have to free

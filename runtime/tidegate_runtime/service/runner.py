@@ -54,7 +54,7 @@ def run(service: Callable[[Running], None], name: str, settings: ServiceSettings
     clock = SystemClock()
     running = Running(clock, Health(clock, settings.http.stalled_s))
     arrow_setup.leave_out_pandas()
-    log_event(_log, "starting", name=name, arrow_memory=arrow_setup.settle())
+    log_event(_log, "starting", name=name, arrow_memory=arrow_setup.choose_memory_pool())
     try:
         with stop_on_signals(running.stopping), serving(running.health, settings.http):
             status = supervise(service, running)

@@ -29,7 +29,7 @@ from tidegate_delta.log.actions import (
     Txn,
 )
 from tidegate_delta.log.file_names import LogFile, in_log
-from tidegate_delta.log.json_lines import settled
+from tidegate_delta.log.json_lines import with_defaults
 from tidegate_delta.snapshots.chunked_arrays import missing, stacked
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
 from tidegate_delta.snapshots.raw_stats import PARSED, with_texts
@@ -282,7 +282,7 @@ def _models(rows: pa.Table, kind: str, model: type[Action]) -> Iterator[Action]:
     for row in column.filter(pc.is_valid(column)).to_pylist():
         plain = _plain(row)
         if plain:
-            yield model.model_validate(settled(kind, plain))
+            yield model.model_validate(with_defaults(kind, plain))
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,10 +74,10 @@ class Scene:
     def told(self, table: WrittenTable) -> list[int]:
         return [one["after"]["id"] for one in self.topics[table.id].told]
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll twice: a table without an owner is taken over at the second poll."""
         for _ in range(2):
-            self.follower.look()
+            self.follower.poll()
 
 
 @pytest.fixture
@@ -132,24 +132,24 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
 ) -> None:
     module, name = stage
     with mock.patch.object(module, name, failing(module, name)):
-        scene.look()
+        scene.poll()
         assert scene.told(scene.good) == [1]
         [told] = scene.state()
         assert (told.service, told.name, told.error_class) == ("cdc-publisher", "bad", "Odd")
         assert told.reason.startswith("Odd: of an odd kind")
         assert told.attempts == 1
     # Neither a poll before its retry time nor a notification makes it retry.
-    scene.look()
+    scene.poll()
     scene.follower.notice(scene.bad.notification())
     assert scene.state() == [told]
     scene.clock.boot += PAUSE_MIN_S + 1
-    scene.look()
+    scene.poll()
     assert scene.state() == []
     assert scene.told(scene.bad) == [1]
 
 
 def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene) -> None:
-    scene.look()
+    scene.poll()
     scene.topics[scene.bad.id].fails = True
     for table in (scene.bad, scene.good):
         table.append(rows(2))
@@ -158,13 +158,13 @@ def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene)
     assert [one.name for one in scene.state()] == ["bad"]
     scene.topics[scene.bad.id].fails = False
     scene.clock.boot += PAUSE_MIN_S + 1
-    scene.follower.look()
+    scene.follower.poll()
     assert scene.told(scene.bad) == [1, 2]
     assert scene.state() == []
 
 
 def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
-    scene.look()
+    scene.poll()
     scene.topics[scene.bad.id].fails = True
     scene.bad.append(rows(2))
     scene.follower.notice(scene.bad.notification())
@@ -172,28 +172,28 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     for attempts in (2, 3):
         tell_follower_state(scene.bus, TOPICS, {key: None})
         scene.clock.boot += 31.0
-        scene.follower.look()
+        scene.follower.poll()
         assert [one.attempts for one in scene.state()] == [attempts]
     scene.topics[scene.bad.id].fails = False
     tell_follower_state(scene.bus, TOPICS, {key: None})
     scene.clock.boot += 31.0
-    scene.follower.look()
+    scene.follower.poll()
     assert (scene.told(scene.bad), scene.state()) == ([1, 2], [])
 
 
 def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", failing(service, "head_version")):
-        scene.look()
+        scene.poll()
     assert scene.state()
     settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})
     after = CdcPublisher(settings, scene.bus, Running(scene.clock, Health(scene.clock)))
-    after.look()
-    after.look()
+    after.poll()
+    after.poll()
     assert scene.state() == []
 
 
 def test_a_table_that_nobody_wants_told_is_not_in_quarantine(scene: Scene) -> None:
     scene.bad.configuration = {}
     scene.bad.set_metadata()
-    scene.look()
+    scene.poll()
     assert scene.state() == []

@@ -102,7 +102,7 @@ def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
 ) -> None:
     forged, sound = tables
     one = publisher(bus)
-    one.look()
+    one.poll()
     for table in tables:
         table.append(rows(4))
         table.append(rows(5))
@@ -115,15 +115,15 @@ def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
         say(bus, forged, **halted, overwritten=known)
     else:
         say(bus, forged, **halted, published_through=5, sha256=known["sha256"])
-    one.look()
+    one.poll()
     one.notice(forged.notification())
     assert told(topics[forged.id]) == []
     assert told(topics[sound.id]) == [4, 5], "the others go on"
     path.write_bytes(committed)
     # A table without an owner is taken over at the second poll, since another publisher may be
     # about to take it.
-    one.look()
-    one.look()
+    one.poll()
+    one.poll()
     assert told(topics[forged.id]) == [4, 5]
 
 
@@ -132,10 +132,10 @@ def test_a_halt_for_another_reason_stops_no_stream(
 ) -> None:
     table, _ = tables
     one = publisher(bus)
-    one.look()
+    one.poll()
     table.append(rows(4))
     say(bus, table, status="halted", reason="by hand: it is moved", halted_by_hand="it is moved")
-    one.look()
+    one.poll()
     assert told(topics[table.id]) == [4]
 
 
@@ -158,16 +158,16 @@ def test_a_position_that_cannot_be_read_stops_its_table_alone_until_it_is_repair
     for table in tables:
         if by == "a notification":
             one.notice(table.notification())
-        one.look()
+        one.poll()
         table.append(rows(4))
-    one.look()
+    one.poll()
     assert broken.id not in topics or told(topics[broken.id]) == []
     assert told(topics[sound.id]) == [4], "the others go on"
     wrong.clear()
-    one.look()
-    one.look()
+    one.poll()
+    one.poll()
     broken.append(rows(5))
-    one.look()
+    one.poll()
     assert told(topics[broken.id])[-1] == 5
 
 
@@ -183,7 +183,7 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
 ) -> None:
     away, there = tables
     one = publisher(bus)
-    one.look()
+    one.poll()
     works = getattr(LocalStore, verb)
 
     def asked(store: LocalStore, *arguments: str) -> Any:
@@ -196,14 +196,14 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, verb, asked)
         one.notice(away.notification())
-        one.look()
+        one.poll()
         for table in tables:
             table.append(rows(5))
             one.notice(table.notification())
         assert told(topics[there.id]) == [4, 5]
         assert told(topics[away.id]) == []
-    one.look()
-    one.look()
+    one.poll()
+    one.poll()
     assert told(topics[away.id]) == [4, 5]
 
 
@@ -216,11 +216,11 @@ def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
     table.set_metadata(**{"tidegate.cdc.keyColumns": ""})
     one = publisher(bus)
     for _ in range(3):
-        one.look()
+        one.poll()
         one.notice(table.notification())
     assert set(topics) == {other.id}
     table.set_metadata(**{"tidegate.cdc.keyColumns": "id"})
-    one.look()
+    one.poll()
     table.append(rows(9))
     one.notice(table.notification())
     assert told(topics[table.id]) == [9]
@@ -248,14 +248,14 @@ def test_nobody_is_woken_up_for_a_table_whose_changes_nobody_asked_for(
     table.set_metadata(**{"tidegate.cdc.keyColumns": ""})
     one = publisher(bus)
     for number in range(4, 7):
-        one.look()
+        one.poll()
         table.append(rows(number))
     assert lag_of(table, bus) == (None, None)
     assert lag_of(other, bus) == (0, 0)
     [line] = [record for record in caplog.records if record.getMessage().startswith("set_aside")]
     assert line.levelname == "WARNING"
     table.set_metadata(**{"tidegate.cdc.keyColumns": "nothing"})
-    one.look()
+    one.poll()
     assert lag_of(table, bus) == (inf, inf), "here somebody asked"
 
 
@@ -269,16 +269,16 @@ def test_a_table_that_stopped_is_endlessly_behind_until_it_goes_on_or_is_another
     for each in tables:
         say(bus, each, name=f"stopped.{each.id.int}.t")
     one = publisher(bus)
-    one.look()
+    one.poll()
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "list_from", mock.Mock(side_effect=Unavailable("403")))
         for table in tables:
             table.append(rows(4))
-        one.look()
+        one.poll()
         assert [lag_of(table, bus) for table in tables] == [(inf, inf), (inf, inf)]
     say(bus, gone, status="dropped")
-    one.look()
-    one.look()
+    one.poll()
+    one.poll()
     assert lag_of(away, bus) == (0, 0)
     assert lag_of(gone, bus) == (None, None)
 
@@ -291,7 +291,7 @@ def test_a_topic_that_takes_nothing_stops_its_table_alone(
 ) -> None:
     stuck, other = tables
     one, publish = publisher(bus), Writer.publish
-    one.look()
+    one.poll()
 
     def answered(self: Writer, *told: Any) -> None:
         if self is topics[stuck.id]:
@@ -302,9 +302,9 @@ def test_a_topic_that_takes_nothing_stops_its_table_alone(
         table.append(rows(4))
     with monkeypatch.context() as patched:
         patched.setattr(Writer, "publish", answered)
-        one.look()
+        one.poll()
         assert (told(topics[stuck.id]), told(topics[other.id])) == ([], [4])
-    one.look()
+    one.poll()
     assert told(topics[stuck.id]) == [4], "who had a table does not wait for another to take it"
 
 
@@ -314,13 +314,13 @@ def test_a_table_that_was_moved_under_its_name_has_the_topic(
     gone, moved = tables
     name = read_registry(bus, TOPICS)[gone.id].name
     one = publisher(bus)
-    one.look()
+    one.poll()
     say(bus, gone, status="dropped")
     say(bus, moved, name=name)
     one.close()
-    one.look()
+    one.poll()
     moved.append(rows(4))
-    one.look()
+    one.poll()
     assert told(topics[moved.id]) == [4]
 
 
@@ -330,9 +330,9 @@ def test_a_name_too_long_for_a_topic_stops_its_table_alone(
     long, table = tables
     say(bus, long, name="n" * 255)
     one = publisher(bus)
-    one.look()
+    one.poll()
     table.append(rows(4))
-    one.look()
+    one.poll()
     assert told(topics[table.id]) == [4]
     assert long.id not in topics
 
@@ -354,14 +354,14 @@ def test_a_table_with_much_to_publish_is_published_turn_by_turn_and_the_others_b
 ) -> None:
     large, small = tables
     one = publisher(bus, Hours(), chunk_rows=1)
-    one.look()
+    one.poll()
     large.append(rows(*range(4, 104)))
     one.notice(large.notification())
     after_one = len(told(topics[large.id]))
     assert 0 < after_one < 20, "a notice is soon over, for a look waits for it"
     small.append(rows(4))
     one.notice(large.notification())
-    one.look()
+    one.poll()
     assert len(told(topics[large.id])) == after_one, "its next turn is beside the other tables"
     assert told(topics[small.id]) == [4]
     assert set(one.unfinished) == {large.id}
@@ -379,10 +379,10 @@ def test_a_look_publishes_for_one_turn_in_all_however_many_tables_there_are(
     bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:
     one = publisher(bus, Hours(), chunk_rows=1)
-    one.look()
+    one.poll()
     for table in tables:
         table.append(rows(*range(4, 54)))
-    one.look()
+    one.poll()
     assert sum(len(told(topics[table.id])) for table in tables) < 20
     assert set(one.unfinished) == {table.id for table in tables}
     for table in tables:
@@ -401,7 +401,7 @@ def test_an_unfinished_table_that_can_not_go_on_has_no_more_turns(
 ) -> None:
     table, _ = tables
     one = publisher(bus, Hours(), chunk_rows=1)
-    one.look()
+    one.poll()
     table.append(rows(*range(4, 104)))
     one.notice(table.notification())
     assert table.id in one.unfinished

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from tidegate_cdc_publisher.stream_position import Position, decode, positions_of, told_of
+from tidegate_cdc_publisher.stream_position import Position, decode, position_of, positions_of
 from tidegate_delta.errors import MalformedRecord
 from tidegate_messages import codec
 
@@ -41,10 +41,10 @@ def test_what_is_no_position_stops_its_table_alone_and_says_what_to_do(value: by
     newest |= {str(broken).encode(): value, str(sound.table).encode(): codec.encode(sound)}
     found = positions_of(newest)
     assert found.keys() == {broken, sound.table}
-    assert told_of(found, sound.table) == sound
-    assert told_of(found, UUID(int=3)) is None
+    assert position_of(found, sound.table) == sound
+    assert position_of(found, UUID(int=3)) is None
     with pytest.raises(MalformedRecord, match=f"{broken}.*tombstone"):
-        told_of(found, broken)
+        position_of(found, broken)
 
 
 def test_a_tombstone_takes_a_position_away_and_one_under_a_name_takes_none() -> None:
@@ -56,5 +56,5 @@ def test_a_tombstone_takes_a_position_away_and_one_under_a_name_takes_none() -> 
 
 
 def test_the_number_of_changes_told_follows_the_index() -> None:
-    assert Position(table=UUID(int=1), version=0, complete=False).told == 0
-    assert Position(table=UUID(int=1), version=0, index=0, complete=False).told == 1
+    assert Position(table=UUID(int=1), version=0, complete=False).changes_published == 0
+    assert Position(table=UUID(int=1), version=0, index=0, complete=False).changes_published == 1

@@ -19,7 +19,7 @@ def test_what_is_handed_over_is_sent_while_the_caller_goes_on() -> None:
     sending.hand_over(send)
     assert sent == []
     go_on.set()
-    sending.settle()
+    sending.wait()
     assert sent == ["sent"]
 
 
@@ -28,7 +28,7 @@ def test_all_is_sent_in_order_and_one_at_a_time() -> None:
     for number in range(20):
         sending.hand_over(partial(sent.append, number))
         assert sent[:number] == list(range(number))
-    sending.settle()
+    sending.wait()
     assert sent == list(range(20))
 
 
@@ -44,5 +44,5 @@ def test_after_a_failure_nothing_more_is_sent() -> None:
     with pytest.raises(Fenced):
         sending.hand_over(lambda: sent.append("sent"))
     with pytest.raises(Fenced):
-        sending.settle()
+        sending.wait()
     assert sent == []

@@ -129,7 +129,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
 ) -> None:
     scene.grow()
     with mock.patch.object(service, stage, STAGES[stage]):
-        scene.follower.look()
+        scene.follower.poll()
         good = {path.name for path in (scene.good.folder / "_delta_log").iterdir()}
         assert {checkpoint_name(10), checksum_name(12)} <= good
         [told] = scene.state()
@@ -138,11 +138,11 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
         assert told.reason == "Odd: of an odd kind"
         assert told.next_try_ms is not None
     # Neither a poll before its retry time nor a notification makes it retry.
-    scene.follower.look()
+    scene.follower.poll()
     scene.follower.notice(scene.bad.notification())
     assert scene.state() == [told]
     scene.clock.boot += PAUSE_MIN_S + 1
-    scene.follower.look()
+    scene.follower.poll()
     assert scene.state() == []
     assert checkpoint_name(10) in {
         path.name for path in (scene.bad.folder / "_delta_log").iterdir()
@@ -153,7 +153,7 @@ def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
     pauses = []
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         for attempt in range(1, 4):
-            scene.follower.look()
+            scene.follower.poll()
             [told] = scene.state()
             assert told.attempts == attempt
             assert told.next_try_ms is not None
@@ -164,20 +164,20 @@ def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
 
 def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
-        scene.follower.look()
+        scene.follower.poll()
         [key] = read_follower_state(scene.bus, TOPICS)
         tell_follower_state(scene.bus, TOPICS, {key: None})
-        scene.follower.look()
+        scene.follower.poll()
         [told] = scene.state()
         assert told.attempts == 2, "it was tried, and failed again"
         tell_follower_state(scene.bus, TOPICS, {key: None})
-    scene.follower.look()
+    scene.follower.poll()
     assert scene.state() == []
     assert not scene.follower._quarantine.holds(scene.bad.id)
 
 
 def test_by_a_notification_one_table_is_set_aside_and_the_other_served(scene: Scene) -> None:
-    scene.follower.look()
+    scene.follower.poll()
     scene.grow()
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         for table in (scene.bad, scene.good):
@@ -190,7 +190,7 @@ def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) 
     broken = failing("head_version", BrokenLog("it is torn", error_class="CorruptCommit"))
     with mock.patch.object(service, "head_version", broken):
         for _ in range(3):
-            scene.follower.look()
+            scene.follower.poll()
     [told] = scene.state()
     assert (told.error_class, told.reason, told.next_try_ms) == (
         "CorruptCommit",
@@ -198,25 +198,25 @@ def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) 
         None,
     )
     assert len(scene.bus.logs[next(at for at in scene.bus.logs if "follower" in at.topic)]) == 1
-    scene.follower.look()
+    scene.follower.poll()
     assert scene.state() == []
 
 
 def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
-        scene.follower.look()
+        scene.follower.poll()
     clock = scene.clock
-    Checkpointer(CheckpointerSettings(), scene.bus, Running(clock, Health(clock))).look()
+    Checkpointer(CheckpointerSettings(), scene.bus, Running(clock, Health(clock))).poll()
     assert scene.state() == []
 
 
 def test_a_table_that_is_followed_no_more_is_not_set_aside_any_more(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
-        scene.follower.look()
+        scene.follower.poll()
     record = scene.bad.record(status="dropped")
     at = TopicPartition(TOPICS.table_state, 0)
     scene.bus.append(at, str(scene.bad.id).encode(), encode(record))
-    scene.follower.look()
+    scene.follower.poll()
     assert scene.state() == []
 
 
@@ -225,7 +225,7 @@ def test_another_followers_records_are_its_own(scene: Scene) -> None:
     with other.around(scene.bad.id, "bad"):
         raise Odd("elsewhere")
     other.tell()
-    scene.follower.look()
+    scene.follower.poll()
     [told] = scene.state()
     assert told.service == "cdc-publisher"
 
@@ -235,4 +235,4 @@ def test_what_ends_a_process_is_not_contained(scene: Scene) -> None:
         raise KeyboardInterrupt
 
     with mock.patch.object(service, "head_version", interrupt), pytest.raises(KeyboardInterrupt):
-        scene.follower.look()
+        scene.follower.poll()

@@ -98,7 +98,7 @@ def test_the_table_reads_the_same_with_what_was_written(
     table.drop(next(iter(table.files)))
     grow(table, 17)
     before = [summary(table, version) for version in range(18)]
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert checkpoint_name(10) in log_of(table)
     assert [summary(table, version) for version in range(18)] == before
     assert summary(table) == before[-1]
@@ -106,7 +106,7 @@ def test_the_table_reads_the_same_with_what_was_written(
 
 def test_a_look_catches_up_after_a_pause(table: WrittenTable, bus: MemoryBus) -> None:
     grow(table, 37)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     names = log_of(table)
     assert {checkpoint_name(30), compacted_name(31, 35)} <= names
     assert checkpoint_name(20) not in names
@@ -115,10 +115,10 @@ def test_a_look_catches_up_after_a_pause(table: WrittenTable, bus: MemoryBus) ->
 
 def test_a_second_look_changes_nothing(table: WrittenTable, bus: MemoryBus) -> None:
     grow(table, 23)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     times = {path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()}
     service = checkpointer(bus)
-    service.look()
+    service.poll()
     service.notice(table.notification())
     assert {
         path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()
@@ -142,7 +142,7 @@ def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
     grow(table, 11)
     store = LocalStore(table.root)
     checkpoint_writer.write_classic(store, open_snapshot(store, 10), 0)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     found = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
     assert found is not None
     assert found.version == 10
@@ -175,7 +175,7 @@ def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
     grow(table, 9)
     table.drop(next(iter(table.files)))
     before = summary(table)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     log = table.folder / "_delta_log"
     [top] = log.glob("*.checkpoint.*.json")
     assert top.name.startswith(f"{10:020d}.checkpoint.")
@@ -195,7 +195,7 @@ def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
 
 def test_a_checksum_follows_from_the_one_before(table: WrittenTable, bus: MemoryBus) -> None:
     grow(table, 6)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     for version in range(7):
         content = (table.folder / "_delta_log" / checksum_name(version)).read_bytes()
         truth = version_checksum.of(open_snapshot(LocalStore(table.root), version))
@@ -205,7 +205,7 @@ def test_a_checksum_follows_from_the_one_before(table: WrittenTable, bus: Memory
 def test_a_torn_checksum_is_not_built_upon(table: WrittenTable, bus: MemoryBus) -> None:
     grow(table, 3)
     (table.folder / "_delta_log" / checksum_name(2)).write_bytes(b'{"tableSize')
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     content = (table.folder / "_delta_log" / checksum_name(3)).read_bytes()
     truth = version_checksum.of(open_snapshot(LocalStore(table.root), 3))
     assert version_checksum.differences(version_checksum.decode(content), truth) == ()
@@ -215,13 +215,13 @@ def test_a_log_that_begins_with_a_checkpoint_is_followed(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     grow(table, 12)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     for version in range(10):
         (table.folder / "_delta_log" / f"{version:020d}.json").unlink()
     for name in (compacted_name(0, 4), compacted_name(5, 9), "_last_checkpoint"):
         (table.folder / "_delta_log" / name).unlink(missing_ok=True)
     grow(table, 21)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert checkpoint_name(20) in log_of(table)
     assert summary(table)[2] == sorted(table.files)
 
@@ -230,12 +230,12 @@ def test_no_checkpoint_is_due_of_a_version_that_is_gone(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     grow(table, 12)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     for version in range(11):
         (table.folder / "_delta_log" / f"{version:020d}.json").unlink()
     (table.folder / "_delta_log" / "_last_checkpoint").unlink()
     grow(table, 15)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert {checksum_name(15), compacted_name(11, 15)} <= log_of(table)
 
 
@@ -244,13 +244,13 @@ def test_a_table_made_anew_in_its_place_is_summed_up_anew(
 ) -> None:
     service = checkpointer(bus)
     grow(table, 12)
-    service.look()
+    service.poll()
     shutil.rmtree(table.folder)
     again = WrittenTable(table.folder).create()
     again.set_metadata(owner="ann")
-    service.look()
+    service.poll()
     grow(again, 14)
-    service.look()
+    service.poll()
     assert {checksum_name(version) for version in range(15)} <= log_of(again)
     assert {str(opened(again, version).checksum) for version in range(15)} == {"agrees"}
 
@@ -273,7 +273,7 @@ def test_a_feature_we_do_not_summarise_leaves_the_log_alone_and_others_go_on(
     grow(table, 11)
     other.register(bus.producer(), CheckpointerSettings().kafka.topics)
     service = checkpointer(bus)
-    service.look()
+    service.poll()
     service.notice(other.notification())
     assert log_of(other) == {f"{version:020d}.json" for version in range(12)}
     assert checkpoint_name(10) in log_of(table)
@@ -284,7 +284,7 @@ def test_a_table_with_a_feature_that_leaves_checkpoints_alone_is_summarised(
 ) -> None:
     table.set_metadata(**{"delta.enableChangeDataFeed": "true"})
     grow(table, 10)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert checkpoint_name(10) in log_of(table)
 
 
@@ -294,12 +294,12 @@ def test_a_table_set_aside_waits_for_the_next_look(table: WrittenTable, bus: Mem
     content = broken.read_bytes()
     broken.write_bytes(b"{torn")
     service = checkpointer(bus)
-    service.look()
+    service.poll()
     assert checksum_name(3) not in log_of(table)
     broken.write_bytes(content)
     service.notice(table.notification())
     assert checksum_name(3) not in log_of(table)
-    service.look()
+    service.poll()
     assert checksum_name(3) in log_of(table)
 
 
@@ -315,10 +315,10 @@ def test_a_put_without_an_answer_is_its_tables_own_and_the_log_is_read_anew(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "put_if_absent", asked)
-        service.look()
+        service.poll()
         assert checksum_name(0) in log_of(other)
         assert checksum_name(0) not in log_of(table)
-    service.look()
+    service.poll()
     assert checksum_name(0) in log_of(table)
 
 
@@ -342,10 +342,10 @@ def test_a_table_whose_store_is_away_is_set_aside_and_others_go_on(
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "list_from", asked)
         service.notice(table.notification())
-        service.look()
+        service.poll()
         assert checksum_name(0) in log_of(other)
         assert checksum_name(0) not in log_of(table)
-    service.look()
+    service.poll()
     assert checksum_name(0) in log_of(table)
 
 
@@ -358,10 +358,10 @@ def test_a_store_that_takes_no_condition_is_looked_at_and_written_to(
     monkeypatch.setattr(LocalStore, "put_if_absent", refuse)
     theirs = table.folder / "_delta_log" / checksum_name(0)
     theirs.write_bytes(b"theirs")
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert theirs.read_bytes() == b"theirs"
     theirs.unlink()
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert version_checksum.decode(theirs.read_bytes()) is not None
 
 
@@ -369,7 +369,7 @@ def test_what_another_wrote_first_is_left_as_it_is(table: WrittenTable, bus: Mem
     theirs = table.folder / "_delta_log" / checksum_name(0)
     table.append(rows(1))
     theirs.write_bytes(b"theirs")
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert theirs.read_bytes() == b"theirs"
 
 
@@ -378,7 +378,7 @@ def test_commits_that_do_nothing_leave_no_empty_compaction(
 ) -> None:
     while table.version < 9:
         table.commit("NOTHING")
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert compacted_name(0, 4) in log_of(table)
     assert compacted_name(5, 9) not in log_of(table)
     assert summary(table)[0] == 9
@@ -388,7 +388,7 @@ def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBu
     grow(table, 9)
     gone = next(iter(table.files))
     table.drop(gone)
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     parquet = pq.read_table(table.folder / "_delta_log" / checkpoint_name(10))
     removed = [one["path"] for one in parquet["remove"].to_pylist() if one]
     assert removed == [gone]
@@ -399,15 +399,15 @@ def test_no_checkpoint_is_written_of_a_version_that_contradicts_its_checksum(
 ) -> None:
     service = checkpointer(bus)
     grow(table, 9)
-    service.look()
+    service.poll()
     path = table.folder / "_delta_log" / checksum_name(10)
     body = orjson.loads((path.parent / checksum_name(9)).read_bytes())
     path.write_bytes(orjson.dumps({**body, "numFiles": 999}))
     grow(table, 10)
-    service.look()
+    service.poll()
     assert checkpoint_name(10) not in log_of(table)
     path.unlink()
-    service.look()
+    service.poll()
     assert checkpoint_name(10) in log_of(table)
 
 
@@ -421,10 +421,10 @@ def test_a_look_sweeps_what_expired_proposals_left_once_a_day(
     month_ago_s = SystemClock().now_ms() / 1000 - 30 * 24 * 3600
     os.utime(folder / "old.ndjson", (month_ago_s, month_ago_s))
     service = checkpointer(bus)
-    service.look()
+    service.poll()
     assert [path.name for path in folder.iterdir()] == ["new.ndjson"]
     os.utime(folder / "new.ndjson", (month_ago_s, month_ago_s))
-    service.look()
+    service.poll()
     assert [path.name for path in folder.iterdir()] == ["new.ndjson"]
 
 
@@ -452,7 +452,7 @@ def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     grow(table, 12)
     before = log_of(table)
     metrics.CHECKPOINT_AGE.labels(record.name).set(inf)  # as when it was set aside
-    checkpointer(bus).look()
+    checkpointer(bus).poll()
     assert log_of(table) == before
     labels = {"table": record.name}
     age = prometheus_client.REGISTRY.get_sample_value("tidegate_checkpoint_age_versions", labels)

@@ -2,7 +2,7 @@ import pytest
 
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.definitions.definition import Definition
-from tidegate_delta.definitions.resolve_definition import define_new, settle
+from tidegate_delta.definitions.resolve_definition import define_new, resolve_definition
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import supported_features
@@ -13,7 +13,7 @@ NTZ = {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}
 
 def settled(before: Protocol, **text: str) -> Protocol:
     """Return the protocol of a table after a writer sets these properties."""
-    made = settle(Definition(metadata(), before), metadata(**text))
+    made = resolve_definition(Definition(metadata(), before), metadata(**text))
     assert not made.flaws
     return made.definition.protocol
 
@@ -94,13 +94,15 @@ def test_a_new_table_gets_the_features_that_it_asks_for_and_keeps_no_instruction
 def test_versions_that_a_new_table_asks_for_mean_features(
     text: dict[str, str], protocol: Protocol
 ) -> None:
-    made = settle(None, metadata(**text))
+    made = resolve_definition(None, metadata(**text))
     assert made.flaws == ()
     assert made.definition.protocol == protocol
 
 
 def test_readers_are_not_told_of_features_that_writers_are_not() -> None:
-    made = settle(None, metadata(**{"delta.minReaderVersion": "3", "delta.minWriterVersion": "5"}))
+    made = resolve_definition(
+        None, metadata(**{"delta.minReaderVersion": "3", "delta.minWriterVersion": "5"})
+    )
     assert [flaw.error_class for flaw in made.flaws] == [
         "DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE"
     ]
@@ -152,10 +154,10 @@ def test_an_upgrade_keeps_what_nobody_has_heard_of() -> None:
 def test_timestamps_without_zone_must_be_listed_by_hand_in_a_table_that_exists() -> None:
     before = Definition(metadata(), LEGACY)
     used = metadata(a_field("a", "timestamp_ntz"))
-    made = settle(before, used)
+    made = resolve_definition(before, used)
     assert [flaw.error_class for flaw in made.flaws] == ["DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT"]
     asked = used.with_(configuration={"delta.feature.timestampNtz": "supported"})
-    made = settle(before, asked)
+    made = resolve_definition(before, asked)
     assert made.flaws == ()
     assert "timestampNtz" in made.definition.supported
     assert made.definition.metadata.configuration == {}
@@ -163,10 +165,10 @@ def test_timestamps_without_zone_must_be_listed_by_hand_in_a_table_that_exists()
 
 def test_a_protocol_that_is_given_is_kept_where_it_suffices() -> None:
     wide = listing("appendOnly", "deletionVectors", readers=("deletionVectors",))
-    made = settle(Definition(metadata(), LEGACY), metadata(), wide)
+    made = resolve_definition(Definition(metadata(), LEGACY), metadata(), wide)
     assert made.definition.protocol is wide
     more = metadata(**{"delta.enableRowTracking": "true"})
-    made = settle(Definition(metadata(), LEGACY), more, wide)
+    made = resolve_definition(Definition(metadata(), LEGACY), more, wide)
     assert supported_features(made.definition.protocol) == supported_features(wide) | {
         "rowTracking",
         "domainMetadata",
@@ -181,7 +183,7 @@ def test_a_protocol_that_is_given_is_kept_where_it_suffices() -> None:
     ],
 )
 def test_who_takes_commits_elsewhere_gives_them_their_own_time(about: Metadata) -> None:
-    made = settle(None, about).definition
+    made = resolve_definition(None, about).definition
     assert made.metadata.configuration["delta.enableInCommitTimestamps"] == "true"
     assert {"inCommitTimestamp", "vacuumProtocolCheck"} <= made.supported
 

@@ -34,7 +34,7 @@ class Hanging:
     """Polls a store that does not answer."""
 
     name = "hanging"
-    look_s = 30.0
+    poll_interval_s = 30.0
     unfinished = ()
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Hanging:
     def go_on(self, table: UUID) -> None:
         """Do nothing."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Wait for the answer."""
         self.looks.set()
         self.answer.wait(WAIT_S)
@@ -68,7 +68,7 @@ class InTurns:
     heard: Callable[[], None] = lambda: None
     calls: list[UUID | str] = field(default_factory=list)
     name = "in-turns"
-    look_s = 30.0
+    poll_interval_s = 30.0
 
     @property
     def unfinished(self) -> list[UUID]:
@@ -86,9 +86,9 @@ class InTurns:
         self.during()
         self.left[table] -= 1
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Record the poll."""
-        self.calls.append("look")
+        self.calls.append("poll")
 
 
 class Followed:
@@ -102,7 +102,7 @@ class Followed:
         """Deliver records of some tables, and wait until no work is left."""
         asyncio.run(self._hear(tables))
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Request a poll, from the thread of a turn."""
         self._one._loop.call_soon_threadsafe(self._one._begin, self._one._look)
 
@@ -143,14 +143,14 @@ def test_a_look_that_leaves_something_of_a_table_is_followed_by_its_turns() -> N
     service = InTurns({LARGE: 1, OTHER: 0})
     followed = Followed(service)
 
-    def look() -> None:
+    def poll() -> None:
         if service.calls == [LARGE]:
             service.left[OTHER] = 2
-            followed.look()
+            followed.poll()
 
-    service.during = look
+    service.during = poll
     followed.hear(LARGE)
-    assert service.calls == [LARGE, "look", OTHER, OTHER]
+    assert service.calls == [LARGE, "poll", OTHER, OTHER]
 
 
 def test_turns_of_several_tables_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +163,9 @@ def test_turns_of_several_tables_alternate(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_look_has_its_turn_before_the_next_one_of_a_table() -> None:
     service = InTurns({LARGE: 3})
     followed = Followed(service)
-    service.during = lambda: followed.look() if service.calls == [LARGE] else None
+    service.during = lambda: followed.poll() if service.calls == [LARGE] else None
     followed.hear(LARGE)
-    assert service.calls == [LARGE, "look", LARGE, LARGE]
+    assert service.calls == [LARGE, "poll", LARGE, LARGE]
 
 
 def test_a_record_is_heard_while_more_tables_go_on_than_there_are_threads() -> None:

@@ -20,12 +20,12 @@ def test_columns_lie_in_jemalloc_where_nothing_else_was_said(
     pa.set_memory_pool(pa.system_memory_pool())
 
     built_in = "jemalloc" in pa.supported_memory_backends()
-    assert arrow_setup.settle() == ("jemalloc" if built_in else "system")
-    assert pa.default_memory_pool().backend_name == arrow_setup.settle()
+    assert arrow_setup.choose_memory_pool() == ("jemalloc" if built_in else "system")
+    assert pa.default_memory_pool().backend_name == arrow_setup.choose_memory_pool()
 
 
 def test_what_the_environment_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(arrow_setup.CHOSEN, "system")
     pa.set_memory_pool(pa.system_memory_pool())
 
-    assert arrow_setup.settle() == "system"
+    assert arrow_setup.choose_memory_pool() == "system"
