@@ -31,7 +31,7 @@ from tests.conformance.schema_tables import (
     widened,
     widened_in_preview,
 )
-from tests.conformance.written_tables import Gate
+from tests.conformance.written_tables import Deployment
 from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
@@ -52,9 +52,9 @@ from tidegate_delta.schema_evolution import alter_columns
 from tidegate_runtime.client import proposal_drafts
 
 
-def row_deletes(gate: Gate) -> Grown:
+def row_deletes(deployment: Deployment) -> Grown:
     """Rows that several deletes removed from the same files, with small vectors and large ones."""
-    table = Grown(gate, gate.folder / "row-deletes")
+    table = Grown(deployment, deployment.folder / "row-deletes")
     table.begin((K, S, P), {"delta.enableDeletionVectors": "true"}, ("p",))
     table.append([row(k, p=k % 2) for k in range(6_000)])
     table.delete_rows([0, 1, 2], [2, 3, 5_999])
@@ -64,9 +64,9 @@ def row_deletes(gate: Gate) -> Grown:
     return table
 
 
-def tracked(gate: Gate) -> Grown:
+def tracked(deployment: Deployment) -> Grown:
     """Rows with row ids: new rows, updated rows that keep their ids, and deleted rows."""
-    table = Grown(gate, gate.folder / "tracked")
+    table = Grown(deployment, deployment.folder / "tracked")
     properties = {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true"}
     table.begin((K, S), properties | MATERIALIZED)
     table.append([row(k) for k in range(5)])
@@ -82,8 +82,8 @@ def tracked(gate: Gate) -> Grown:
     return table
 
 
-def tracked_in_mid_life(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "tracked-in-mid-life")
+def tracked_in_mid_life(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "tracked-in-mid-life")
     table.begin((K, S), {})
     table.append([row(k) for k in range(4)])
     seen = table.snapshot.metadata
@@ -98,16 +98,16 @@ def tracked_in_mid_life(gate: Gate) -> Grown:
     return table
 
 
-def timed(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "timed")
+def timed(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "timed")
     table.begin((K, S), {"delta.enableInCommitTimestamps": "true"})
     table.append([row(1)])
     table.append([row(2)])
     return table
 
 
-def timed_in_mid_life(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "timed-in-mid-life")
+def timed_in_mid_life(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "timed-in-mid-life")
     table.begin((K, S), {})
     table.append([row(1)])
     table.set(enableInCommitTimestamps="true")
@@ -115,8 +115,8 @@ def timed_in_mid_life(gate: Gate) -> Grown:
     return table
 
 
-def with_domains(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "with-domains")
+def with_domains(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "with-domains")
     one = DomainMetadata(domain="app.one", configuration='{"a": 1}')
     other = DomainMetadata(domain="app.other", configuration="")
     table.begin((K, S), supported("domainMetadata"), (), (one, other))
@@ -125,9 +125,9 @@ def with_domains(gate: Gate) -> Grown:
     return table
 
 
-def clustered(gate: Gate) -> Grown:
+def clustered(deployment: Deployment) -> Grown:
     """Clustered by columns with physical names, and then by another column."""
-    table = Grown(gate, gate.folder / "clustered")
+    table = Grown(deployment, deployment.folder / "clustered")
     properties = {"delta.columnMapping.mode": "name", **supported("clustering")}
     table.begin((K, S, P), properties)
     table.append([row(1, p=3)], _clustering(table, "s", "k"))
@@ -144,9 +144,9 @@ def _clustering(table: Grown, *names: str) -> DomainMetadata:
     return DomainMetadata(domain="delta.clustering", configuration=json.dumps(told))
 
 
-def cdc_recorded(gate: Gate) -> Grown:
+def cdc_recorded(deployment: Deployment) -> Grown:
     """Changes in change files of their own, and changes that the data files imply."""
-    table = Grown(gate, gate.folder / "cdc-recorded")
+    table = Grown(deployment, deployment.folder / "cdc-recorded")
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
     table.begin((K, S), properties)
     table.append([row(1), row(2), row(3)])
@@ -161,17 +161,17 @@ def cdc_recorded(gate: Gate) -> Grown:
     return table
 
 
-def append_only(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "append-only")
+def append_only(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "append-only")
     table.begin((K, S), {"delta.appendOnly": "true"})
     table.append([row(1)])
     table.append([row(2)])
     return table
 
 
-def typed_partitions(gate: Gate) -> Grown:
+def typed_partitions(deployment: Deployment) -> Grown:
     """Partition values, extremes included, of the types by which no other table is partitioned."""
-    table = Grown(gate, gate.folder / "typed-partitions")
+    table = Grown(deployment, deployment.folder / "typed-partitions")
     kinds = {"d": DOUBLE, "f": FLOAT, "b": BYTE, "h": SHORT, "bin": BINARY}
     columns = [column(name, kind) for name, kind in kinds.items()]
     table.begin((K, *columns), {}, tuple(kinds))
@@ -181,9 +181,9 @@ def typed_partitions(gate: Gate) -> Grown:
     return table
 
 
-def without_zone(gate: Gate) -> Grown:
+def without_zone(deployment: Deployment) -> Grown:
     """Timestamps without a zone, as values, bounds and partition values."""
-    table = Grown(gate, gate.folder / "without-zone")
+    table = Grown(deployment, deployment.folder / "without-zone")
     table.begin((K, column("at", TIMESTAMP_NTZ), column("p", TIMESTAMP_NTZ)), {}, ("p",))
     times = [local(1, 1, 1), local(9999, 12, 31, 23, 59, 59, 999_999), None]
     table.append([{"k": at, "at": one, "p": one} for at, one in enumerate(times)])
@@ -191,26 +191,26 @@ def without_zone(gate: Gate) -> Grown:
     return table
 
 
-def protected(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "protected")
+def protected(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "protected")
     table.begin((K, S), supported("checkpointProtection"))
     table.append([row(1)])
     table.append([row(2)])
     return table
 
 
-def vacuum_checked(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "vacuum-checked")
+def vacuum_checked(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "vacuum-checked")
     table.begin((K, S), supported("vacuumProtocolCheck"))
     table.append([row(1)])
     table.append([row(2)])
     return table
 
 
-def _v2(form: Form) -> Callable[[Gate], Grown]:
-    def build(gate: Gate) -> Grown:
+def _v2(form: Form) -> Callable[[Deployment], Grown]:
+    def build(deployment: Deployment) -> Grown:
         """A table whose first versions exist only in a V2 checkpoint."""
-        table = Grown(gate, gate.folder / f"v2-{form.name.lower()}")
+        table = Grown(deployment, deployment.folder / f"v2-{form.name.lower()}")
         table.begin((K, S, P), {"delta.checkpointPolicy": "v2"}, ("p",))
         table.append([row(k, p=k % 3) for k in range(6)])
         table.append([row(k, p=k % 3) for k in range(6, 12)])
@@ -228,14 +228,14 @@ def _v2(form: Form) -> Callable[[Gate], Grown]:
     return build
 
 
-def v2_checkpointed(gate: Gate) -> Grown:
+def v2_checkpointed(deployment: Deployment) -> Grown:
     """A table with a V2 checkpoint that the checkpointer wrote; older versions are gone."""
-    table = Grown(gate, gate.folder / "v2-checkpointed")
+    table = Grown(deployment, deployment.folder / "v2-checkpointed")
     asked = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "4"}
     table.begin((K, S, P), asked, ("p",))
     for start in range(0, 20, 5):
         table.append([row(k, p=k % 3) for k in range(start, start + 5)])
-    gate.checkpointer.poll()
+    deployment.checkpointer.poll()
     log = table.path / "_delta_log"
     assert len(list(log.glob(f"{4:020d}.checkpoint.*.json"))) == 1
     for old in range(4):
@@ -244,7 +244,7 @@ def v2_checkpointed(gate: Gate) -> Grown:
     return table
 
 
-FEATURE_TABLES: tuple[Callable[[Gate], Grown], ...] = (
+FEATURE_TABLES: tuple[Callable[[Deployment], Grown], ...] = (
     mapped_by_name,
     mapped_by_id,
     mapped_in_mid_life,

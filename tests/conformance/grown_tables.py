@@ -199,15 +199,15 @@ class Grown(Written):
     def delete_rows(self, *each: Sequence[int]) -> None:
         """Delete rows by their keys; several deletes on the topic share one entry."""
         snapshot, sent = self.snapshot, []
-        record = self.gate.client.require(self.store.root)
+        record = self.deployment.client.require(self.store.root)
         for keys in each:
             proposal = self._deletion(snapshot, keys)
             at = TopicPartition(record.proposals_topic, record.topic_partition)
             key = str(proposal.table).encode()
-            self.gate.bus.append(at, key, encode(proposal), headers(proposal))
+            self.deployment.bus.append(at, key, encode(proposal), headers(proposal))
             sent.append(proposal)
         for proposal in sent:
-            outcome = self.gate.client.propose(proposal)
+            outcome = self.deployment.client.propose(proposal)
             assert outcome.status == "committed", outcome.rejection
 
     def _deletion(self, snapshot: Snapshot, keys: Sequence[int]) -> Proposal:
@@ -223,7 +223,7 @@ class Grown(Written):
         version, table_id = int(snapshot.version), snapshot.metadata.id
         target = proposal_drafts.Target(self.id, self.store.root, version, table_id)
         return proposal_drafts.delete(
-            target, stamp_for(self.gate.client, WriteRequest(30)), deletion, vectors
+            target, stamp_for(self.deployment.client, WriteRequest(30)), deletion, vectors
         )
 
     def changes(self, rows: pa.Table) -> Cdc:
@@ -258,7 +258,7 @@ class Grown(Written):
             ),
             created_ms=CLOCK.now_ms(),
         )
-        outcome = self.gate.client.propose(proposal)
+        outcome = self.deployment.client.propose(proposal)
         assert outcome.status == "committed", outcome.rejection
 
     def _put(self, version: int, operation: str, actions: Sequence[Action]) -> None:

@@ -16,7 +16,7 @@ from tests.conformance.grown_tables import (
     row,
     supported,
 )
-from tests.conformance.written_tables import Gate
+from tests.conformance.written_tables import Deployment
 from tidegate_delta.constraints import column_defaults, identity_columns, row_constraints
 from tidegate_delta.features import row_tracking
 from tidegate_delta.schema.types import (
@@ -39,12 +39,12 @@ from tidegate_delta.schema_evolution.alter_columns import FIRST, FieldPosition
 from tidegate_runtime.client import proposal_drafts
 
 
-def mapped_by_name(gate: Gate) -> Grown:
-    return _mapped(Grown(gate, gate.folder / "mapped by name"), "name")
+def mapped_by_name(deployment: Deployment) -> Grown:
+    return _mapped(Grown(deployment, deployment.folder / "mapped by name"), "name")
 
 
-def mapped_by_id(gate: Gate) -> Grown:
-    return _mapped(Grown(gate, gate.folder / "mapped-by-id"), "id")
+def mapped_by_id(deployment: Deployment) -> Grown:
+    return _mapped(Grown(deployment, deployment.folder / "mapped-by-id"), "id")
 
 
 def _mapped(table: Grown, mode: str) -> Grown:
@@ -70,8 +70,8 @@ def _mapped(table: Grown, mode: str) -> Grown:
     return table
 
 
-def mapped_in_mid_life(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "mapped-in-mid-life")
+def mapped_in_mid_life(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "mapped-in-mid-life")
     table.begin((K, S, P), {}, ("p",))
     table.append([row(1, p=1), row(2, p=2)])
     table.set(columnMapping__mode="name")
@@ -81,8 +81,8 @@ def mapped_in_mid_life(gate: Gate) -> Grown:
     return table
 
 
-def widened(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "widened")
+def widened(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "widened")
     narrow: dict[str, tuple[DataType, DataType, object]] = {
         "i": (BYTE, INTEGER, 7),
         "l": (INTEGER, LONG, 2**31 - 1),
@@ -118,9 +118,9 @@ def widened(gate: Gate) -> Grown:
     return table
 
 
-def widened_in_preview(gate: Gate) -> Grown:
+def widened_in_preview(deployment: Deployment) -> Grown:
     """A type change that readers find by the version that made it."""
-    table = Grown(gate, gate.folder / "widened-in-preview")
+    table = Grown(deployment, deployment.folder / "widened-in-preview")
     properties = {"delta.enableTypeWidening": "true", **supported("typeWidening-preview")}
     table.begin((K, column("n", SHORT)), properties)
     table.append([{"k": 1, "n": -7}])
@@ -131,8 +131,8 @@ def widened_in_preview(gate: Gate) -> Grown:
     return table
 
 
-def evolved(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "evolved")
+def evolved(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "evolved")
     table.begin((K, column("st", StructType((column("x", LONG),)))), {})
     table.append([{"k": 1, "st": {"x": 1}}])
     inner = StructType((column("y", STRING), column("x", LONG)))
@@ -148,8 +148,8 @@ def evolved(gate: Gate) -> Grown:
     return table
 
 
-def numbered(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "numbered")
+def numbered(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "numbered")
     up = identity_columns.define(column("up", LONG), 10, 5, allows_explicit=True)
     down = identity_columns.define(column("down", LONG), -1, -2, allows_explicit=False)
     table.begin((K, up, down), {})
@@ -168,8 +168,8 @@ def numbered(gate: Gate) -> Grown:
     return table
 
 
-def generated(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "generated")
+def generated(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "generated")
     twice = column("twice", LONG, delta__generationExpression="k * 2")
     day = column("day", DATE, delta__generationExpression="CAST(at AS DATE)")
     table.begin((K, twice, column("at", TIMESTAMP_NTZ), day), {}, ("day",))
@@ -179,8 +179,8 @@ def generated(gate: Gate) -> Grown:
     return table
 
 
-def defaulted(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "defaulted")
+def defaulted(deployment: Deployment) -> Grown:
+    table = Grown(deployment, deployment.folder / "defaulted")
     columns = (K, column("s", STRING, CURRENT_DEFAULT="'none'"), P)
     table.begin(columns, supported("allowColumnDefaults"))
     table.append([{"k": 1, "s": "none", "p": 1}])
@@ -192,9 +192,9 @@ def defaulted(gate: Gate) -> Grown:
     return table
 
 
-def checked(gate: Gate) -> Grown:
+def checked(deployment: Deployment) -> Grown:
     """All ways to constrain rows: CHECK, NOT NULL, an invariant, lengths of text."""
-    table = Grown(gate, gate.folder / "checked")
+    table = Grown(deployment, deployment.folder / "checked")
     bound = json.dumps({"expression": {"expression": "n > 3"}})
     columns = (
         column("k", LONG, nullable=False),
@@ -209,9 +209,9 @@ def checked(gate: Gate) -> Grown:
     return table
 
 
-def iceberg(version: str) -> Callable[[Gate], Grown]:
-    def build(gate: Gate) -> Grown:
-        table = Grown(gate, gate.folder / f"as-iceberg-{version}", by_hand=True)
+def iceberg(version: str) -> Callable[[Deployment], Grown]:
+    def build(deployment: Deployment) -> Grown:
+        table = Grown(deployment, deployment.folder / f"as-iceberg-{version}", by_hand=True)
         properties = {f"delta.enableIcebergCompat{version}": "true"} | (
             {"delta.enableRowTracking": "true", **MATERIALIZED} if version == "V3" else {}
         )

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.conformance.written_tables import TABLES, Gate, Written, overwritten
+from tests.conformance.written_tables import TABLES, Deployment, Written, overwritten
 from tidegate_producers.history.table_history import history
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.table_io.data_file_reader import read_table
@@ -18,8 +18,8 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 @pytest.fixture(scope="module", params=TABLES, ids=lambda build: build.__name__)
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder: Path = tmp_path_factory.mktemp("tables")
-    build: Callable[[Gate], Written] = request.param
-    return build(Gate(folder))
+    build: Callable[[Deployment], Written] = request.param
+    return build(Deployment(folder))
 
 
 def rows_of(table: DeltaTable) -> pa.Table:
@@ -73,7 +73,7 @@ def test_actions_behind_a_claim_check_are_committed_like_any_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proposal_drafts, "INLINE_BYTES_MAX", 500)
-    table = overwritten(Gate(tmp_path))
+    table = overwritten(Deployment(tmp_path))
     checks = list((table.path / "_tidegate" / "proposals").glob("*.ndjson"))
     assert len(checks) == 3
     assert rows_of(DeltaTable(table.path))["k"].to_pylist() == [70, 71]

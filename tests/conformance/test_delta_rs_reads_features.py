@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from tests.conformance.feature_tables import FEATURE_TABLES
 from tests.conformance.grown_tables import Grown
-from tests.conformance.written_tables import Gate
+from tests.conformance.written_tables import Deployment
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -30,8 +30,8 @@ KERNEL_REFUSED: Final[Mapping[str, str]] = {"widened": "Cannot cast list to non-
 def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Grown]:
-    build: Callable[[Gate], Grown] = request.param
-    return build.__name__, build(Gate(tmp_path_factory.mktemp("tables")))
+    build: Callable[[Deployment], Grown] = request.param
+    return build.__name__, build(Deployment(tmp_path_factory.mktemp("tables")))
 
 
 def rows_of(table: DeltaTable) -> pa.Table:

@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.delta_spark_program import FACTS, NO_JAR
 from tests.conformance.feature_tables import FEATURE_TABLES
 from tests.conformance.grown_tables import Grown
-from tests.conformance.written_tables import TABLES, Gate, Written, fed
+from tests.conformance.written_tables import TABLES, Deployment, Written, fed
 from tidegate_delta.features.supported_features import FEATURES, Support
 from tidegate_delta.log import protocol_versions
 from tidegate_delta.log.actions import Action
@@ -36,20 +36,20 @@ FILES_OF_OTHERS = frozenset(
 
 
 @pytest.fixture(scope="module")
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
-    return Gate(tmp_path_factory.mktemp("tables"))
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    return Deployment(tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture(scope="module")
-def tables(gate: Gate) -> dict[str, Written]:
-    return {build.__name__: build(gate) for build in BUILT}
+def tables(deployment: Deployment) -> dict[str, Written]:
+    return {build.__name__: build(deployment) for build in BUILT}
 
 
 @pytest.fixture(scope="module")
-def featured(gate: Gate) -> dict[str, Grown]:
+def featured(deployment: Deployment) -> dict[str, Grown]:
     """Return a table for each feature, with the checkpointer's files in their logs."""
-    grown = {build.__name__: build(gate) for build in FEATURE_TABLES}
-    gate.checkpointer.poll()
+    grown = {build.__name__: build(deployment) for build in FEATURE_TABLES}
+    deployment.checkpointer.poll()
     return grown
 
 

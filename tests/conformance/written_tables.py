@@ -81,7 +81,7 @@ class _WritersReader(MemoryReader):
 
 
 @dataclass
-class Gate:
+class Deployment:
     """Writers, a committer with one root folder, and a checkpointer."""
 
     folder: Path
@@ -111,7 +111,7 @@ class Gate:
 class Written:
     """One table, with methods to write it."""
 
-    gate: Gate
+    deployment: Deployment
     path: Path
 
     @property
@@ -130,24 +130,24 @@ class Written:
         saying = WriteRequest.of(options)
         if batch >= 0:
             saying = WriteRequest.of_batch(options, StreamBatch("stream", batch))
-        commit(self.gate.client, planned, adds, saying)
+        commit(self.deployment.client, planned, adds, saying)
 
     def files(
         self, rows: pa.Table, mode: WriteMode, options: WriteOptions
     ) -> tuple[WritePlan, list[Any]]:
-        planned = plan(self.gate.client, from_arrow(rows.schema), mode, options)
+        planned = plan(self.deployment.client, from_arrow(rows.schema), mode, options)
         files = FileWriter(self.store, planned.layout, CLOCK)
         files.write(rows)
         return planned, files.finish()
 
     def create(self, schema: pa.Schema, properties: dict[str, str], *columns: str) -> None:
         options = self.options()
-        made = creation(self.gate.client, from_arrow(schema), columns, options, properties)
-        commit(self.gate.client, creating(made, options.place), (), WriteRequest.of(options))
+        made = creation(self.deployment.client, from_arrow(schema), columns, options, properties)
+        commit(self.deployment.client, creating(made, options.place), (), WriteRequest.of(options))
 
     def delete(self, condition: str) -> None:
         delete(
-            self.gate.client,
+            self.deployment.client,
             self.options().place,
             condition,
             WriteRequest(30),
@@ -162,7 +162,7 @@ class Written:
     def write_together(self, *tables: pa.Table) -> None:
         """Append tables by proposals that are on the topic together and share one entry."""
         options = self.options()
-        client, sent = self.gate.client, []
+        client, sent = self.deployment.client, []
         for rows in tables:
             planned, adds = self.files(rows, "append", options)
             record = client.require(planned.place.root)
@@ -171,7 +171,7 @@ class Written:
             at = TopicPartition(record.proposals_topic, record.topic_partition)
         for proposal in sent:
             key = str(proposal.table).encode()
-            self.gate.bus.append(at, key, encode(proposal), headers(proposal))
+            self.deployment.bus.append(at, key, encode(proposal), headers(proposal))
         for proposal in sent:
             assert client.propose(proposal).status == "committed"
 
@@ -192,7 +192,7 @@ class Written:
             size=0,
             author="external",
         )
-        self.gate.checkpointer.notice(told)
+        self.deployment.checkpointer.notice(told)
 
     def forget_before(self, checkpoint: int) -> None:
         """Remove every log file older than a checkpoint, which must exist."""
@@ -203,9 +203,9 @@ class Written:
                 file.unlink()
 
 
-def plain_types(gate: Gate) -> Written:
+def plain_types(deployment: Deployment) -> Written:
     """All primitive types, nulls, extremes, and nested types."""
-    table = gate.table("plain-types")
+    table = deployment.table("plain-types")
     struct = pa.struct([("i", pa.int32()), ("t", pa.struct([("s", pa.string())]))])
     schema = pa.schema(
         [
@@ -253,9 +253,9 @@ def plain_types(gate: Gate) -> Written:
     return table
 
 
-def odd_partitions(gate: Gate) -> Written:
+def odd_partitions(deployment: Deployment) -> Written:
     """Partition values of several types that folders and URIs must escape."""
-    table = gate.table("odd partitions")
+    table = deployment.table("odd partitions")
     texts = ["a/b", "a b", "100%", "é=ü", "x:y?z#q", "", None, "__x", "it's", "{}[]^", "a%2Fb"]
     count = len(texts)
     at = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -274,9 +274,9 @@ def odd_partitions(gate: Gate) -> Written:
     return table
 
 
-def busy_log(gate: Gate) -> Written:
+def busy_log(deployment: Deployment) -> Written:
     """Appends, a group of appends, deletes, an overwrite, a stream, and a checkpoint midway."""
-    table = gate.table("busy-log")
+    table = deployment.table("busy-log")
     table.create(numbers(0).schema, {"delta.checkpointInterval": "5"}, "p")
     table.write(numbers(10), txnappid="job", txnversion="1")
     for batch in range(3):
@@ -290,36 +290,36 @@ def busy_log(gate: Gate) -> Written:
     return table
 
 
-def overwritten(gate: Gate) -> Written:
+def overwritten(deployment: Deployment) -> Written:
     """A table whose rows were all replaced, twice."""
-    table = gate.table("overwritten")
+    table = deployment.table("overwritten")
     table.write(numbers(50))
     table.write(numbers(3, start=7), "overwrite")
     table.write(numbers(2, start=70), "overwrite")
     return table
 
 
-def kept_short(gate: Gate) -> Written:
+def kept_short(deployment: Deployment) -> Written:
     """A log whose first versions exist only in the checkpointer's checkpoint."""
-    table = gate.table("kept-short")
+    table = deployment.table("kept-short")
     table.create(numbers(0).schema, {"delta.checkpointInterval": "10"}, "p")
     for batch in range(8):
         table.write(numbers(10, start=10 * batch), batch=batch)
     table.delete("k BETWEEN 3 AND 5")
     table.write(numbers(10, start=100), txnappid="job", txnversion="1")
-    gate.checkpointer.poll()
+    deployment.checkpointer.poll()
     table.delete("k > 20 AND p = 1")
     for batch in range(8, 13):
         table.write(numbers(3, start=10 * batch), batch=batch)
-    gate.checkpointer.poll()
+    deployment.checkpointer.poll()
     assert (table.path / LOG_FOLDER / compacted_name(11, 15)).is_file()
     table.forget_before(10)
     return table
 
 
-def fed(gate: Gate) -> Written:
+def fed(deployment: Deployment) -> Written:
     """A delta-rs table with a change feed, with the checkpointer's files in its log."""
-    table = gate.table("fed")
+    table = deployment.table("fed")
     root, unkept = table.store.root, PostCommitHookProperties(create_checkpoint=False)
     feed = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "4"}
     for start in range(0, 400, 100):
@@ -351,7 +351,7 @@ def numbers(count: int, start: int = 0) -> pa.Table:
     )
 
 
-TABLES: tuple[Callable[[Gate], Written], ...] = (
+TABLES: tuple[Callable[[Deployment], Written], ...] = (
     plain_types,
     odd_partitions,
     busy_log,

@@ -35,7 +35,7 @@ def spark() -> SparkSession:
     return open_session()
 
 
-class Gate:
+class SparkTable:
     """A running committer, and the path of a table that it serves."""
 
     def __init__(self, spark: SparkSession, line: Line) -> None:
@@ -72,31 +72,31 @@ class Gate:
 
 
 @pytest.fixture
-def gate(spark: SparkSession, line: Line) -> Gate:
-    return Gate(spark, line)
+def spark_table(spark: SparkSession, line: Line) -> SparkTable:
+    return SparkTable(spark, line)
 
 
 ROWS = "k long, p string, x double, s struct<a: int, b: array<string>>, at timestamp, d date"
 
 
-def test_a_dataframe_is_created_appended_read_and_overwritten(gate: Gate) -> None:
-    rows = gate.spark.sql(
+def test_a_dataframe_is_created_appended_read_and_overwritten(spark_table: SparkTable) -> None:
+    rows = spark_table.spark.sql(
         "SELECT id AS k, IF(id % 4 = 0, NULL, concat('p/', id % 3)) AS p, id / 7 AS x, "
         "named_struct('a', cast(id AS int), 'b', array('q', NULL)) AS s, "
         "timestamp'2013-01-01 10:00:00.123456' + make_interval(0,0,0,0,cast(id AS int)) AS at, "
         "date'2013-01-01' AS d FROM range(40)"
     )
-    gate.write(rows, partitionColumns="p", name="first", userMetadata="why not")
-    gate.write(gate.frame([(100, "p/1")], "k int, P string"))
-    assert gate.keys() == [*range(40), 100]
-    foreign = DeltaTable(gate.path).to_pyarrow_table().sort_by("k")
-    ours = gate.table().to_df().orderBy("k").toArrow()
+    spark_table.write(rows, partitionColumns="p", name="first", userMetadata="why not")
+    spark_table.write(spark_table.frame([(100, "p/1")], "k int, P string"))
+    assert spark_table.keys() == [*range(40), 100]
+    foreign = DeltaTable(spark_table.path).to_pyarrow_table().sort_by("k")
+    ours = spark_table.table().to_df().orderBy("k").toArrow()
     assert ours.cast(foreign.schema).to_pylist() == foreign.to_pylist()
-    assert gate.table().to_df(version=0).count() == 40
+    assert spark_table.table().to_df(version=0).count() == 40
 
-    gate.write(gate.frame([(7, "z")], "k long, p string"), "overwrite")
-    assert gate.keys() == [7]
-    history = gate.table().history().collect()
+    spark_table.write(spark_table.frame([(7, "z")], "k long, p string"), "overwrite")
+    assert spark_table.keys() == [7]
+    history = spark_table.table().history().collect()
     assert [(row["version"], row["operation"]) for row in history] == [
         (2, "WRITE"),
         (1, "WRITE"),
@@ -105,35 +105,44 @@ def test_a_dataframe_is_created_appended_read_and_overwritten(gate: Gate) -> Non
     assert history[2]["userMetadata"] == "why not"
     assert history[0]["operationMetrics"]["numOutputRows"] == "1"
     assert [row["proposals"] for row in history] == [1, 1, 1]
-    client: Client = client_for(for_writing({**gate.options, "path": gate.path}).kafka)
-    assert client.require("first").table_root == gate.table().root
+    client: Client = client_for(
+        for_writing({**spark_table.options, "path": spark_table.path}).kafka
+    )
+    assert client.require("first").table_root == spark_table.table().root
 
 
-def test_a_thread_writes_once_it_uses_the_session(gate: Gate) -> None:
-    rows = gate.frame([(1,)], "k long")
+def test_a_thread_writes_once_it_uses_the_session(spark_table: SparkTable) -> None:
+    rows = spark_table.frame([(1,)], "k long")
 
     def write() -> None:
-        use_session(gate.spark)
-        gate.write(rows)
+        use_session(spark_table.spark)
+        spark_table.write(rows)
 
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
-            pool.submit(gate.write, rows).result()
+            pool.submit(spark_table.write, rows).result()
         pool.submit(write).result()
-    assert gate.keys() == [1]
+    assert spark_table.keys() == [1]
 
 
-def test_an_app_transaction_is_written_once(gate: Gate) -> None:
+def test_an_app_transaction_is_written_once(spark_table: SparkTable) -> None:
     for _ in range(2):
-        gate.write(gate.frame([(1,)], "k long"), txnAppId="job", txnVersion="7")
-    gate.write(gate.frame([(2,)], "k long"), txnAppId="job", txnVersion="8")
-    assert gate.keys() == [1, 2]
-    assert DeltaTable(gate.path).transaction_version("job") == 8
+        spark_table.write(spark_table.frame([(1,)], "k long"), txnAppId="job", txnVersion="7")
+    spark_table.write(spark_table.frame([(2,)], "k long"), txnAppId="job", txnVersion="8")
+    assert spark_table.keys() == [1, 2]
+    assert DeltaTable(spark_table.path).transaction_version("job") == 8
 
 
-def test_what_is_wrong_is_said_before_anything_is_proposed(gate: Gate) -> None:
-    Table.create(gate.spark, gate.path, "k long NOT NULL, p string", ["p"], {}, gate.options)
-    before = gate.proposals()
+def test_what_is_wrong_is_said_before_anything_is_proposed(spark_table: SparkTable) -> None:
+    Table.create(
+        spark_table.spark,
+        spark_table.path,
+        "k long NOT NULL, p string",
+        ["p"],
+        {},
+        spark_table.options,
+    )
+    before = spark_table.proposals()
     wrong: list[tuple[list[tuple[Any, ...]], str, Mapping[str, str], str]] = [
         ([(1, 2)], "k long, q long", {}, "no column 'q'"),
         ([("1",)], "k string", {}, "'k' has type long, but the DataFrame's has type string"),
@@ -145,77 +154,87 @@ def test_what_is_wrong_is_said_before_anything_is_proposed(gate: Gate) -> None:
     ]
     for rows, schema, options, like in wrong:
         with pytest.raises(Exception, match=like):
-            gate.write(gate.frame(rows, schema), **options)
-    assert gate.proposals() == before
-    assert DeltaTable(gate.path).version() == 0
+            spark_table.write(spark_table.frame(rows, schema), **options)
+    assert spark_table.proposals() == before
+    assert DeltaTable(spark_table.path).version() == 0
 
 
-def test_an_overwrite_of_some_partitions_alone_is_no_overwrite_of_all(gate: Gate) -> None:
-    gate.write(gate.frame([(1, "a"), (2, "b")], "k long, p string"), partitionColumns="p")
+def test_an_overwrite_of_some_partitions_alone_is_no_overwrite_of_all(
+    spark_table: SparkTable,
+) -> None:
+    spark_table.write(
+        spark_table.frame([(1, "a"), (2, "b")], "k long, p string"), partitionColumns="p"
+    )
     mode = "spark.sql.sources.partitionOverwriteMode"
-    gate.spark.conf.set(mode, "dynamic")
+    spark_table.spark.conf.set(mode, "dynamic")
     try:
         for rows in ([(3, "a")], []):
             with pytest.raises(Exception, match="partitionOverwriteMode=static"):
-                gate.write(gate.frame(rows, "k long, p string"), "overwrite")
-        assert gate.keys() == [1, 2]
+                spark_table.write(spark_table.frame(rows, "k long, p string"), "overwrite")
+        assert spark_table.keys() == [1, 2]
         said = {"partitionOverwriteMode": "static"}
-        gate.write(gate.frame([(3, "a")], "k long, p string"), "overwrite", **said)
+        spark_table.write(spark_table.frame([(3, "a")], "k long, p string"), "overwrite", **said)
     finally:
-        gate.spark.conf.unset(mode)
-    assert gate.keys() == [3]
+        spark_table.spark.conf.unset(mode)
+    assert spark_table.keys() == [3]
 
 
-def test_a_table_outside_the_gate_is_refused_with_the_command_that_brings_it_in(gate: Gate) -> None:
-    _foreign_table(gate.path)
+def test_a_table_outside_the_gate_is_refused_with_the_command_that_brings_it_in(
+    spark_table: SparkTable,
+) -> None:
+    _foreign_table(spark_table.path)
     with pytest.raises(AnalysisException, match="tidegate table register"):
-        gate.write(gate.frame([(1,)], "k long"))
+        spark_table.write(spark_table.frame([(1,)], "k long"))
 
 
-def test_a_delete_rewrites_files_here_and_on_executors(gate: Gate) -> None:
-    gate.write(gate.spark.sql("SELECT id AS k, id % 2 AS p FROM range(20)"), partitionColumns="p")
-    assert gate.table().delete("k < 4") == 1
-    assert gate.keys() == list(range(4, 20))
-    options = for_writing({**gate.options, "path": gate.path})
+def test_a_delete_rewrites_files_here_and_on_executors(spark_table: SparkTable) -> None:
+    spark_table.write(
+        spark_table.spark.sql("SELECT id AS k, id % 2 AS p FROM range(20)"), partitionColumns="p"
+    )
+    assert spark_table.table().delete("k < 4") == 1
+    assert spark_table.keys() == list(range(4, 20))
+    options = for_writing({**spark_table.options, "path": spark_table.path})
     client, saying = client_for(options.kafka), WriteRequest.of(options)
-    runner = SparkRunner(gate.spark, here_bytes_max=0)
+    runner = SparkRunner(spark_table.spark, here_bytes_max=0)
     outcome = delete(client, options.place, "k IN (4, 5, 6)", saying, runner)
     assert outcome is not None
     assert outcome.version == 2
-    assert gate.keys() == list(range(7, 20))
-    assert gate.table().delete("k = 1000") is None
-    assert gate.table().delete("p = 0") == 3
-    assert gate.keys() == list(range(7, 20, 2))
-    assert gate.table().delete() == 4
-    assert gate.keys() == []
+    assert spark_table.keys() == list(range(7, 20))
+    assert spark_table.table().delete("k = 1000") is None
+    assert spark_table.table().delete("p = 0") == 3
+    assert spark_table.keys() == list(range(7, 20, 2))
+    assert spark_table.table().delete() == 4
+    assert spark_table.keys() == []
 
 
-def test_a_delete_means_the_rows_that_a_query_shows(gate: Gate) -> None:
-    gate.write(
-        gate.spark.sql(
+def test_a_delete_means_the_rows_that_a_query_shows(spark_table: SparkTable) -> None:
+    spark_table.write(
+        spark_table.spark.sql(
             "SELECT 1L AS k, timestamp'2024-01-01 02:00:00Z' AS at "
             "UNION ALL SELECT 2L, timestamp'2024-01-01 06:00:00Z'"
         )
     )
-    gate.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    spark_table.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         before = "at < '2024-01-01'"
-        assert [row["k"] for row in gate.table().to_df().where(before).collect()] == [1]
-        assert gate.table().delete(before) == 1
+        assert [row["k"] for row in spark_table.table().to_df().where(before).collect()] == [1]
+        assert spark_table.table().delete(before) == 1
     finally:
-        gate.spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert gate.keys() == [2]
+        spark_table.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert spark_table.keys() == [2]
 
 
-def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(gate: Gate) -> None:
-    gate.write(gate.frame([(1,), (2,), (3,)], "k long").coalesce(1))
-    options = for_writing({**gate.options, "path": gate.path})
+def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(
+    spark_table: SparkTable,
+) -> None:
+    spark_table.write(spark_table.frame([(1,), (2,), (3,)], "k long").coalesce(1))
+    options = for_writing({**spark_table.options, "path": spark_table.path})
     client, saying = client_for(options.kafka), WriteRequest.of(options)
-    runner = SparkRunner(gate.spark)
+    runner = SparkRunner(spark_table.spark)
 
     def overtaken(rewriting: Rewriting, files: Any) -> Any:
         done: list[Rewritten] = list(runner(rewriting, files))
-        assert gate.table().delete("k = 1") == 1
+        assert spark_table.table().delete("k = 1") == 1
         return done
 
     with pytest.raises(Rejected) as raised:
@@ -226,9 +245,9 @@ def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(gate:
     assert outcome.rejection is not None
     assert outcome.rejection.winner_version == 1
     assert ".parquet" in str(raised.value)
-    assert gate.keys() == [2, 3]
-    assert gate.table().delete("k = 2") is not None
-    assert gate.keys() == [3]
+    assert spark_table.keys() == [2, 3]
+    assert spark_table.table().delete("k = 2") is not None
+    assert spark_table.keys() == [3]
 
 
 def _foreign_table(path: str) -> None:

@@ -1,5 +1,6 @@
 """Tables whose files have deletion vectors of other engines: the committer keeps them exact."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation
+from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import ReadSet
 
 ROOT = "memory://tables/t"
@@ -49,15 +50,16 @@ def write(gate: Gate, version: int, *rows: Row) -> None:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    """A committer with a table of the files a and b; another engine deleted a row of b."""
-    gate = Gate()
-    created, appended = gate.ask(
-        creating(FEATURE, metadata(enableDeletionVectors="true")), proposal(add("a"), add("b"))
-    )
-    assert [created.status, appended.status] == ["committed", "committed"]
-    write(gate, 2, remove("b"), add("b", deletionVector=vector()))
-    return gate
+def first_proposals() -> list[Proposal]:
+    """A table of the files a and b."""
+    created = creating(FEATURE, metadata(enableDeletionVectors="true"))
+    return [created, proposal(add("a"), add("b"))]
+
+
+@pytest.fixture
+def after_first_proposals() -> Callable[[Gate], None]:
+    """Delete a row of b as another engine."""
+    return lambda gate: write(gate, 2, remove("b"), add("b", deletionVector=vector()))
 
 
 def ask(gate: Gate, *rows: Row, read_version: int = 2) -> Outcome:

@@ -281,12 +281,15 @@ UNREADABLE: tuple[tuple[str, bytes], ...] = (
 
 
 @pytest.fixture
-def gate() -> Gate:
-    """A committer with a table of one file, and a high limit on refusals."""
-    gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
-    created, appended = gate.ask(builders.create(), proposal(add("old")))
-    assert [created.status, appended.status] == ["committed", "committed"]
-    return gate
+def new_gate() -> Gate:
+    """A committer with a high limit on refusals."""
+    return Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    """A table of one file."""
+    return [builders.create(), proposal(add("old"))]
 
 
 def told(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:

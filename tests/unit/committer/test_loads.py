@@ -1,6 +1,7 @@
 """Tables are loaded in the background: a store that does not answer delays only its own tables."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -23,15 +24,26 @@ def held() -> Held:
 
 
 @pytest.fixture
-def gate(held: Held) -> Gate:
-    """A committer that takes over two tables; the store of one does not answer."""
+def new_gate(held: Held) -> Gate:
     section = CommitterSection(roots=("memory://tables", "memory://others"), audit_s=1e9)
-    gate = Gate(section, loads=held)
-    gate.ask(create(), create(table=OTHER, table_root=OTHER_ROOT))
-    held.held.add(ROOT)
-    gate.restart()
-    gate.settle()
-    return gate
+    return Gate(section, loads=held)
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    return [create(), create(table=OTHER, table_root=OTHER_ROOT)]
+
+
+@pytest.fixture
+def after_first_proposals(held: Held) -> Callable[[Gate], None]:
+    """Restart the committer while the store of one table does not answer."""
+
+    def restart(gate: Gate) -> None:
+        held.held.add(ROOT)
+        gate.restart()
+        gate.settle()
+
+    return restart
 
 
 def at_other(*actions: Any) -> Proposal:

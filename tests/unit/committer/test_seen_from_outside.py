@@ -18,6 +18,7 @@ from tidegate_committer.loop.service import serve
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import encode
+from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.trace_context import TRACEPARENT, compose
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -29,10 +30,8 @@ from tidegate_runtime.table_registry import RegistryReader
 
 
 @pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create(name="shop"))
-    return gate
+def first_proposals() -> list[Proposal]:
+    return [create(name="shop")]
 
 
 @pytest.fixture

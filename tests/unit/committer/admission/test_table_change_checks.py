@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import TABLE, Gate, Row, add, create, metadata, proposal, remove
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation
+from tidegate_messages.proposal import Operation, Proposal
 
 NEW_ID = "99999999-9999-4999-8999-999999999999"
 
@@ -18,10 +18,8 @@ def told(outcome: Outcome) -> str:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create(), proposal(add("old")))
-    return gate
+def first_proposals() -> list[Proposal]:
+    return [create(), proposal(add("old"))]
 
 
 @pytest.mark.parametrize("name", ["REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "RESTORE"])

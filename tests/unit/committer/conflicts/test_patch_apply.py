@@ -35,9 +35,8 @@ ON = {"columnMapping.mode": "name", "enableTypeWidening": "true", "enableDeletio
 LONG = {"name": "n", "type": "integer", "nullable": True, "metadata": {}}
 
 
-def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
-    """Return a committer with a table at version 1: mapped columns x, s and n, and the file a."""
-    gate = Gate()
+def opening(partition_columns: tuple[str, ...] = (), **properties: str) -> list[Proposal]:
+    """Return the proposals of a table at version 1: mapped columns x, s and n, and the file a."""
     row = metadata(partition_columns, **{**ON, **properties})
     fields = json.loads(row["metaData"]["schemaString"])["fields"]
     fields.append(LONG)
@@ -48,7 +47,7 @@ def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
         }
     row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
     row["metaData"]["configuration"]["delta.columnMapping.maxColumnId"] = str(len(fields))
-    told = gate.ask(
+    return [
         proposal(
             # Clustering and partitioning exclude each other.
             PARTITIONED if partition_columns else FEATURES,
@@ -57,14 +56,20 @@ def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
             operation=Operation(name="CREATE TABLE"),
         ),
         proposal(add("a" if not partition_columns else "col-p=1/a")),
-    )
+    ]
+
+
+def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
+    """Return a committer with such a table."""
+    gate = Gate()
+    told = gate.ask(*opening(partition_columns, **properties))
     assert statuses(told) == ["committed", "committed"]
     return gate
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return begun()
+def first_proposals() -> list[Proposal]:
+    return opening()
 
 
 def statuses(outcomes: list[Outcome]) -> list[str]:

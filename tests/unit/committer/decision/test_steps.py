@@ -25,16 +25,14 @@ FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
 
 
 @pytest.fixture
-def gate() -> Gate:
-    """A committer with a table of the file a, at version 1."""
-    gate = Gate()
-    create = Operation(name="CREATE TABLE")
+def first_proposals() -> list[Proposal]:
+    """A table of the file a, at version 1."""
+    created = Operation(name="CREATE TABLE")
     properties = metadata(enableDeletionVectors="true")
-    told = gate.ask(
-        proposal(FEATURE, properties, read_version=-1, operation=create), proposal(add("a"))
-    )
-    assert [one.status for one in told] == ["committed", "committed"]
-    return gate
+    return [
+        proposal(FEATURE, properties, read_version=-1, operation=created),
+        proposal(add("a")),
+    ]
 
 
 def revision() -> Proposal:

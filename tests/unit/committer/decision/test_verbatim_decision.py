@@ -34,13 +34,6 @@ def bytes_of(gate: Gate, version: int) -> bytes | None:
     return gate.stores[ROOT].read(in_log(commit_name(version)))
 
 
-@pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create())
-    return gate
-
-
 def test_ready_bytes_become_the_next_version_as_they_are(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     [outcome] = gate.ask(one)

@@ -30,6 +30,7 @@ from tidegate_committer.settings import CommitterSection
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
 from tidegate_runtime import failpoints
 from tidegate_runtime.containment import PAUSE_MAX_S, PAUSE_MIN_S
 from tidegate_runtime.observability.metrics import FAULTS
@@ -49,10 +50,13 @@ def fail(*_: object, **__: object) -> NoReturn:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    gate = Gate(CommitterSection(roots=("memory://tables",), audit_s=5.0, external_probe_s=1.0))
-    gate.ask(create(), create(table=OTHER, table_root=OTHER_ROOT))
-    return gate
+def new_gate() -> Gate:
+    return Gate(CommitterSection(roots=("memory://tables",), audit_s=5.0, external_probe_s=1.0))
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    return [create(), create(table=OTHER, table_root=OTHER_ROOT)]
 
 
 def rule_of(outcome: Outcome) -> str:

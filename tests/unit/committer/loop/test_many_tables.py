@@ -5,8 +5,6 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-import pytest
-
 from tests.builders import TABLE, Gate, add, create, proposal
 from tests.fakes.memory_clients import MemoryReader
 from tests.unit.committer.held_questions import Held
@@ -15,13 +13,6 @@ from tidegate_committer.loop.table_router import STALE_S
 from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Record, Starts, TopicPartition
 from tidegate_runtime.table_registry import _read_on
-
-
-@pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create())
-    return gate
 
 
 def fill(gate: Gate, count: int) -> None:

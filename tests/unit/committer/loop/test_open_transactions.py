@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 from prometheus_client import REGISTRY
 
-from tests.builders import Gate, add, create, proposal
+from tests.builders import Gate, add, proposal
 from tidegate_committer.loop.open_transactions import LONG_S, OpenTransactions
 from tidegate_runtime.kafka.client_protocols import HeldBack, Offset, TopicPartition
 
@@ -24,13 +24,6 @@ def gauges() -> tuple[float | None, float | None]:
 def _nothing_is_left_shown() -> Iterator[None]:
     yield
     OpenTransactions().observe((), {}, 0.0)
-
-
-@pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create())
-    return gate
 
 
 def hold(gate: Gate, stable: int, offsets: int) -> None:

@@ -103,13 +103,6 @@ def test_nobody_is_told_what_became_of_a_table_before_the_registry_holds_it(
     assert held == [status]
 
 
-@pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create())
-    return gate
-
-
 def test_a_table_that_is_halted_takes_nothing_until_it_is_reopened(gate: Gate) -> None:
     [outcome] = gate.ask(halt())
     assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 0, False)

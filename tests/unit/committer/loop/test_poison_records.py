@@ -30,13 +30,6 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create())
-    return gate
-
-
-@pytest.fixture
 def deadly() -> Iterator[dict[str, str]]:
     """Yield the failpoints at which the process dies, by proposal id or table name."""
     points: dict[str, str] = {}

@@ -45,13 +45,6 @@ def rule_of(outcome: Outcome) -> str:
     return outcome.rejection.rule
 
 
-@pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    assert statuses(gate.ask(create())) == ["committed"]
-    return gate
-
-
 def foreign(gate: Gate, *rows: builders.Row, root: str = ROOT) -> None:
     """Write the next version as another engine."""
     gate.stores[root].put(in_log(commit_name(len(gate.entries(root)))), to_bytes(rows))

@@ -55,11 +55,18 @@ def puts() -> HeldPuts:
 
 
 @pytest.fixture
-def gate(puts: HeldPuts) -> Gate:
-    gate = Gate(puts=puts)
-    gate.ask(create())
-    puts.is_holding = True
-    return gate
+def new_gate(puts: HeldPuts) -> Gate:
+    return Gate(puts=puts)
+
+
+@pytest.fixture
+def after_first_proposals(puts: HeldPuts) -> Callable[[Gate], None]:
+    """Hold the PUTs from here on."""
+
+    def hold(gate: Gate) -> None:
+        puts.is_holding = True
+
+    return hold
 
 
 def told(gate: Gate) -> list[tuple[UUID, int | None]]:

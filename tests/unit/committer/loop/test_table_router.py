@@ -67,13 +67,6 @@ def without_registry(gate: Gate) -> None:
     gate.settle(4)
 
 
-@pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create())
-    return gate
-
-
 def test_a_registry_that_is_lost_is_told_again_by_whoever_still_knows(gate: Gate) -> None:
     gate.bus.create_topic(gate.topics.table_state, 1)
     [outcome] = gate.ask(register())

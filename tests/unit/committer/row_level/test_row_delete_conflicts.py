@@ -29,7 +29,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation
+from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import Predicate, ReadSet
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
@@ -49,22 +49,31 @@ IN_THE_LOG = CommitterSection(
 """Inline vectors, so that tests read them from the log."""
 
 
-def begun(gate: Gate | None = None) -> Gate:
-    """Return a committer with a table at version 1: a and b have ten rows, wide has 200,000."""
-    gate = gate or Gate(IN_THE_LOG)
-    told = gate.ask(
-        proposal(
-            FEATURE, metadata(**ON), read_version=-1, operation=Operation(name="CREATE TABLE")
-        ),
+def opening() -> list[Proposal]:
+    """Return the proposals of a table at version 1: a and b have ten rows, wide has 200,000."""
+    created = Operation(name="CREATE TABLE")
+    return [
+        proposal(FEATURE, metadata(**ON), read_version=-1, operation=created),
         proposal(add("a"), add("b"), add("wide", stats=WIDE)),
-    )
+    ]
+
+
+def begun(gate: Gate | None = None) -> Gate:
+    """Return a committer with such a table."""
+    gate = gate or Gate(IN_THE_LOG)
+    told = gate.ask(*opening())
     assert [one.status for one in told] == ["committed", "committed"]
     return gate
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return begun()
+def new_gate() -> Gate:
+    return Gate(IN_THE_LOG)
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    return opening()
 
 
 def vector(*rows: int) -> Row:

@@ -21,6 +21,7 @@ from tests.unit.committer.row_level.test_row_delete_conflicts import (
     IN_THE_LOG,
     begun,
     gone,
+    opening,
     statuses,
     vector,
     write,
@@ -29,15 +30,20 @@ from tidegate_committer.intake.relocated_rows import SOURCES_MAX, Relocation, mo
 from tidegate_committer.state.table_state import bounded
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
-from tidegate_messages.proposal import Operation
+from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import ReadSet
 
 AB = {"a": 10, "b": 10}
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return begun()
+def new_gate() -> Gate:
+    return Gate(IN_THE_LOG)
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    return opening()
 
 
 def files(gate: Gate) -> set[str]:

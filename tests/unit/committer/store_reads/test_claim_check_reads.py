@@ -48,14 +48,17 @@ def gate_over(roots: Path, *tables: str) -> Gate:
 
 
 @pytest.fixture
-def gate(roots: Path) -> Gate:
-    """A committer of a table with deletion vectors, on a file system."""
-    gate = gate_over(roots, "t")
+def new_gate(roots: Path) -> Gate:
+    """A committer on a file system."""
+    return gate_over(roots, "t")
+
+
+@pytest.fixture
+def first_proposals(roots: Path) -> list[Proposal]:
+    """A table with deletion vectors."""
     opened = [FEATURES, metadata(enableDeletionVectors="true"), add("old", stats=WIDE)]
     creation = Operation(name="CREATE TABLE")
-    [made] = gate.ask(of_t(roots, *opened, read_version=-1, operation=creation))
-    assert made.status == "committed"
-    return gate
+    return [of_t(roots, *opened, read_version=-1, operation=creation)]
 
 
 def of_t(roots: Path, *actions: Row, **fields: Any) -> Proposal:

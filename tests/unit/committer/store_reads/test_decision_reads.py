@@ -59,15 +59,22 @@ def held() -> Held:
 
 
 @pytest.fixture
-def gate(held: Held) -> Gate:
-    """A committer of two tables; reads of one table's store are held."""
-    gate = Gate(SECTION, reads=held)
+def new_gate(held: Held) -> Gate:
+    return Gate(SECTION, reads=held)
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    """Two tables; one has a file and deletion vectors."""
     opened = [FEATURES, metadata(enableDeletionVectors="true")]
     opening = proposal(*opened, read_version=-1, operation=Operation(name="CREATE TABLE"))
-    gate.ask(opening, create(table=OTHER, table_root=OTHER_ROOT))
-    gate.ask(proposal(add("old")))
-    held.held.add(ROOT)
-    return gate
+    return [opening, create(table=OTHER, table_root=OTHER_ROOT), proposal(add("old"))]
+
+
+@pytest.fixture
+def after_first_proposals(held: Held) -> Callable[[Gate], None]:
+    """Hold the reads of one table's store."""
+    return lambda gate: held.held.add(ROOT)
 
 
 def claimed(gate: Gate, *rows: Row, read_version: int = 1) -> Proposal:

@@ -13,6 +13,7 @@ from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, to_by
 from tidegate_committer.background_reads import at_once
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.proposal import Proposal
 
 T = TypeVar("T")
 OTHER = UUID(int=0x7000_8000_0000_0000_4712)
@@ -57,15 +58,26 @@ def slow() -> Slow:
 
 
 @pytest.fixture
-def gate(slow: Slow) -> Gate:
-    gate = Gate(background=slow)
-    gate.ask(create())
-    gate.ask(create(table=OTHER, table_root=OTHER_ROOT))
-    slow.answer()
-    gate.loop.step()
-    gate.clock.boot += gate.settings.external_probe_s
-    gate.loop.step()
-    return gate
+def new_gate(slow: Slow) -> Gate:
+    return Gate(background=slow)
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    return [create(), create(table=OTHER, table_root=OTHER_ROOT)]
+
+
+@pytest.fixture
+def after_first_proposals(slow: Slow) -> Callable[[Gate], None]:
+    """Let enough time pass for idle tables to be probed."""
+
+    def pass_time(gate: Gate) -> None:
+        slow.answer()
+        gate.loop.step()
+        gate.clock.boot += gate.settings.external_probe_s
+        gate.loop.step()
+
+    return pass_time
 
 
 def write_version(gate: Gate, version: int) -> None:

@@ -31,6 +31,7 @@ from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_reads.log_audit import Audit
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import checkpoint_name, commit_name, in_log
+from tidegate_messages.proposal import Proposal
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore
 
@@ -77,16 +78,25 @@ def held() -> Held:
     return Held()
 
 
+def opening() -> list[Proposal]:
+    """Return the proposals of a table with the versions 0 to 5."""
+    return [create(), *(proposal(add(f"f{number}"), read_version=number) for number in range(5))]
+
+
 def written(gate: Gate) -> Gate:
-    gate.ask(create())
-    for number in range(5):
-        gate.ask(proposal(add(f"f{number}"), read_version=number))
+    for one in opening():
+        gate.ask(one)
     return gate
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return written(Gate(SECTION))
+def new_gate() -> Gate:
+    return Gate(SECTION)
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    return opening()
 
 
 @pytest.fixture

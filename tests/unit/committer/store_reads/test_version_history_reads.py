@@ -50,13 +50,16 @@ def held() -> Held:
 
 
 @pytest.fixture
-def gate(few: None, held: Held) -> Gate:
-    """A committer of a table with thirty versions, of which it keeps five in memory."""
-    gate = Gate(SECTION, stores={ROOT: Counting(ROOT)}, reads=held)
-    gate.ask(create())
-    for number in range(VERSIONS):
-        gate.ask(proposal(add(f"f{number}"), read_version=number))
-    return gate
+def new_gate(few: None, held: Held) -> Gate:
+    """A committer that keeps five versions of a table in memory."""
+    return Gate(SECTION, stores={ROOT: Counting(ROOT)}, reads=held)
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    """A table with thirty versions."""
+    appends = [proposal(add(f"f{number}"), read_version=number) for number in range(VERSIONS)]
+    return [create(), *appends]
 
 
 def store_of(gate: Gate) -> Counting:

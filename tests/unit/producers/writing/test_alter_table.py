@@ -1,6 +1,7 @@
 """Changes of columns and properties, proposed as patches and not as whole definitions."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,13 +49,20 @@ class Prompt(MemoryProducer):
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate = Gate()
-    gate.ask(create(name="shop"))
-    monkeypatch.setattr(gate.bus, "producer", lambda: Prompt(gate))
-    monkeypatch.setattr(alter_table, "store_for", lambda place: gate.stores[place.root])
-    monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
-    return gate
+def first_proposals() -> list[Proposal]:
+    return [create(name="shop")]
+
+
+@pytest.fixture
+def after_first_proposals(monkeypatch: pytest.MonkeyPatch) -> Callable[[Gate], None]:
+    """Let producers reach this committer and its stores."""
+
+    def patch(gate: Gate) -> None:
+        monkeypatch.setattr(gate.bus, "producer", lambda: Prompt(gate))
+        monkeypatch.setattr(alter_table, "store_for", lambda place: gate.stores[place.root])
+        monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+
+    return patch
 
 
 def client(gate: Gate) -> Client:
