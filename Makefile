@@ -56,8 +56,8 @@ unit: env ## unit, property and house tests: no network, no JVM
 	$(call heading,unit: unit + property + house tests)
 	@$(PYTEST) $(MANY) tests/unit tests/property tests/house tests/linearizability
 
-model: env ## the protocol's models: every state, every rule taken away (docs/proof.md)
-	$(call heading,model: every state of the protocol)
+model: env ## FULL=1 the protocol's models: the smallest configuration of each, or all, and every mutant (docs/proof.md)
+	$(call heading,model: $(if $(FULL),every configuration of each model,the smallest configuration of each model) and every mutant)
 	@$(PYTEST) $(MANY) tests/model $(if $(FULL),--full -rs)
 
 simulation: env
@@ -86,7 +86,7 @@ contests: emulators ## a thousand contests a store, over a road that loses answe
 	$(call heading,contests: $(CONTESTS) names a store, two writers each)
 	@$(PYTEST) -q tests/integration/test_store_laws.py tests/integration/test_store_contests.py --contests $(CONTESTS)
 
-nightly: env ## longer: large models, TLC, 5,000 seeds, more examples, contests, 600 blows, 20,000 versions
+nightly: env ## longer: every model configuration, TLC, 5,000 seeds, more examples, contests, 600 blows, 20,000 versions
 	@failed=; for part in $(NIGHT); do \
 		$(MAKE) --no-print-directory night-$$part || failed="$$failed $$part"; \
 	done; test -z "$$failed" || { echo "the night failed in:$$failed"; exit 1; }
@@ -94,7 +94,7 @@ nightly: env ## longer: large models, TLC, 5,000 seeds, more examples, contests,
 $(NIGHT:%=night-%): env
 
 night-model:
-	$(call heading,night: every model and TLC; 30 minutes)
+	$(call heading,night: every configuration of each model and TLC; 30 minutes)
 	@$(PYTEST) $(MANY) $(call budget,30) tests/model --full -rs
 
 night-simulation:

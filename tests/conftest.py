@@ -42,7 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--versions", type=int, default=700, help="versions by all kinds of writers (700)"
     )
     parser.addoption(
-        "--full", action="store_true", help="the night's length: large models, long walks"
+        "--full",
+        action="store_true",
+        help="the night's length: every model configuration, long walks",
     )
 
 

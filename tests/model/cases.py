@@ -1,7 +1,7 @@
 """A case: a model with a setting, its search, and the expected result."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ FIGURES: Final = Path(__file__).with_name("figures.csv")
 class Case:
     """A search. `broken` is the invariant it must violate, or `Trapped` or `Starvation`.
 
-    `is_large` marks a case of the nightly run. `waits` makes it look for an endless wait.
+    `waits` makes it look for an endless wait.
     """
 
     name: str
@@ -24,8 +24,12 @@ class Case:
     model: Model[Any]
     broken: str | None = None
     asks_progress: bool = False
-    is_large: bool = False
     waits: bool = False
+
+    @property
+    def checks(self) -> int:
+        """How much it checks: invariants, and progress."""
+        return len(self.model.invariants) + self.asks_progress
 
     def run(self) -> Found[Any]:
         """Search the model."""
@@ -71,4 +75,21 @@ def named(cases: Iterable[Case]) -> dict[str, Case]:
         if case.name in found:
             raise ValueError(f"two cases are called {case.name}")
         found[case.name] = case
+    return found
+
+
+def smallest_configurations(
+    cases: Mapping[str, Case], sizes: Mapping[str, Figures]
+) -> dict[type[Model[Any]], str]:
+    """Return the name of each model's smallest configuration.
+
+    Of the cases in which every invariant holds and that check most, it has the fewest states.
+    """
+    found: dict[type[Model[Any]], str] = {}
+
+    def rank(name: str) -> tuple[int, int]:
+        return -cases[name].checks, sizes[name].states or STATES_MAX
+
+    for name in sorted((name for name, case in cases.items() if not case.broken), key=rank):
+        found.setdefault(type(cases[name].model), name)
     return found

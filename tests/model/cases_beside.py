@@ -93,7 +93,7 @@ RATIFY: Final = (
         ratify(repeats=0),
         asks_progress=True,
     ),
-    Case("ratify.fold.dups", "the same with repeats", ratify(), asks_progress=True, is_large=True),
+    Case("ratify.fold.dups", "the same with repeats", ratify(), asks_progress=True),
     Case(
         "ratify.fold.leak",
         "fencing that leaks does no harm",

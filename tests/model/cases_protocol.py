@@ -142,38 +142,32 @@ PROTOCOL: Final = (
         "rec.large",
         "every fault, beside another engine",
         committer(drops=1, external="AW"),
-        is_large=True,
     ),
     Case(
         "rec.large.group",
         "the same with groups",
         committer(group_max=2, drops=1, external="AW"),
-        is_large=True,
     ),
     Case(
         "rec.large.group.negatives",
         "groups, refusals in the log, a rule that changes, another engine",
         committer(group_max=2, deniable="01", rule_changes=1, refusals="logged", external="A"),
-        is_large=True,
     ),
-    Case("rec.large.2-rebalances", "two rebalances", committer(rebalances=2), is_large=True),
+    Case("rec.large.2-rebalances", "two rebalances", committer(rebalances=2)),
     Case(
         "rec.large.3-proposals",
         "three proposals",
         committer(kinds="AWW", timeouts=0),
-        is_large=True,
     ),
     Case(
         "rec.large.cleanup",
         "cleanup beside another engine",
         committer(cleanups=1, external="A"),
-        is_large=True,
     ),
     Case(
         "rec.large.no-kafka-txn",
         "every fault, no transactions, no fencing, another engine",
         committer(publishing="plain", is_fenced=False, drops=1, external="AW"),
-        is_large=True,
     ),
 )
 """The protocol with all its rules: nothing may be violated."""

@@ -119,31 +119,26 @@ VERBATIM: Final = (
         "verbatim.large",
         "every fault, beside another engine",
         verbatim(kinds="A", rebalances=1, drops=1, timeouts=1, external="A", attempts=4),
-        is_large=True,
     ),
     Case(
         "verbatim.large.group",
         "beside native groups",
         verbatim(kinds="AA", group_max=2, writers="W", rebalances=1, timeouts=1, attempts=4),
-        is_large=True,
     ),
     Case(
         "verbatim.large.2-proposals",
         "beside two native proposals",
         verbatim(kinds="AW", rebalances=1, attempts=4),
-        is_large=True,
     ),
     Case(
         "verbatim.large.turn",
         "turns, a takeover and a hold that runs out",
         verbatim(kinds="AA", begins="turn", rebalances=1, expiries=1, attempts=5),
-        is_large=True,
     ),
     Case(
         "verbatim.large.takeover",
         "a takeover beside three native proposals",
         verbatim(kinds="AAA", replays=0, rebalances=1, attempts=4),
-        is_large=True,
     ),
 )
 """Verbatim proposals with all rules."""

@@ -1,9 +1,9 @@
-"""All cases: quick ones for each change, large ones for the nightly run."""
+"""All cases, and those that run for each change; the others run at night."""
 
 from typing import Final
 
 from tests.model import cases_beside, cases_protocol, cases_verbatim
-from tests.model.cases import named
+from tests.model.cases import figures, named, smallest_configurations
 
 CASES: Final = named(
     (
@@ -16,3 +16,11 @@ CASES: Final = named(
         *cases_beside.RATIFY,
     )
 )
+
+SMALLEST: Final = smallest_configurations(CASES, figures())
+"""The name of each model's smallest configuration."""
+
+EACH_CHANGE: Final = frozenset(
+    {*SMALLEST.values(), *(name for name, case in CASES.items() if case.broken)}
+)
+"""The cases that `make test` runs: the smallest configuration of each model, and every mutant."""
