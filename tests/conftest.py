@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import corpora, unswallowed
+from tests import contained_errors, corpora
 
 # Output is wrapped to the terminal's width; tests must not depend on it.
 os.environ.pop("COLUMNS", None)
@@ -51,14 +51,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def no_error_is_swallowed() -> Iterator[None]:
     """Raise errors again that a service contains, so that a bug of ours fails its test."""
-    with unswallowed.unswallowed():
+    with contained_errors.unswallowed():
         yield
 
 
 @pytest.fixture
 def contained() -> Iterator[None]:
     """Let services contain errors in this test, because containment is what it tests."""
-    with unswallowed.expected():
+    with contained_errors.expected():
         yield
 
 

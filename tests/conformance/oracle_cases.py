@@ -63,7 +63,6 @@ from tests.conformance.oracle_file_changes import (
     with_remove,
     with_vector,
 )
-from tests.conformance.oracle_pool import Case, Pool
 from tests.conformance.oracle_table_changes import (
     all_features,
     asks_of_rows,
@@ -78,6 +77,7 @@ from tests.conformance.oracle_table_changes import (
     with_metadata,
     with_protocol,
 )
+from tests.conformance.oracle_vectors import Case, Pool
 
 
 def made_cases(cases: Sequence[Mapping[str, Any]], seed: int) -> Iterator[Case]:

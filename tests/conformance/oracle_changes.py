@@ -4,8 +4,8 @@ import json
 from random import Random
 from typing import Final
 
-from tests.conformance.oracle_pool import Case, Pool, columns_of, rows_of, say
 from tests.conformance.oracle_predicates import SPELLINGS, made_up, sql_of
+from tests.conformance.oracle_vectors import Case, Pool, columns_of, rows_of, say
 
 OPERATIONS: Final = (
     "WRITE", "STREAMING UPDATE", "DELETE", "UPDATE", "MERGE", "TRUNCATE", "OPTIMIZE", "REORG",

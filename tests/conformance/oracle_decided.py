@@ -16,12 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance import faces
+from tests.conformance import runner_entry_points
 from tests.conformance.delta_spark_program import NO_JAR
+from tests.conformance.oracle_allowed_differences import excuse
 from tests.conformance.oracle_cases import made_cases
-from tests.conformance.oracle_excuses import excuse
 from tests.conformance.oracle_histories import histories
-from tests.conformance.oracle_meetings import meetings
+from tests.conformance.oracle_transaction_pairs import meetings
 from tests.conformance.scoring import conflict_cases, conflict_judges
 from tests.corpora import ROOT, own_corpus
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
@@ -103,7 +103,7 @@ def difference(case: Case) -> str | None:
     judges, theirs = conflict_judges(own_corpus()), case["expected"]
     question = {key: value for key, value in case.items() if key not in judges.HIDDEN}
     try:
-        ours = faces.judge(copy.deepcopy(question))
+        ours = runner_entry_points.judge(copy.deepcopy(question))
     except UnsupportedFeature:
         ours = {"verdict": "invalid", "error_class": "declined"}
     except BrokenLog:

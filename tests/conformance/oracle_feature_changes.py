@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from tests.conformance.oracle_pool import Case, Pool, Row, everywhere, rows_of, say
 from tests.conformance.oracle_table_changes import LEVEL, LEVELS, list_features
+from tests.conformance.oracle_vectors import Case, Pool, Row, everywhere, rows_of, say
 
 MAPPING: Final = "delta.columnMapping."
 NUMBERED: Final = "delta.identity."

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Final
 
-from tests.conformance.oracle_pool import Case, Pool, Row, everywhere, rows_of, say
 from tests.conformance.oracle_table_changes import list_features
+from tests.conformance.oracle_vectors import Case, Pool, Row, everywhere, rows_of, say
 
 VECTORS: Final = ("ab^-aqEH.-t@S}K{vb[*k^", "ab^-aqEH.-t@S}K{vb[*k#", "vBn[lx{q8@P<9BNH/isA")
 OPTIONAL_OF_REMOVE: Final = ("partitionValues", "size", "stats", "extendedFileMetadata")

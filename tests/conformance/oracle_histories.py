@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from tests.conformance.oracle_pool import Case, Row
 from tests.conformance.oracle_predicates import sql_of
 from tests.conformance.oracle_table_changes import level_of
+from tests.conformance.oracle_vectors import Case, Row
 
 BEGIN_MS: Final = 1_700_000_000_000
 PARTITIONS: Final = ("1", "1", "2", "3", "4", None)

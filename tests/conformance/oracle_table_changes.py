@@ -6,8 +6,8 @@ from collections.abc import Set
 from random import Random
 from typing import Final
 
-from tests.conformance.oracle_pool import Case, Pool, Row, everywhere, rows_of, say
 from tests.conformance.oracle_predicates import ODD, SPELLINGS, made_up, sql_of
+from tests.conformance.oracle_vectors import Case, Pool, Row, everywhere, rows_of, say
 
 LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation", "writeserializable")
 

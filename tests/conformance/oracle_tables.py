@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
-from tests.conformance.oracle_pool import Row
+from tests.conformance.oracle_vectors import Row
 
 BEGIN_MS: Final = 1_700_000_000_000
 IDS: Final = ("baseRowId", "defaultRowCommitVersion")

@@ -23,7 +23,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conformance import faces
+from tests.conformance import runner_entry_points
 from tidegate_delta.errors import TidegateError, UnsupportedFeature
 from tidegate_delta.features.supported_features import FEATURES, Support
 
@@ -89,7 +89,7 @@ def score_conflicts(corpus: Path, cases: list[Case]) -> Iterator[Result]:
     judges = conflict_judges(corpus)
     for case in cases:
         question = {key: value for key, value in case.items() if key not in judges.HIDDEN}
-        answer, refusal = _attempt(faces.judge, copy.deepcopy(question))
+        answer, refusal = _attempt(runner_entry_points.judge, copy.deepcopy(question))
         if refusal is not None:
             yield _of_exception(case["name"], CONFLICT, refusal)
             continue
@@ -109,9 +109,9 @@ def summary(results: list[Result]) -> dict[str, Counter[str]]:
 def _score_table(judges: ModuleType, corpus: Path, case: Case) -> Result:
     with _prepared(judges, corpus, case) as place:
         functions = {
-            "reader": faces.read_table,
-            "cdf": faces.read_changes,
-            "facts": faces.read_facts,
+            "reader": runner_entry_points.read_table,
+            "cdf": runner_entry_points.read_changes,
+            "facts": runner_entry_points.read_facts,
         }
         got, refusal = _attempt(judges.call, case, place, functions)
     name, kind, expected = case["name"], case["kind"], case["expected"]

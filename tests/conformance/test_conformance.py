@@ -85,7 +85,7 @@ def test_the_corpus_own_runner_agrees(own_corpus: Path, tmp_path: Path) -> None:
     """The runner tests each case on a copy of its table, in a process of its own."""
     told = tmp_path / "told.json"
     faces = ("reader", "read_table"), ("cdf", "read_changes"), ("facts", "read_facts")
-    named = [f"--{face}=tests.conformance.faces:{name}" for face, name in faces]
+    named = [f"--{face}=tests.conformance.runner_entry_points:{name}" for face, name in faces]
     strict = ["--strict-errors", "--strict-facts", "--quiet", f"--json={told}"]
     runner = [sys.executable, str(own_corpus / "run.py"), *named, *strict]
     ended = subprocess.run(runner, cwd=ROOT, capture_output=True, text=True, check=False)

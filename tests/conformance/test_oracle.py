@@ -8,8 +8,8 @@ from itertools import islice
 import pytest
 
 from tests.conformance.oracle_decided import Case, NoJar, asked, decided, difference, new_cases
-from tests.conformance.oracle_pool import Row
 from tests.conformance.oracle_program import ENABLEMENT_MS
+from tests.conformance.oracle_vectors import Row
 from tests.conformance.scoring import conflict_cases, conflict_judges
 from tests.corpora import own_corpus
 

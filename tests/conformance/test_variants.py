@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conformance import faces
+from tests.conformance import runner_entry_points
 from tests.conformance.scoring import Case, table_cases
 from tests.unit.delta.schema.variant_values import decoded
 
@@ -25,14 +25,16 @@ def stated(own_corpus: Path) -> list[Case]:
 def test_every_variant_says_what_delta_spark_says(own_corpus: Path, stated: list[Case]) -> None:
     for case in stated:
         expected = pq.read_table(own_corpus / case["extra"][STATED])
-        found = faces.read_table(str(own_corpus / case["table"]), version=case.get("version"))
+        found = runner_entry_points.read_table(
+            str(own_corpus / case["table"]), version=case.get("version")
+        )
         variants = [name for name in expected.column_names if is_variant(found.schema.field(name))]
         assert variants
         assert meant(found, variants) == meant(expected, variants)
 
 
 def test_a_shredded_variant_that_others_refuse_is_whole(corpus: Path) -> None:
-    found = faces.read_table(str(corpus / "tables/spark/variant-stats-no-checkpoint"))
+    found = runner_entry_points.read_table(str(corpus / "tables/spark/variant-stats-no-checkpoint"))
     rows = meant(found, ["v"])
     assert [row["i"] for row in rows] == list(range(100, 110))
     assert [row["v"]["id"] for row in rows] == list(range(10))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from tests.house import rules, tree, waiting
+from tests.house import blocking_store_calls, rules, tree
 from tests.house.homes import COMMITTER
 
 Rule = Callable[[str, str], Iterator[str]]
@@ -94,7 +94,7 @@ def test_pure_code_opens_no_file_and_prints_nothing() -> None:
 
 
 def test_the_loop_of_the_committer_asks_no_store() -> None:
-    found = breaches(waiting.asks_in_the_loop, tree.python_files(tests=False))
+    found = breaches(blocking_store_calls.asks_in_the_loop, tree.python_files(tests=False))
     assert not found, "\n".join(found)
 
 
@@ -111,10 +111,14 @@ def test_the_loop_of_the_committer_asks_no_store() -> None:
     ],
 )
 def test_who_asks_a_store_in_the_loop_is_found(line: str) -> None:
-    assert list(waiting.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", line))
-    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}store_reads/decision_reads.py", line))
+    assert list(blocking_store_calls.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", line))
+    assert not list(
+        blocking_store_calls.asks_in_the_loop(f"{COMMITTER}store_reads/decision_reads.py", line)
+    )
     kept = "recovery.lacks(state, batch) and candidate.reads.whole_table"
-    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", kept))
+    assert not list(
+        blocking_store_calls.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", kept)
+    )
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:

@@ -14,11 +14,11 @@ from random import Random
 
 import pytest
 
-from tests.integration import ledger
+from tests.integration import run_audit
 from tests.integration.blows import PASSAGES, SUSPENSION, Limit, Passed, Siege, blows, rain
+from tests.integration.competing_writers import Baton, contend
 from tests.integration.conftest import Line, own_topics
 from tests.integration.proposers import Proposer, append_with, create_table, creation, told
-from tests.integration.rivals import Baton, contend
 from tests.integration.test_committer_processes import (
     WAIT_S,
     account_of,
@@ -95,7 +95,7 @@ class Front:
         assert founded, "nothing was founded under fire"
         explain(account_of(self.line, *founded))
         for table in founded:
-            assert list(ledger.accepted(ledger.entries(folder_of(table))).values()) == [0]
+            assert list(run_audit.accepted(run_audit.entries(folder_of(table))).values()) == [0]
 
 
 def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[TableRecord]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import ledger
+from tests.integration import run_audit
 from tests.integration.conftest import Line
 from tests.integration.proposers import CLOCK, create_table, values, write_file
 from tests.integration.test_committer_processes import (
@@ -69,8 +69,8 @@ def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_
     told = {outcome["proposal_id"]: outcome for outcome in outcomes}
     assert told[poison]["status"] == "rejected"
     assert told[poison]["rejection"]["rule"] == "poison"
-    log = ledger.entries(folder)
-    ledger.check_outcomes(log, outcomes)
-    assert ledger.refused(log) == {poison}
+    log = run_audit.entries(folder)
+    run_audit.check_outcomes(log, outcomes)
+    assert run_audit.refused(log) == {poison}
     assert [writer for writer, _ in rows_of(table)] == ["w0", "w1", "w3", "w4"]
     check_offsets_are_safe(line)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from tests.integration import ledger
+from tests.integration import run_audit
 from tests.integration.conftest import Line
 from tests.integration.proposers import (
     SCHEMA,
@@ -26,8 +26,8 @@ from tests.integration.proposers import (
     told,
     values,
 )
-from tests.linearizability.account import Account, Table, Told, proposals
 from tests.linearizability.checker import explain
+from tests.linearizability.run_record import Account, Table, Told, proposals
 from tidegate_committer.dependencies import FAILPOINTS
 from tidegate_messages.published_records import TableRecord
 
@@ -97,14 +97,14 @@ def check_all(
     proposal, whose rows are then missing.
     """
     kafka = line.kafka
-    log = ledger.entries(folder_of(table))
-    ledger.live_paths(log)
-    ledger.check_outcomes(log, _of(table, values(kafka, kafka.topics.outcomes)))
+    log = run_audit.entries(folder_of(table))
+    run_audit.live_paths(log)
+    run_audit.check_outcomes(log, _of(table, values(kafka, kafka.topics.outcomes)))
     explain(account_of(line, table))
     # A writer may receive its outcome before the version's commit record is readable.
     until(lambda: _told_versions(line, table) >= len(log), "a record of the last version")
     records = _of(table, values(kafka, kafka.topics.commits))
-    assert ledger.check_commit_records(folder_of(table), records) == list(range(len(log)))
+    assert run_audit.check_commit_records(folder_of(table), records) == list(range(len(log)))
     refused = [one.rejection for one in told(proposers) if one.status != "committed"]
     assert all(one is not None and one.rule in spared for one in refused), refused
     assert all(proposer.outcomes.keys() == set(range(proposer.count)) for proposer in proposers)
@@ -165,7 +165,7 @@ def test_a_creation_survives_a_kill_before_its_registration_and_before_its_outco
         line.started("committer", "heir")
         table = creation.result(WAIT_S)
     check_all(line, table, [])
-    assert list(ledger.accepted(ledger.entries(folder_of(table))).values()) == [0]
+    assert list(run_audit.accepted(run_audit.entries(folder_of(table))).values()) == [0]
 
 
 def test_a_committer_that_was_suspended_races_its_heir_and_nothing_is_doubled(line: Line) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.integration import misnaming_client
+from tests.integration import undecodable_header_client
 from tests.integration.conftest import Line
 from tests.integration.proposers import (
     CLOCK,
@@ -137,7 +137,7 @@ def test_no_record_stops_the_committer_by_its_size_its_key_or_its_headers(target
 
 def test_a_header_whose_name_is_no_text_does_not_stop_the_committer(target: Target) -> None:
     kafka, before = target.line.kafka, target.letters
-    argv = [sys.executable, str(misnaming_client.__file__), kafka.bootstrap_servers]
+    argv = [sys.executable, str(undecodable_header_client.__file__), kafka.bootstrap_servers]
     subprocess.run([*argv, kafka.topics.proposals], check=True, timeout=WAIT_S)
     target.sets_aside(before)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration import ledger
+from tests.integration import run_audit
 from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table, told, values
 from tests.integration.test_committer_processes import (
@@ -85,8 +85,10 @@ def test_committers_on_a_ratified_root_die_one_after_the_other_and_lose_and_doub
     # A committer that dies during a PUT leaves its staged file, which the sweep removes.
     staged = list((folder / "_delta_log" / "_staged_commits").glob("*.json"))
     assert len(staged) <= len(doomed)
-    assert {staged_version(one.name) for one in staged} <= set(range(len(ledger.entries(folder))))
+    assert {staged_version(one.name) for one in staged} <= set(
+        range(len(run_audit.entries(folder)))
+    )
     read = DeltaTable(table.table_root)
-    assert read.version() == len(ledger.entries(folder)) - 1
+    assert read.version() == len(run_audit.entries(folder)) - 1
     files = {Path(uri).name for uri in read.file_uris()}
-    assert files == ledger.live_paths(ledger.entries(folder))
+    assert files == run_audit.live_paths(run_audit.entries(folder))

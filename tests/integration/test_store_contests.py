@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.rough_road import WRITES, RoughRoad
+from tests.integration.faulty_proxy import WRITES, RoughRoad
 from tests.integration.store_servers import KINDS, Kind
 from tests.store_laws import DEADLINE_S
 from tidegate_delta.errors import Unavailable

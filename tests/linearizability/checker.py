@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, takewhile
 
-from tests.linearizability.account import FILES, Account, Key, Rows, Sent, Table, Told, paths
-from tests.linearizability.justice import injustice
+from tests.linearizability.rejection_check import injustice
+from tests.linearizability.run_record import FILES, Account, Key, Rows, Sent, Table, Told, paths
 
 REQUESTS = ("register", "halt", "reopen", "drop")
 """Kinds of proposals that write nothing into the log; a repeat may get another version."""

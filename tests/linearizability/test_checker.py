@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.builders import ROOT, Gate, add, batch_of, create, delete, proposal
-from tests.linearizability.account import Account, Key, Rows, Table, Told
 from tests.linearizability.checker import Unexplained, explain
-from tests.linearizability.gate import account_of
-from tests.linearizability.justice import LOST_TO
+from tests.linearizability.memory_run_record import account_of
+from tests.linearizability.rejection_check import LOST_TO
+from tests.linearizability.run_record import Account, Key, Rows, Table, Told
 from tidegate_committer.conflicts.conflict_rules import RULES
 from tidegate_messages.read_set import ReadSet
 

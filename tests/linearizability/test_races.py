@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 
 from tests.builders import TABLE, Gate, add, create, proposal, remove
 from tests.linearizability.checker import explain
-from tests.linearizability.gate import account_of
+from tests.linearizability.memory_run_record import account_of
 from tidegate_committer.settings import CommitterSection
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.read_set import ReadSet

@@ -29,7 +29,7 @@ from tests.model.committer_state import (
     head_of,
     made_of,
 )
-from tests.model.judgement import decide
+from tests.model.decision import decide
 
 Steps = Iterator[tuple[str, Any]]
 Sizes = Callable[[Any, int, Committer], Iterable[int]]

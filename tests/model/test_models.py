@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.all_cases import CASES, EACH_CHANGE, SMALLEST
 from tests.model.cases import figures, found_figures
-from tests.model.every_case import CASES, EACH_CHANGE, SMALLEST
 
 FIGURES = figures()
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proof.md"

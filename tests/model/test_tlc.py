@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
+from tests.model.all_cases import CASES
 from tests.model.cases import Figures, figures
 from tests.model.committer_state import Setting
-from tests.model.every_case import CASES
 from tests.model.tlc_configuration import configuration, module, setting_of
 
 HERE: Final = Path(__file__).parent / "tlc"

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import NOW_MS, TABLE, Row
 from tests.fakes.memory_store import MemoryStore
-from tests.property.meetings import LIVE, PLAIN, TRACKED, WITH_VECTORS, begun, domain, vector
-from tests.property.test_decide import ORIGIN
+from tests.property.conflict_strategies import (
+    LIVE,
+    PLAIN,
+    TRACKED,
+    WITH_VECTORS,
+    begun,
+    domain,
+    vector,
+)
+from tests.property.test_machine import ORIGIN
 from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict
 from tidegate_committer.decision.fast_path import FastPath
 from tidegate_committer.decision.machine import (

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import add, protocol, to_bytes
 from tests.fakes.memory_store import MemoryStore
-from tests.property.spelled import plain
+from tests.property.predicate_values import plain
 from tidegate_delta.data_skipping.partition_predicates import evaluate, prune
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.table_io.checkpoint_writer import write_classic

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.memory_store import MemoryStore
-from tests.property.logs import logs
+from tests.property.log_strategies import logs
 from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints.log_compaction import compact
 from tidegate_delta.log.commit import Commit

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.memory_store import MemoryStore
-from tests.property.logs import logs
+from tests.property.log_strategies import logs
 from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.checkpoints.checkpoint_rows import classic, classic_schema

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.spelled import plain
+from tests.property.predicate_values import plain
 from tidegate_delta.data_skipping.file_predicates import may_hold
 from tidegate_delta.data_skipping.file_statistics import (
     compute,

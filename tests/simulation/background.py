@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from tests.simulation.faults import Deferred, Weather
+from tests.simulation.faulty_dependencies import Deferred, Weather
 
 T = TypeVar("T")
 

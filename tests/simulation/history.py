@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_store import MemoryStore
-from tests.linearizability import account
+from tests.linearizability import run_record
 from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
 
@@ -198,14 +198,14 @@ class History:
             for number in numbers
         }
 
-    def account(self) -> account.Account:
+    def account(self) -> run_record.Account:
         """Return the run as the linearizability checker needs it; the two share no code."""
         sent = {
-            (one.id, one.sha256): account.Sent((one.id, one.sha256), one.body, one.moment)
+            (one.id, one.sha256): run_record.Sent((one.id, one.sha256), one.body, one.moment)
             for one in self.sent.values()
         }
         tables = {
-            root: account.Table(
+            root: run_record.Table(
                 log.entries, log.floor, dict(enumerate(log.appeared)), _digests(log.files)
             )
             for root, log in self.logs.items()
@@ -216,10 +216,10 @@ class History:
             for path, content in log.store.files.items()
             if path.startswith("_tidegate/")
         }
-        told = [account.Told(one.body, one.moment) for one in self.told]
+        told = [run_record.Told(one.body, one.moment) for one in self.told]
         # Records of a topic that was recreated may never have been read.
         lives = {life for life, _ in self.deliveries}
-        return account.Account(sent, told, tables, claims, is_over=len(lives) == 1)
+        return run_record.Account(sent, told, tables, claims, is_over=len(lives) == 1)
 
     def digest(self) -> str:
         """Return a hash of what happened; it does not depend on the wording of messages."""

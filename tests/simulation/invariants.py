@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from tests.linearizability.checker import Unexplained, explain
 from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
-from tests.simulation.number_invariants import changes_are_told, values_apart
+from tests.simulation.identity_invariants import changes_are_told, values_apart
 from tests.simulation.row_writers import rows_of
 
 

@@ -12,7 +12,7 @@ from unittest import mock
 from uuid import UUID
 
 from tests.fakes.memory_store import MemoryStore
-from tests.simulation import stage
+from tests.simulation import run_state
 from tidegate_committer.admission import admission_rules as admission
 from tidegate_committer.admission import identity_allocation
 from tidegate_committer.admission.identity_allocation import IdentityCounters
@@ -84,7 +84,7 @@ def without_admission(check: admission.AdmissionCheck) -> AbstractContextManager
 
 
 def with_settings(**changed: Any) -> AbstractContextManager[object]:
-    return mock.patch.object(stage, "SECTION", stage.SECTION.model_copy(update=changed))
+    return mock.patch.object(run_state, "SECTION", run_state.SECTION.model_copy(update=changed))
 
 
 def with_the_id_after_the_conflict() -> AbstractContextManager[object]:

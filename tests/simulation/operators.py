@@ -2,7 +2,7 @@
 
 from tests import builders
 from tests.simulation.history import History, Sent
-from tests.simulation.stage import Stage
+from tests.simulation.run_state import Stage
 from tests.simulation.tables import TABLES, Table
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests import builders
 from tests.simulation.row_writers import added, exchange, intent, live_file, removal, with_rows
-from tests.simulation.stage import Stage, respelt
+from tests.simulation.run_state import Stage, respelt
 from tests.simulation.tables import TABLES, Table
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import ReadSet

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests import builders
 from tests.simulation.row_writers import exchange, removal
-from tests.simulation.stage import Stage
+from tests.simulation.run_state import Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate_messages.proposal import Proposal
 

@@ -13,21 +13,21 @@ from typing import Final, TypeVar
 from unittest import mock
 
 from tests import builders
+from tests.contained_errors import expected, unswallowed
 from tests.simulation import (
-    engines,
-    number_writers,
+    external_faults,
+    foreign_engines,
+    identity_writers,
     operators,
     proposers,
-    troubles,
     verbatim_writers,
 )
-from tests.simulation.faults import POLLED_MAX
+from tests.simulation.faulty_dependencies import POLLED_MAX
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST, all_answered, one_home
 from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
-from tests.simulation.stage import Event, Odd, Stage
-from tests.unswallowed import expected, unswallowed
+from tests.simulation.run_state import Event, Odd, Stage
 from tidegate_committer.decision import published_record_limits
 from tidegate_committer.loop import read_ahead
 from tidegate_runtime import containment, failpoints
@@ -44,16 +44,16 @@ USUAL: Final[dict[Event, int]] = {
     proposers.write_again: 8,
     proposers.write_late: 2,
     verbatim_writers.write: 5,
-    number_writers.write: 8,
-    engines.append: 4,
-    engines.delete: 2,
-    engines.delete_rows: 2,
+    identity_writers.write: 8,
+    foreign_engines.append: 4,
+    foreign_engines.delete: 2,
+    foreign_engines.delete_rows: 2,
     Stage.land: 6,
-    troubles.kill: 2,
-    troubles.stop: 2,
+    external_faults.kill: 2,
+    external_faults.stop: 2,
     Stage.expire: 3,
-    troubles.clock_steps: 2,
-    troubles.long_wait: 2,
+    external_faults.clock_steps: 2,
+    external_faults.long_wait: 2,
 }
 """Events of every world, with their weights."""
 
@@ -61,27 +61,27 @@ CROWDED: Final[dict[Event, int]] = {
     Stage.let_one_work: 160,
     proposers.write: 60,
     Stage.expire: 1,
-    troubles.kill: 1,
+    external_faults.kill: 1,
 }
 """Changed weights in one world of four, where an entry holds one proposal and PUTs follow closely.
 """
 
 SOMETIMES: Final[dict[Event, int]] = {
     proposers.write_nonsense: 3,
-    engines.set_property: 2,
-    engines.clean_up: 6,
-    engines.vacuum: 4,
-    engines.litter: 3,
-    troubles.drop_offsets: 2,
-    troubles.rewind_offsets: 2,
-    troubles.rewind_registry: 2,
-    troubles.lose_registry: 1,
-    troubles.lose_outcomes: 1,
-    troubles.lose_commits: 1,
-    troubles.recreate_proposals: 1,
-    troubles.add_partition: 1,
-    troubles.misdirect: 4,
-    troubles.make_twice: 3,
+    foreign_engines.set_property: 2,
+    foreign_engines.clean_up: 6,
+    foreign_engines.vacuum: 4,
+    foreign_engines.litter: 3,
+    external_faults.drop_offsets: 2,
+    external_faults.rewind_offsets: 2,
+    external_faults.rewind_registry: 2,
+    external_faults.lose_registry: 1,
+    external_faults.lose_outcomes: 1,
+    external_faults.lose_commits: 1,
+    external_faults.recreate_proposals: 1,
+    external_faults.add_partition: 1,
+    external_faults.misdirect: 4,
+    external_faults.make_twice: 3,
     proposers.write_poison: 1,
 }
 """Events of about one world in three each, so that seeds differ in character."""
@@ -116,7 +116,7 @@ IN_HAND_MAX: Final = 5
 ODD: Final = "found"
 """The table on which no decision succeeds in an odd world."""
 
-REGISTRY_LOST: Final = frozenset({troubles.rewind_registry, troubles.lose_registry})
+REGISTRY_LOST: Final = frozenset({external_faults.rewind_registry, external_faults.lose_registry})
 """Events that make a committer forget a halt or a table's root; only the registry holds these."""
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ T = TypeVar("T")
 WHILE_ASLEEP: Final[tuple[Event, ...]] = (
     *(Stage.let_one_work,) * 10,
     *(proposers.write,) * 2,
-    engines.append,
+    foreign_engines.append,
 )
 """Events that happen while a machine sleeps."""
 
@@ -243,7 +243,7 @@ class World:
         for _ in range(ASLEEP_STEPS):
             stage.clock.boot += seconds / ASLEEP_STEPS
             stage.dice.choice(WHILE_ASLEEP)(stage)
-        engines.clean_up_everywhere(stage)
+        foreign_engines.clean_up_everywhere(stage)
         stage.depth -= 1
 
     def _check(self) -> bool:
@@ -280,7 +280,7 @@ class World:
             self._hold(all_answered, self.history)
             self.stage.odd = ""
             self._rest()
-        troubles.register_missing(self.stage)
+        external_faults.register_missing(self.stage)
         self._rest()
         if operators.halt in self.events:
             operators.reopen_all(self.stage)

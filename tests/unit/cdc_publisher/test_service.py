@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 
 from tests.fakes.memory_store import MemoryBus
-from tests.unit.cdc_publisher.remembered_topic import Topic
+from tests.unit.cdc_publisher.memory_change_topic import Topic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher import service
 from tidegate_cdc_publisher.service import CdcPublisher

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cdc_publisher.remembered_topic import Topic, stream
+from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_cdc_publisher.stream_position import Position

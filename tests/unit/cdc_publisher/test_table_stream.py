@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from tests.unit.cdc_publisher.remembered_topic import Topic, stream
+from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher.stream_position import Position
 from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX

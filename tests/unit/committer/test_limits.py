@@ -18,7 +18,7 @@ from tests.builders import (
     protocol,
     remove,
 )
-from tests.ready_bytes import stage, verbatim
+from tests.verbatim_proposals import stage, verbatim
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, TIMESTAMP_MAX

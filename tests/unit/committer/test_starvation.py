@@ -6,7 +6,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, add, create, info, proposal
-from tests.ready_bytes import verbatim
+from tests.verbatim_proposals import verbatim
 from tidegate_committer.settings import CommitterSection
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders import Gate, Row, add, create, info, metadata, proposal, protocol, remove
-from tests.ready_bytes import verbatim
+from tests.verbatim_proposals import verbatim
 from tidegate_messages.metadata_patch import MetadataPatch, SetProperty
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal

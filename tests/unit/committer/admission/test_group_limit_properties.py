@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import Gate, add, create, info, metadata, proposal, protocol
-from tests.ready_bytes import verbatim
 from tests.unit.committer.floods import version_beside_a_flood
+from tests.verbatim_proposals import verbatim
 from tidegate_committer.admission.group_limit_properties import PROPERTIES, within, wrong_limit
 from tidegate_committer.policy import Policy
 from tidegate_messages.proposal import Operation, Proposal

@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import Row, add, compact, info, metadata, proposal, remove, row_delete, rows_of
 from tests.builders import commit as made
-from tests.property.meetings import PLAIN, TRACKED, candidate_of, domain, vector
-from tests.property.test_screening import table_definition
+from tests.property.conflict_strategies import PLAIN, TRACKED, candidate_of, domain, vector
+from tests.property.test_conflict_prefilter import table_definition
 from tidegate_committer.conflicts.conflict_prefilter import passes_by
 from tidegate_committer.conflicts.conflict_rules import RULES
 from tidegate_committer.conflicts.rebase import adopt

@@ -8,7 +8,7 @@ import pytest
 from tests import builders
 from tests.builders import NOW_MS, Row
 from tests.fakes.memory_store import MemoryStore
-from tests.property.meetings import LIVE, PLAIN, begun
+from tests.property.conflict_strategies import LIVE, PLAIN, begun
 from tests.property.test_fast_path import (
     EQUAL,
     ODD_FIELDS,

@@ -16,7 +16,7 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.property.meetings import vector
+from tests.property.conflict_strategies import vector
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import ReadSet
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests import builders
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, remove, to_bytes
-from tests.ready_bytes import stage, verbatim
+from tests.verbatim_proposals import stage, verbatim
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.commit import sha256

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY, generate_latest
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
 from tests.fakes.memory_bus import MemoryConsumer
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.committer.held_questions import Held
+from tests.unit.committer.held_reads import Held
 from tidegate_committer.loop import gauges
 from tidegate_committer.loop.gauges import KEPT_S, OBSERVED_S, OBSERVED_SHARE
 from tidegate_committer.loop.service import OUTSIDE_S

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tests.builders import TABLE, Gate, add, create, proposal
 from tests.fakes.memory_clients import MemoryReader
-from tests.unit.committer.held_questions import Held
+from tests.unit.committer.held_reads import Held
 from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_committer.loop.table_router import STALE_S
 from tidegate_messages.topics import Topics

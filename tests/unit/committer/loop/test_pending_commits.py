@@ -17,9 +17,9 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.ready_bytes import verbatim
 from tests.unit.committer.conflicts.test_table_conflict_rules import TRACKED, listed
 from tests.unit.committer.decision.test_machine import considered, table
+from tests.verbatim_proposals import verbatim
 from tidegate_committer.intake.proposal_reader import CLAIM_FOLDER
 from tidegate_committer.loop.pending_commits import (
     DECISION_AGE_MAX_S,

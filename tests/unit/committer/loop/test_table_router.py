@@ -24,7 +24,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.committer.held_questions import Held
+from tests.unit.committer.held_reads import Held
 from tidegate_committer.background_reads import ReadExecutor, ReadsInline
 from tidegate_committer.decision.published_record_limits import TEXT_CHARS_MAX
 from tidegate_committer.loop.table_router import STALE_S

@@ -31,7 +31,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
-from tests.unit.committer.held_questions import Held
+from tests.unit.committer.held_reads import Held
 from tidegate_committer import put_executor
 from tidegate_committer.background_reads import LOST_MAX, STORES_KEPT, ReadsInThreads
 from tidegate_committer.loop.table_committer import CLAIM_S

@@ -24,7 +24,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
-from tests.unit.committer.held_questions import Held
+from tests.unit.committer.held_reads import Held
 from tidegate_committer.background_reads import ReadsInline
 from tidegate_committer.persistent_map import PersistentMap
 from tidegate_committer.settings import CommitterSection

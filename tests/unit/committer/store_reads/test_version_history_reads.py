@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import ROOT, Gate, add, create, proposal, remove
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.committer.held_questions import Held
+from tests.unit.committer.held_reads import Held
 from tidegate_committer.loop import table_committer
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.state import version_history as kept

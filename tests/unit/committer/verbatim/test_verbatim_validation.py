@@ -6,7 +6,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
-from tests.ready_bytes import verbatim
+from tests.verbatim_proposals import verbatim
 from tidegate_messages.proposal import Operation
 
 TRACKING = protocol(

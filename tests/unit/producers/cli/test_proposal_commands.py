@@ -22,8 +22,8 @@ from tests.builders import (
 )
 from tests.fakes.memory_clients import MemoryProducer
 from tests.fakes.memory_store import MemoryStore
-from tests.ready_bytes import verbatim
 from tests.unit.producers.commands import Line, conflict, line_of
+from tests.verbatim_proposals import verbatim
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.proposal import Operation

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.producers.gate import Gate, ManualClock, committed, rejected
+from tests.unit.producers.answering_bus import Gate, ManualClock, committed, rejected
 from tidegate_delta.deletion_vectors.descriptors import inline_rows
 from tidegate_delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Add, DeletionVector, Metadata

@@ -7,7 +7,15 @@ from uuid import UUID
 import pytest
 
 from tests.fakes.memory_clients import MemoryProducer, MemoryReader
-from tests.unit.producers.gate import ROOT, TABLE, Answers, Gate, ManualClock, committed, rejected
+from tests.unit.producers.answering_bus import (
+    ROOT,
+    TABLE,
+    Answers,
+    Gate,
+    ManualClock,
+    committed,
+    rejected,
+)
 from tidegate_delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
 from tidegate_delta.log.actions import Add
 from tidegate_messages.codec import decode

@@ -5,7 +5,7 @@ import pytest
 
 from tests import builders
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.producers.gate import ROOT, TABLE, Gate, ManualClock, committed
+from tests.unit.producers.answering_bus import ROOT, TABLE, Gate, ManualClock, committed
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import decode

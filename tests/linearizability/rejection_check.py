@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tests.linearizability.account import Account, Rows, Sent, Table, Told, paths
+from tests.linearizability.run_record import Account, Rows, Sent, Table, Told, paths
 
 Claim = Callable[[Account, Sent, Rows], bool]
 """Whether the winner's rows are what the rule says they are."""

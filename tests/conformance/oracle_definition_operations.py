@@ -3,8 +3,7 @@
 import copy
 import json
 
-from tests.conformance.oracle_pool import Row
-from tests.conformance.oracle_row_doings import Doing, counts
+from tests.conformance.oracle_row_operations import Doing, counts
 from tests.conformance.oracle_tables import (
     IDS,
     MAPPING,
@@ -17,6 +16,7 @@ from tests.conformance.oracle_tables import (
     domain,
 )
 from tests.conformance.oracle_tables import field as column
+from tests.conformance.oracle_vectors import Row
 
 
 def changes_columns(table: Table, place: str | None) -> Doing:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, TABLE, Row, commit
-from tests.property.meetings import (
+from tests.property.conflict_strategies import (
     LEVELS,
     PLAIN,
     POLICY,
@@ -23,7 +23,7 @@ from tests.property.meetings import (
     winners,
     writes,
 )
-from tests.property.test_decide import ORIGIN
+from tests.property.test_machine import ORIGIN
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_committer.conflicts.conflict_prefilter import passes_by
 from tidegate_committer.conflicts.conflict_rules import RULES

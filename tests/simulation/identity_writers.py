@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tests import builders
 from tests.simulation.history import Log
-from tests.simulation.stage import Stage
+from tests.simulation.run_state import Stage
 from tests.simulation.tables import TABLES, Table
 
 NUMBERED: Final = "id"

@@ -5,10 +5,10 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from tests import builders
-from tests.simulation.faults import LIFE_S
+from tests.simulation.faulty_dependencies import LIFE_S
 from tests.simulation.history import Log, commit_path, info_of, paths_of
 from tests.simulation.row_writers import exchange, removal
-from tests.simulation.stage import PUT_DEADLINE_S, VIEW_AGE_S, Stage
+from tests.simulation.run_state import PUT_DEADLINE_S, VIEW_AGE_S, Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate_delta.log.file_names import Version
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic

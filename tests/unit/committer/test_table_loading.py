@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, proposal
-from tests.unit.committer.held_questions import Held
+from tests.unit.committer.held_reads import Held
 from tidegate_committer.background_reads import ReadsInThreads
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.errors import BrokenLog, Unavailable

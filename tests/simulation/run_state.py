@@ -14,7 +14,7 @@ from tests import builders
 from tests.fakes.memory_bus import MemoryBus, MemoryConsumer
 from tests.fakes.memory_store import MemoryStore
 from tests.simulation import background
-from tests.simulation.faults import (
+from tests.simulation.faulty_dependencies import (
     Character,
     Crash,
     StormyBus,

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.conformance.oracle_pool import Row
 from tests.conformance.oracle_tables import BEGIN_MS, FEED, VECTORS, Table, domain, removal
+from tests.conformance.oracle_vectors import Row
 
 DELETED: Final = ("ab^-aqEH.-t@S}K{vb[*k^", "ab^-aqEH.-t@S}K{vb[*k#", "vBn[lx{q8@P<9BNH/isA")
 

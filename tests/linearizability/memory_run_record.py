@@ -3,7 +3,7 @@
 import json
 
 from tests.builders import ROOT, Gate
-from tests.linearizability.account import Account, Table, Told, proposals
+from tests.linearizability.run_record import Account, Table, Told, proposals
 
 
 def account_of(gate: Gate, root: str = ROOT) -> Account:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tests.model.cases import Case
 from tests.model.ratify import Ratify, RatifySetting
-from tests.model.right_of_way import RightOfWay, WaySetting
+from tests.model.verbatim_priority import RightOfWay, WaySetting
 
 
 def way(**setting: Any) -> RightOfWay:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.simulation.history import History, paths_of
-from tests.simulation.number_writers import mark_of
+from tests.simulation.identity_writers import mark_of
 
 Span = tuple[int, int, str]
 """The lowest value, the highest, and the id of the proposal that has them."""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests import builders
-from tests.simulation.stage import Stage
+from tests.simulation.run_state import Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
 

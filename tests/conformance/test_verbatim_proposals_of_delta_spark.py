@@ -8,7 +8,7 @@ import pytest
 from tests import builders
 from tests.builders import NOW_MS, Gate, StillClock, proposal
 from tests.fakes.memory_store import MemoryStore
-from tests.ready_bytes import stage
+from tests.verbatim_proposals import stage
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
 from tidegate_delta.log.file_names import commit_name, in_log
 

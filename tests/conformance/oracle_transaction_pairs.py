@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final
 
-from tests.conformance.oracle_definition_doings import (
+from tests.conformance.oracle_definition_operations import (
     backfills,
     changes_columns,
     clusters,
@@ -16,9 +16,8 @@ from tests.conformance.oracle_definition_doings import (
     unbackfills,
     upgrades,
 )
-from tests.conformance.oracle_pool import Case, Row
 from tests.conformance.oracle_predicates import sql_of
-from tests.conformance.oracle_row_doings import (
+from tests.conformance.oracle_row_operations import (
     Doing,
     appends,
     compacts,
@@ -44,6 +43,7 @@ from tests.conformance.oracle_tables import (
     removal,
     table_of_some_kind,
 )
+from tests.conformance.oracle_vectors import Case, Row
 
 ROW_TRACKING: Final = "delta.rowTracking"
 OTHERS: Final = ("2", "3", "4", None)
