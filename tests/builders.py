@@ -14,13 +14,11 @@ from uuid import UUID
 
 from tests.fakes.memory_bus import MemoryBus, MemoryConsumer
 from tests.fakes.memory_store import MemoryStore
-from tidegate_committer import put_executor
-from tidegate_committer.background_reads import ReadExecutor, ReadsInline
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.loop.service import CommitterLoop
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_committer.put_executor import PutExecutor
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.commit import Commit
@@ -259,10 +257,10 @@ class Gate:
     stores: dict[str, LogStore] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
-    puts: PutExecutor = field(default_factory=put_executor.PutsInline)
-    background: ReadExecutor = field(default_factory=ReadsInline)
-    loads: ReadExecutor = field(default_factory=ReadsInline)
-    reads: ReadExecutor = field(default_factory=ReadsInline)
+    puts: StoreExecutor = field(default_factory=InlineExecutor)
+    background: StoreExecutor = field(default_factory=InlineExecutor)
+    loads: StoreExecutor = field(default_factory=InlineExecutor)
+    reads: StoreExecutor = field(default_factory=InlineExecutor)
     vet: Callable[[LogStore], None] = _pass
     processes: Iterator[int] = field(default_factory=itertools.count)
     tokens: Iterator[int] = field(default_factory=lambda: itertools.count(1))

@@ -3,10 +3,10 @@
 import sys
 from typing import Final
 
-from tidegate_committer import background_reads, put_executor
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.loop.service import CommitterLoop, serve
 from tidegate_committer.settings import CommitterSettings
+from tidegate_committer.store_executor import StoreThreads
 from tidegate_runtime.cli.service_command import service_app
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.gc_control import GarbageSweeper
@@ -30,6 +30,9 @@ AUDITORS: Final = 8
 READERS: Final = 4
 """Threads per store for reads on which decisions wait. Few, because some take much memory."""
 
+PUTS_MAX: Final = 64
+"""PUTs in flight or prepared at once in one store, over all tables."""
+
 _PROCESS: Final = new_id(SystemClock()).hex
 """The id of this operating system process. It stays the same when the loop fails and restarts, so
 that such a restart does not count as a death of the process.
@@ -42,7 +45,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
     sweeper = GarbageSweeper(clock.boot_s())
     sweeper.begin()
     sys.setswitchinterval(SWITCH_S)
-    auditors = background_reads.ReadsInThreads(AUDITORS, "audit")
+    auditors = StoreThreads(AUDITORS, "audit")
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     dependencies = Dependencies(
         bus=bus,
@@ -57,11 +60,11 @@ def main(settings: CommitterSettings, running: Running) -> None:
         new_id=lambda: new_id(clock),
         settings=settings.committer,
         engine=ENGINE,
-        puts=put_executor.PutsInThreads(),
+        puts=StoreThreads(PUTS_MAX, "put"),
         tidy=lambda at_leisure, is_idle: sweeper.sweep(clock.boot_s(), at_leisure, is_idle),
         background=auditors,
-        loads=background_reads.ReadsInThreads(1, "load"),
-        reads=background_reads.ReadsInThreads(READERS, "read"),
+        loads=StoreThreads(1, "load"),
+        reads=StoreThreads(READERS, "read"),
         vet=StoreQualification(
             settings.storage, settings.committer.store_contests, auditors.begin, clock
         ).vet,

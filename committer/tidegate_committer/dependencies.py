@@ -6,12 +6,10 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer import put_executor
-from tidegate_committer.background_reads import ReadExecutor, ReadsInline
 from tidegate_committer.policy import Policy
-from tidegate_committer.put_executor import PutExecutor
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.state.version_history import HistoryBudget
+from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_messages.topics import Topics
 from tidegate_runtime import failpoints
 from tidegate_runtime.clock import Clock
@@ -68,10 +66,10 @@ class Dependencies:
     new_id: Callable[[], UUID]
     settings: CommitterSection
     engine: str = "Tidegate"
-    puts: PutExecutor = field(default_factory=put_executor.PutsInline)
-    background: ReadExecutor = field(default_factory=ReadsInline)
-    loads: ReadExecutor = field(default_factory=ReadsInline)
-    reads: ReadExecutor = field(default_factory=ReadsInline)
+    puts: StoreExecutor = field(default_factory=InlineExecutor)
+    background: StoreExecutor = field(default_factory=InlineExecutor)
+    loads: StoreExecutor = field(default_factory=InlineExecutor)
+    reads: StoreExecutor = field(default_factory=InlineExecutor)
     tidy: Callable[[bool, bool], None] = _nothing
     vet: Callable[[LogStore], None] = _accept_any_store
     histories: HistoryBudget = field(default_factory=HistoryBudget)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tests.simulation.faulty_dependencies import Deferred, Weather
+from tidegate_committer.store_executor import InlineExecutor
 
 T = TypeVar("T")
 
@@ -44,24 +45,16 @@ class SkippedRecords(Deferred[Any]):
 
 
 @dataclass
-class StormyBackground:
+class StormyBackground(InlineExecutor):
     """Runs reads that take their time."""
 
     weather: Weather
 
-    def is_free(self, root: str) -> bool:
-        """Return that every store accepts another read."""
-        return True
-
-    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
         """Start a read."""
-        asked = SkippedRecords(question, self.weather)
+        asked = SkippedRecords(work, self.weather)
         if not self.weather.character.slow_read:
             asked.go_on()
         return cast(Future[T], asked)
-
-    def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Do nothing: there is no limit on threads."""
-
-    def close(self) -> None:
-        """Do nothing: nothing waits for the results."""

@@ -7,14 +7,16 @@ happens; probabilities differ from seed to seed, so that seeds differ in charact
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import BinaryIO, Final, Generic, TypeVar
+from typing import Any, BinaryIO, Final, Generic, TypeVar, cast
 
 from tests.fakes.memory_bus import MemoryBus, MemoryConsumer
 from tests.fakes.memory_clients import MemoryProducer, MemoryReader
 from tests.fakes.memory_store import MemoryStore
-from tidegate_committer.put_executor import PendingPut, PutCall, PutResult
+from tidegate_committer.loop.entry_put import PutResult
+from tidegate_committer.store_executor import InlineExecutor
 from tidegate_delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.kafka.client_protocols import (
@@ -31,6 +33,7 @@ from tidegate_runtime.kafka.client_protocols import (
 from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Crash(BaseException):
@@ -354,18 +357,20 @@ class Unhurried(Deferred[PutResult]):
 
 
 @dataclass
-class StormyPuts:
+class StormyPuts(InlineExecutor):
     """Runs PUTs that take their time."""
 
     weather: Weather
     flights: list[Unhurried] = field(default_factory=list)
 
-    def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> Unhurried:
+    def begin(
+        self, root: str, work: Callable[[], R], /, behind: Future[Any] | None = None
+    ) -> Future[R]:
         """Start a PUT."""
         self.flights = [flight for flight in self.flights if not flight.is_over]
-        flight = Unhurried(work, self.weather, self.flights)
+        flight = Unhurried(cast(Callable[[], PutResult], work), self.weather, self.flights)
         self.flights.append(flight)
-        return flight
+        return cast(Future[R], flight)
 
     def wait(self, timeout_s: float) -> None:
         """Let time pass, sometimes more than was asked for."""

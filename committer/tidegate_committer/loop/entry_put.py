@@ -3,12 +3,12 @@
 If the entry refers to a file of deletion vectors, that is put first, under a new unique name.
 """
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
 from tidegate_committer.dependencies import Dependencies, reach
 from tidegate_committer.group_commit.entry_encoding import EncodedEntry
-from tidegate_committer.put_executor import PendingPut, PutResult
 from tidegate_delta.errors import OutcomeUnknown, Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.clock import Clock
@@ -25,6 +25,14 @@ PAUSE_MAX_S: Final = 2.0
 """The pause before the same bytes are sent again after a PUT without a response. It doubles each
 time: a store that throttles writes to one name counts refused writes, too.
 """
+
+
+@dataclass(frozen=True)
+class PutResult:
+    """How a PUT ended: WON or LOST, for certain. Units: `took_s` in seconds."""
+
+    put: Put
+    took_s: float
 
 
 @dataclass
@@ -73,8 +81,8 @@ class EntryPut:
         dependencies: Dependencies,
         viewed_s: float,
         turn: Turn = at_once,
-        behind: PendingPut | None = None,
-    ) -> PendingPut:
+        behind: Future[PutResult] | None = None,
+    ) -> Future[PutResult]:
         """Start the PUT in a thread, or prepare it to be sent after `behind`.
 
         Its deadline counts from `viewed_s` (by `Clock.boot_s`), when the log was last read. A
@@ -84,7 +92,7 @@ class EntryPut:
         clock, section = dependencies.clock, dependencies.settings
         young_s = min(clock.boot_s(), viewed_s + section.view_age_max_s)
         until_s = young_s + section.put_deadline_s
-        return dependencies.puts.start(
+        return dependencies.puts.begin(
             self.store.root, lambda: self.land(clock, until_s, turn), behind
         )
 

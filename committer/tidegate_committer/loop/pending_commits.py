@@ -1,6 +1,7 @@
 """What is decided and not yet in the log: the entry in flight, and the draft of the next one."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,9 +20,8 @@ from tidegate_committer.group_commit.version_dependent_fields import follows_unt
 from tidegate_committer.intake import proposal_reader
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.loop.entry_encoder import EntryEncoder
-from tidegate_committer.loop.entry_put import EntryPut
+from tidegate_committer.loop.entry_put import EntryPut, PutResult
 from tidegate_committer.policy import Policy
-from tidegate_committer.put_executor import PendingPut, PutResult
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
@@ -99,7 +99,7 @@ class PendingCommit:
 
     plan: BatchPlan
     encoded: EncodedEntry
-    flight: PendingPut
+    flight: Future[PutResult]
     since_s: float
     ahead: NextEntry | None = None
     follower: "PendingCommit | None" = None
@@ -125,7 +125,7 @@ def start_put(
     dependencies: Dependencies,
     viewed_s: float,
     turn: Turn = at_once,
-    behind: PendingPut | None = None,
+    behind: Future[PutResult] | None = None,
 ) -> PendingCommit:
     """Start the PUT of a plan's entry, or prepare it to be sent after `behind`."""
     since_s = dependencies.clock.boot_s()
@@ -134,7 +134,7 @@ def start_put(
     )
 
 
-def turn_behind(flight: PendingPut, since_s: float, clock: Clock) -> Turn:
+def turn_behind(flight: Future[PutResult], since_s: float, clock: Clock) -> Turn:
     """Return the turn of a prepared PUT: whether it may be sent. It may once the PUT before it has
     won, unless its decision is older than `DECISION_AGE_MAX_S` by then.
 
@@ -153,7 +153,7 @@ def turn_behind(flight: PendingPut, since_s: float, clock: Clock) -> Turn:
     return comes
 
 
-def _result(flight: PendingPut, timeout_s: float) -> PutResult | None:
+def _result(flight: Future[PutResult], timeout_s: float) -> PutResult | None:
     return flight.result(timeout_s)
 
 

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate_committer.background_reads import PendingRead
 from tidegate_committer.decision import machine, verbatim_decision
 from tidegate_committer.decision.decision_types import Verdict, claim_unread, denied
 from tidegate_committer.decision.machine import (
@@ -33,8 +32,9 @@ from tidegate_committer.group_commit.fair_queue import FairQueue
 from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import needs_claim
+from tidegate_committer.loop.adaptive_linger import AdaptiveLinger
 from tidegate_committer.loop.entry_encoder import EntryEncoder
-from tidegate_committer.loop.entry_put import PAUSE_S, EntryPut
+from tidegate_committer.loop.entry_put import PAUSE_S, EntryPut, PutResult
 from tidegate_committer.loop.pending_commits import (
     RACES_MAX,
     NextEntry,
@@ -44,10 +44,10 @@ from tidegate_committer.loop.pending_commits import (
     start_put,
     turn_behind,
 )
-from tidegate_committer.put_executor import AdaptiveLinger, PutResult
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState, narrowed
 from tidegate_committer.state.version_history import BYTES_MAX, VERSIONS_MAX, weight, weight_of_past
+from tidegate_committer.store_executor import PendingRead
 from tidegate_committer.store_reads.decision_reads import DecisionRead
 from tidegate_committer.store_reads.read_cache import ReadCache
 from tidegate_committer.store_reads.recovery import NO_PAST, missing

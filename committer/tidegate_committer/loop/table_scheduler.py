@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from uuid import UUID
 
-from tidegate_committer.background_reads import store_of
 from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.store_executor import store_of
 
 
 @dataclass

@@ -6,7 +6,7 @@ A store may be slow and there may be a thousand tables, so the loop does not wai
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from tidegate_committer.background_reads import ReadExecutor
+from tidegate_committer.store_executor import StoreExecutor
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.storage.log_store import LogStore
 
@@ -22,11 +22,11 @@ class IdleProbe:
     asked_s: float = 0.0
     answer: Future[bool] | None = None
 
-    def begin(self, store: LogStore, version: int, now_s: float, ask: ReadExecutor) -> None:
+    def begin(self, store: LogStore, version: int, now_s: float, executor: StoreExecutor) -> None:
         """Start to read whether a version exists."""
         path = in_log(commit_name(version))
         self.version, self.asked_s = version, now_s
-        self.answer = ask.begin(store.root, lambda: store.read(path) is not None)
+        self.answer = executor.begin(store.root, lambda: store.read(path) is not None)
 
     def end(self, following: int) -> bool | None:
         """Return whether version `following` exists; None without a result, or if it is about

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate_committer.background_reads import ReadExecutor
 from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_executor import StoreExecutor
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import commit_name, in_log
@@ -43,11 +43,11 @@ class Audit:
         """Return whether an audit is due or running: it begins and ends with no PUT in flight."""
         return now_s >= self.due_s or self.answer is not None
 
-    def begin(self, store: LogStore, state: TableState, most: int, ask: ReadExecutor) -> None:
+    def begin(self, store: LogStore, state: TableState, most: int, executor: StoreExecutor) -> None:
         """Start to read some versions of a table."""
         versions = self._chosen(state, most)
         self.through = state.version
-        self.answer = ask.begin(store.root, lambda: hashes(store, versions, self.cleaned))
+        self.answer = executor.begin(store.root, lambda: hashes(store, versions, self.cleaned))
 
     def end(self, state: TableState, root: str, label: str) -> CommittedFile | None:
         """Return a version that was overwritten, once the store has answered; else None.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import Final
 
-from tidegate_committer.background_reads import store_of
+from tidegate_committer.store_executor import store_of
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import open_snapshot

@@ -1,16 +1,22 @@
 """PUTs that stay pending until a test completes them, one after the other."""
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
-from tidegate_committer.put_executor import PendingPut, PutCall, PutResult
+from tidegate_committer.loop.entry_put import PutResult
+from tidegate_committer.store_executor import InlineExecutor
 from tidegate_delta.errors import OutcomeUnknown
+
+T = TypeVar("T")
 
 
 @dataclass
 class Held:
     """A PUT that stays pending until the test completes it."""
 
-    work: PutCall
+    work: Callable[[], PutResult]
     landing: PutResult | None = None
     is_lost: bool = False
 
@@ -27,7 +33,7 @@ class Held:
 
 
 @dataclass
-class HeldPuts:
+class HeldPuts(InlineExecutor):
     """PUTs that complete at once, or while `is_holding` only when a test says so.
 
     With `lands_in_time`, `wait` completes the first pending one.
@@ -37,13 +43,15 @@ class HeldPuts:
     is_holding: bool = False
     lands_in_time: bool = False
 
-    def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> Held:
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
         """Start a PUT."""
-        flight = Held(work)
+        flight = Held(cast(Callable[[], PutResult], work))
         self.flights.append(flight)
         if not self.is_holding:
             self.land()
-        return flight
+        return cast(Future[T], flight)
 
     def land(self) -> None:
         """Complete the first pending PUT."""
@@ -66,6 +74,3 @@ class HeldPuts:
         """Let time pass."""
         if self.lands_in_time:
             self.land()
-
-    def close(self) -> None:
-        """Do nothing."""

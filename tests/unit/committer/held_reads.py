@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from tidegate_committer.background_reads import at_once
+from tidegate_committer.store_executor import InlineExecutor, at_once
+
+T = TypeVar("T")
 
 
 @dataclass
-class Held:
+class Held(InlineExecutor):
     """Reads that are answered at once, or on demand for the roots in `held`."""
 
     held: set[str] = field(default_factory=set)
@@ -20,19 +22,19 @@ class Held:
         """Return whether no read of this root is pending."""
         return all(one != root or answer.done() for one, _, answer in self.asked)
 
-    def begin(self, root: str, question: Callable[[], Any], /) -> Future[Any]:
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
         """Answer the read, or record it as pending."""
         if root not in self.held:
-            return at_once(question)
-        self.asked.append((root, question, Future()))
-        return self.asked[-1][2]
+            return at_once(work)
+        answer: Future[T] = Future()
+        self.asked.append((root, work, answer))
+        return answer
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
         """Record that nobody waits for this answer any longer."""
         self.given_up.append((root, answer))
-
-    def close(self) -> None:
-        """Do nothing."""
 
     def answer(self) -> None:
         """Answer all pending reads that were not cancelled."""

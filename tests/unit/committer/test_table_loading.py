@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, proposal
 from tests.unit.committer.held_reads import Held
-from tidegate_committer.background_reads import ReadsInThreads
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import StoreThreads
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_messages.proposal import Proposal
 
@@ -137,7 +137,7 @@ def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
 
 
 def test_tables_of_one_store_are_read_one_by_one_and_stores_beside_each_other() -> None:
-    many, going_on, order = ReadsInThreads(1, "load"), threading.Event(), list[str]()
+    many, going_on, order = StoreThreads(1, "load"), threading.Event(), list[str]()
 
     def hangs() -> None:
         going_on.wait(10.0)

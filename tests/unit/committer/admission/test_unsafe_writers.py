@@ -10,8 +10,8 @@ from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.admission.unsafe_writers import is_unsafe
-from tidegate_committer.put_executor import PutExecutor, PutsInline
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.proposal import Operation
 
@@ -25,10 +25,10 @@ def served(
     root: str,
     unsafe_writers: str = "warn",
     said: str | None = None,
-    puts: PutExecutor | None = None,
+    puts: StoreExecutor | None = None,
 ) -> Gate:
     section = CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": unsafe_writers})
-    gate = Gate(section, puts=puts or PutsInline())
+    gate = Gate(section, puts=puts or InlineExecutor())
     definition = metadata()
     if said is not None:
         definition["metaData"]["configuration"]["tidegate.unsafeWriters"] = said

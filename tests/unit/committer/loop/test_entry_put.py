@@ -6,8 +6,7 @@ from prometheus_client import REGISTRY
 from tests.builders import ROOT, StillClock, add, commit, digest_of, info, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tidegate_committer.group_commit.entry_encoding import EncodedEntry
-from tidegate_committer.loop.entry_put import EntryPut
-from tidegate_committer.put_executor import PutResult
+from tidegate_committer.loop.entry_put import EntryPut, PutResult
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_delta.errors import OutcomeUnknown
 from tidegate_delta.log.file_names import commit_name, in_log

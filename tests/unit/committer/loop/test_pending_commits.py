@@ -21,13 +21,13 @@ from tests.unit.committer.conflicts.test_table_conflict_rules import TRACKED, li
 from tests.unit.committer.decision.test_machine import considered, table
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.intake.proposal_reader import CLAIM_FOLDER
+from tidegate_committer.loop.entry_put import PutResult
 from tidegate_committer.loop.pending_commits import (
     DECISION_AGE_MAX_S,
     decidable_from_memory,
     turn_behind,
 )
 from tidegate_committer.policy import Policy
-from tidegate_committer.put_executor import PutResult
 from tidegate_committer.state.fetched_inputs import NOTHING
 from tidegate_committer.state.table_state import TableState
 from tidegate_messages.proposal import ClaimCheck, Proposal

@@ -28,11 +28,12 @@ from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.row_level.test_row_delete_conflicts import IN_THE_LOG
+from tidegate_committer.loop.entry_put import PutResult
 from tidegate_committer.loop.pending_commits import DECISION_AGE_MAX_S
 from tidegate_committer.loop.poison_records import read_note
 from tidegate_committer.loop.service import LANDING_S
-from tidegate_committer.put_executor import PutResult, PutsInline
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import InlineExecutor
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.deletion_vectors.descriptors import inline, inline_rows
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
@@ -250,7 +251,7 @@ def test_a_put_that_fails_at_once_fails_when_it_is_asked_for() -> None:
     def lost() -> PutResult:
         raise OutcomeUnknown("no answer")
 
-    flight = PutsInline().start(ROOT, lost)
+    flight = InlineExecutor().begin(ROOT, lost)
     assert flight.done()
     with pytest.raises(OutcomeUnknown):
         flight.result()

@@ -25,10 +25,10 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_reads import Held
-from tidegate_committer.background_reads import ReadExecutor, ReadsInline
 from tidegate_committer.decision.published_record_limits import TEXT_CHARS_MAX
 from tidegate_committer.loop.table_router import STALE_S
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_delta.errors import OutcomeUnknown, Unavailable
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.codec import encode
@@ -55,10 +55,10 @@ def written(folder: Path, table_id: str = TABLE_ID) -> str:
     return store.root
 
 
-def gate_to(folder: Path, *roots: str, loads: ReadExecutor | None = None) -> Gate:
+def gate_to(folder: Path, *roots: str, loads: StoreExecutor | None = None) -> Gate:
     stores: dict[str, LogStore] = {root: LocalStore(root) for root in roots}
     settings = CommitterSection(roots=(f"file://{folder}",), audit_s=1e9)
-    return Gate(stores=stores, settings=settings, loads=loads or ReadsInline())
+    return Gate(stores=stores, settings=settings, loads=loads or InlineExecutor())
 
 
 def without_registry(gate: Gate) -> None:

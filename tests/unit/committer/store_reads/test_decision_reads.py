@@ -32,10 +32,10 @@ from tests.builders import (
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_reads import Held
-from tidegate_committer import put_executor
-from tidegate_committer.background_reads import LOST_MAX, STORES_KEPT, ReadsInThreads
+from tidegate_committer.__main__ import PUTS_MAX
 from tidegate_committer.loop.table_committer import CLAIM_S
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import LOST_MAX, STORES_KEPT, StoreThreads
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
@@ -472,11 +472,11 @@ class Hanging(MemoryStore):
 def test_a_committer_with_threads_goes_on_beside_a_store_that_hangs() -> None:
     hanging, other = Hanging(ROOT), Hanging(OTHER_ROOT)
     stores: dict[str, LogStore] = {ROOT: hanging, OTHER_ROOT: other}
-    loads, reads, background = (ReadsInThreads(most, "test") for most in (1, 4, 8))
+    loads, reads, background = (StoreThreads(most, "test") for most in (1, 4, 8))
     gate = Gate(
         SECTION,
         stores=stores,
-        puts=put_executor.PutsInThreads(),
+        puts=StoreThreads(PUTS_MAX, "put"),
         background=background,
         loads=loads,
         reads=reads,
@@ -509,7 +509,7 @@ def test_a_committer_with_threads_goes_on_beside_a_store_that_hangs() -> None:
 
 
 def test_whoever_ends_asks_nothing_of_what_stands_in_line() -> None:
-    many, going_on, asked = ReadsInThreads(1, "read"), threading.Event(), list[str]()
+    many, going_on, asked = StoreThreads(1, "read"), threading.Event(), list[str]()
 
     def first() -> None:
         asked.append("first")
@@ -525,7 +525,7 @@ def test_whoever_ends_asks_nothing_of_what_stands_in_line() -> None:
 
 
 def test_threads_of_stores_that_are_asked_for_nothing_end() -> None:
-    many, going_on = ReadsInThreads(1, "of-many-stores"), threading.Event()
+    many, going_on = StoreThreads(1, "of-many-stores"), threading.Event()
     hanging = many.begin("s3://hangs/t", lambda: going_on.wait(10.0))
     for number in range(3 * STORES_KEPT):
         assert many.begin(f"s3://bucket-{number}/t", lambda: 1).result(10.0) == 1
@@ -630,7 +630,7 @@ def test_a_file_that_may_not_be_read_is_refused_at_once(
 
 
 def test_readings_that_hang_take_no_thread_from_the_other_tables_of_their_store() -> None:
-    threads, going_on = ReadsInThreads(4, "hangs"), threading.Event()
+    threads, going_on = StoreThreads(4, "hangs"), threading.Event()
     try:
         for _ in range(20):
             begun = threading.Event()
@@ -648,7 +648,7 @@ def test_readings_that_hang_take_no_thread_from_the_other_tables_of_their_store(
 
 
 def test_no_more_threads_are_replaced_than_so_many() -> None:
-    threads, going_on = ReadsInThreads(1, "lost"), threading.Event()
+    threads, going_on = StoreThreads(1, "lost"), threading.Event()
     try:
         for _ in range(LOST_MAX + 1):
             begun = threading.Event()

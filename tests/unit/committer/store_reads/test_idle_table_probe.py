@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, to_bytes
-from tidegate_committer.background_reads import at_once
+from tidegate_committer.store_executor import InlineExecutor, at_once
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.proposal import Proposal
@@ -21,25 +21,17 @@ OTHER_ROOT = "memory://tables/other"
 
 
 @dataclass
-class Slow:
+class Slow(InlineExecutor):
     """Reads that are answered when a test says so."""
 
     asked: deque[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=deque)
 
-    def is_free(self, root: str) -> bool:
-        """Return True."""
-        return True
-
-    def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Do nothing: no thread is reading."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
         """Record a pending read."""
         answer: Future[T] = Future()
-        self.asked.append((question, answer))
+        self.asked.append((work, answer))
         return answer
 
     def answer(self) -> None:

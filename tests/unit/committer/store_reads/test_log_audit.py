@@ -25,9 +25,9 @@ from tests.builders import (
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_reads import Held
-from tidegate_committer.background_reads import ReadsInline
 from tidegate_committer.persistent_map import PersistentMap
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import InlineExecutor
 from tidegate_committer.store_reads.log_audit import Audit
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import checkpoint_name, commit_name, in_log
@@ -46,13 +46,15 @@ def path_of(version: int) -> str:
     return in_log(commit_name(version))
 
 
-class Pending(ReadsInline):
+class Pending(InlineExecutor):
     """Reads that a test answers."""
 
     def __init__(self, answer: Future[Any]) -> None:
         self._answer = answer
 
-    def begin(self, root: str, question: Callable[[], Any], /) -> Future[Any]:
+    def begin(
+        self, root: str, work: Callable[[], Any], /, behind: Future[Any] | None = None
+    ) -> Future[Any]:
         """Return the pending answer."""
         return self._answer
 
@@ -232,7 +234,7 @@ def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
     seen: list[int] = []
     audit = Audit(0.0)
     for _ in range(4):
-        audit.begin(MemoryStore("memory://tables/none"), state, 3, ReadsInline())
+        audit.begin(MemoryStore("memory://tables/none"), state, 3, InlineExecutor())
         assert audit.answer is not None
         seen += audit.answer.result()
     assert seen[0] == state.version, "the newest one comes first"
@@ -303,7 +305,7 @@ def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothi
     state, store = gate.table_committer().state, gate.stores[ROOT]
     assert state is not None
     audit = Audit(0.0)
-    audit.begin(store, state, 3, ReadsInline())
+    audit.begin(store, state, 3, InlineExecutor())
     later = replace(state, version=state.version + 1, entries=PersistentMap())
     assert audit.end(later, ROOT, "t") is None
 

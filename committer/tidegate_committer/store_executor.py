@@ -1,15 +1,16 @@
-"""Runs store reads in threads beside the loop, which polls for their results.
+"""Runs reads and PUTs of stores in threads beside the loop, which polls for their results.
 
 Each store has threads of its own, so a store that is slow or hangs delays only its own tables.
 A thread whose result is given up is replaced, because a single file in a store may hang.
 The loop itself never waits for a store.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,46 +27,63 @@ LOOK_MAX_S: Final = 0.05
 STORES_KEPT: Final = 32
 """The number of stores whose idle threads are kept."""
 
+YIELD_SHARE: Final = 0.25
+"""How long the loop leaves the interpreter to a call that waited for the one that ended, as a share
+of its wait's timeout.
+"""
 
 LOST_MAX: Final = 64
 """How many given-up threads of one store are replaced; they may never end."""
 
 
-class ReadExecutor(Protocol):
-    """Runs reads of stores; the reads of one store do not wait for those of another."""
+class StoreExecutor(Protocol):
+    """Runs calls of stores; the calls of one store do not wait for those of another."""
 
     def is_free(self, root: str) -> bool:
-        """Whether no read runs or waits at the store of the table at `root`."""
+        """Whether no call runs or waits at the store of the table at `root`."""
 
-    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Start a read of the store of the table at `root`; return its future result."""
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
+        """Start a call of the store of the table at `root`; return its future result.
+
+        With `behind`, the call waits by itself for the end of that one before it does anything.
+        """
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a call ends, or for `timeout_s`."""
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Give up a read: another thread takes the place of the one that runs it."""
+        """Give up a call: another thread takes the place of the one that runs it."""
 
     def close(self) -> None:
-        """Start no more reads; drop the results of those in progress."""
+        """Start no more calls; those in progress may still end."""
 
 
-class ReadsInline:
-    """Finishes each read before `begin` returns: no thread, so that a seed replays every step."""
+class InlineExecutor:
+    """Finishes each call before `begin` returns: no thread, so that a seed replays every step."""
 
     def is_free(self, root: str) -> bool:
         """Return True: nothing is in progress."""
         return True
 
-    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Run the read and wait for it."""
-        return at_once(question)
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
+        """Run the call and wait for its end."""
+        return at_once(work)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return at once: nothing is in progress."""
 
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Do nothing: the read has ended."""
+        """Do nothing: the call has ended."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
-class ReadsInThreads:
+class StoreThreads:
     """Up to `most` threads for each store, started as needed. Safe to call from several threads.
 
     There may be a thousand stores with little to do, so idle threads are kept only for the
@@ -76,12 +94,21 @@ class ReadsInThreads:
         self._most, self._name = most, name
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._newest: dict[str, Future[Any]] = {}
-        self._begun: dict[str, dict[Future[Any], _Question]] = {}
+        self._begun: dict[str, dict[Future[Any], _Call]] = {}
         self._lost: dict[str, list[Future[Any]]] = {}
         self._turn = Lock()
+        self._has_ended = Event()
+        self._hands_over = Event()
+        self._followed: set[Future[Any]] = set()
 
-    def begin(self, root: str, work: Callable[[], T], /) -> Future[T]:
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
         """Run `work` in a thread of the table's store; if all are busy, it waits for a free one."""
+        if behind is not None:
+            self._followed.add(behind)
+            if behind.done():
+                self._followed.discard(behind)
         store = store_of(root)
         with self._turn:
             threads = self._threads.pop(store, None)
@@ -90,14 +117,27 @@ class ReadsInThreads:
                 threads = self._new_threads()
             self._threads[store] = threads
             answer = self._newest[store] = Future[T]()
-            question = _Question(work, answer)
-            asked = self._ask(store, question)
-        asked.add_done_callback(question.pass_on)
+            call = _Call(work, answer)
+            asked = self._ask(store, call)
+        asked.add_done_callback(call.pass_on)
+        answer.add_done_callback(self._ended)
         return answer
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a call has ended since the last wait, or for `timeout_s`.
+
+        If another call was waiting for that end, the loop sleeps a little longer, so that this one
+        gets the interpreter first. Otherwise the loop would delay it by milliseconds.
+        """
+        has_ended = self._has_ended.wait(timeout_s)
+        self._has_ended.clear()
+        if has_ended and self._hands_over.is_set():
+            self._hands_over.clear()
+            time.sleep(YIELD_SHARE * timeout_s)
+
     def give_up(self, root: str, answer: Future[Any], /) -> None:
-        """Give up a read. The store's threads are replaced, up to LOST_MAX of them: the thread that
-        runs this read may never end, and the reads queued behind it move to the new threads.
+        """Give up a call. The store's threads are replaced, up to LOST_MAX of them: the thread that
+        runs this call may never end, and the calls queued behind it move to the new threads.
         """
         store = store_of(root)
         with self._turn:
@@ -111,35 +151,42 @@ class ReadsInThreads:
             self._threads[store].shutdown(wait=False, cancel_futures=True)
             self._threads[store] = self._new_threads()
             waiting = [one for asked, one in self._begun.pop(store).items() if asked.cancelled()]
-            again = [(self._ask(store, question), question) for question in waiting]
-        for asked, question in again:
-            asked.add_done_callback(question.pass_on)
+            again = [(self._ask(store, call), call) for call in waiting]
+        for asked, call in again:
+            asked.add_done_callback(call.pass_on)
 
     def is_free(self, root: str) -> bool:
-        """Return whether the read that was started last for a store has ended."""
+        """Return whether the call that was started last for a store has ended."""
         newest = self._newest.get(store_of(root))
         return newest is None or newest.done()
 
     def close(self) -> None:
-        """Start no more reads, and drop those that wait, so that a stop need not wait for them."""
+        """Start no more calls, and drop those that wait, so that a stop need not wait for them.
+
+        A PUT in flight may still land: the next owner finds it in the log.
+        """
         with self._turn:
             for threads in self._threads.values():
                 threads.shutdown(wait=False, cancel_futures=True)
-            begun = [
-                question for questions in self._begun.values() for question in questions.values()
-            ]
-        for question in begun:
-            question.answer.cancel()
+            begun = [call for calls in self._begun.values() for call in calls.values()]
+        for call in begun:
+            call.answer.cancel()
+
+    def _ended(self, answer: Future[Any]) -> None:
+        if answer in self._followed:
+            self._followed.discard(answer)
+            self._hands_over.set()
+        self._has_ended.set()
 
     def _new_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
 
-    def _ask(self, store: str, question: "_Question") -> Future[Any]:
+    def _ask(self, store: str, call: "_Call") -> Future[Any]:
         begun = self._begun.setdefault(store, {})
         for done in [one for one in begun if one.done()]:
             del begun[done]
-        asked = self._threads[store].submit(question.ask)
-        begun[asked] = question
+        asked = self._threads[store].submit(call.run)
+        begun[asked] = call
         return asked
 
     def _release(self) -> None:
@@ -152,14 +199,14 @@ class ReadsInThreads:
 
 
 @dataclass(frozen=True)
-class _Question:
-    """A read, and the future that its caller waits for."""
+class _Call:
+    """A call, and the future that its caller waits for."""
 
     work: Callable[[], Any]
     answer: Future[Any]
 
-    def ask(self) -> Any:
-        """Run the read in this thread, unless its caller has cancelled it."""
+    def run(self) -> Any:
+        """Run the work in this thread, unless its caller has cancelled it."""
         return self.work() if self.answer.set_running_or_notify_cancel() else None
 
     def pass_on(self, asked: Future[Any]) -> None:
@@ -177,7 +224,7 @@ class _Question:
 class PendingRead(Generic[T]):
     """The one read of its kind that a table may have in progress. `since_s`: by `Clock.boot_s`."""
 
-    background: ReadExecutor
+    executor: StoreExecutor
     clock: Clock
     root: str
     since_s: float = 0.0
@@ -190,7 +237,7 @@ class PendingRead(Generic[T]):
         """
         if self.answer is None:
             self.since_s = self.clock.boot_s()
-            self.answer = self.background.begin(self.root, question)
+            self.answer = self.executor.begin(self.root, question)
         if not self.answer.done():
             return None
         answer, self.answer = self.answer, None
@@ -207,7 +254,7 @@ class PendingRead(Generic[T]):
         answer = self.answer
         self.forget()
         if answer is not None:
-            self.background.give_up(self.root, answer)
+            self.executor.give_up(self.root, answer)
 
     @property
     def looked_after_s(self) -> float:
@@ -217,11 +264,11 @@ class PendingRead(Generic[T]):
         return now_s + min(LOOK_MAX_S, max(LOOK_MIN_S, pause_s))
 
 
-def at_once(question: Callable[[], T], /) -> Future[T]:
-    """Run a read in this thread, so that a seed replays every step."""
+def at_once(work: Callable[[], T], /) -> Future[T]:
+    """Run a call in this thread, so that a seed replays every step."""
     answer: Future[T] = Future()
     try:
-        answer.set_result(question())
+        answer.set_result(work())
     except TidegateError as error:
         answer.set_exception(error)
     return answer
