@@ -201,40 +201,42 @@ def without_checking_against_the_group() -> AbstractContextManager[object]:
 
 @contextmanager
 def without_telling_what_others_wrote() -> Iterator[None]:
-    tell = PartitionWorker._tell_news
+    tell = PartitionWorker._publish_versions
 
     def only_ours(worker: PartitionWorker, committer: TableCommitter) -> None:
-        committer.news = [entry for entry in committer.news if entry.provenance is not None]
+        committer.cache.unpublished = [
+            entry for entry in committer.cache.unpublished if entry.provenance is not None
+        ]
         tell(worker, committer)
 
-    with mock.patch.object(PartitionWorker, "_tell_news", only_ours):
+    with mock.patch.object(PartitionWorker, "_publish_versions", only_ours):
         yield
 
 
 @contextmanager
 def with_versions_told_in_any_order() -> Iterator[None]:
-    tell = PartitionWorker._tell_news
+    tell = PartitionWorker._publish_versions
 
     def backwards(worker: PartitionWorker, committer: TableCommitter) -> None:
-        committer.news.reverse()
+        committer.cache.unpublished.reverse()
         tell(worker, committer)
 
-    with mock.patch.object(PartitionWorker, "_tell_news", backwards):
+    with mock.patch.object(PartitionWorker, "_publish_versions", backwards):
         yield
 
 
 @contextmanager
 def with_the_registry_before_the_versions() -> Iterator[None]:
-    tell = PartitionWorker._tell_news
+    tell = PartitionWorker._publish_versions
 
     def ahead(worker: PartitionWorker, committer: TableCommitter) -> None:
-        if committer.is_registered and committer.news:
-            last = committer.news[-1]
+        if committer.is_registered and committer.cache.unpublished:
+            last = committer.cache.unpublished[-1]
             update = {"published_through": last.version, "sha256": last.sha256}
             worker.router.publisher.table(committer.record.model_copy(update=update))
         tell(worker, committer)
 
-    with mock.patch.object(PartitionWorker, "_tell_news", ahead):
+    with mock.patch.object(PartitionWorker, "_publish_versions", ahead):
         yield
 
 

@@ -24,13 +24,13 @@ class AdaptiveLinger:
     """How long a table's group stays open, from the durations of PUTs and the expected members.
 
     `crowd` is the number of expected members: those of the last entry plus the proposals that
-    waited when it landed. `told_s` is when the outcomes of that entry were published.
+    waited when it landed. `published_s` is when the outcomes of that entry were published.
     Units: seconds, moments by `Clock.boot_s`.
     """
 
     took_s: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     crowd: int = 0
-    told_s: float = 0.0
+    published_s: float = 0.0
 
     def landed(self, took_s: float, members: int, waiting: int) -> None:
         """Record an entry that landed, its member count, and how many proposals were waiting."""
@@ -47,19 +47,19 @@ class AdaptiveLinger:
 
         A writer that just got its outcome may propose again at once. If the group closes without
         it, both wait for two PUTs: their own and the other's. So the group waits for `crowd`
-        members, until `share` of a PUT after `told_s`, and closes earlier if no proposal came for
-        a while. Both times grow, within LINGER_GROWTH_MAX, with the number of missing members per
-        waiting one. A lone writer never waits.
+        members, until `share` of a PUT after `published_s`, and closes earlier if no proposal came
+        for a while. Both times grow, within LINGER_GROWTH_MAX, with the number of missing members
+        per waiting one. A lone writer never waits.
         """
         if waiting >= self.crowd:
             return 0.0
         out = max(1.0, (self.crowd - waiting) / max(1, waiting))
-        usual_s, last_s = share * self.put_s, max(self.told_s, newest_s)
+        usual_s, last_s = share * self.put_s, max(self.published_s, newest_s)
         patient_s = min(
-            self.told_s + min(LINGER_GROWTH_MAX, out) * usual_s,
+            self.published_s + min(LINGER_GROWTH_MAX, out) * usual_s,
             last_s + QUIET_SHARE * self.put_s * out,
         )
         # Wait on while proposals stream in: otherwise writers that propose together are split over
         # two groups, and stay split.
         longer_s = min(LINGER_GROWTH_MAX * usual_s, usual_s + QUIET_SHARE * self.put_s)
-        return max(patient_s, min(self.told_s + longer_s, last_s + STREAM_SHARE * self.put_s))
+        return max(patient_s, min(self.published_s + longer_s, last_s + STREAM_SHARE * self.put_s))

@@ -62,11 +62,11 @@ def state_of(table_committer: TableCommitter, now_s: float) -> TableActivity:
         return "halted"
     if table_committer.rests_until_s > now_s:
         return "resting"
-    if table_committer.flying is not None:
+    if table_committer.in_flight is not None:
         return "writing"
-    if table_committer.line:
+    if table_committer.queue:
         return "waiting"
-    return "unread" if table_committer.state is None else "idle"
+    return "unread" if table_committer.cache.state is None else "idle"
 
 
 def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
@@ -79,10 +79,10 @@ def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
     found = 0
     for worker in workers:
         for table_committer in worker.busy:
-            found += len(table_committer.line.aside)
-            if table_committer.rests_until_s > now_s or table_committer.waits_for:
+            found += len(table_committer.queue.aside)
+            if table_committer.rests_until_s > now_s or table_committer.cache.waits_for:
                 table = table_committer.record.table
-                found += len(table_committer.line) + len(worker.router.asked.get(table, ()))
+                found += len(table_committer.queue) + len(worker.router.asked.get(table, ()))
                 found += worker.router.unsettled.held(table)
     return found
 
@@ -125,12 +125,12 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
     for table_committer in table_committers:
         if (
             table_committer.is_registered
-            and table_committer.state is not None
-            and table_committer.state.version >= 0
+            and table_committer.cache.state is not None
+            and table_committer.cache.state.version >= 0
         ):
             _show(
                 table_committer.record.name,
-                (table_committer.state.version, table_committer.state.timestamp),
+                (table_committer.cache.state.version, table_committer.cache.state.timestamp),
             )
     _show_waits(table_committers, now_s)
     TOPIC_PARTITIONS.set(len(workers))
@@ -140,7 +140,7 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
     since_s = (
         one.since_s
         for table_committer in table_committers
-        for one in (*table_committer.line.waiting, *table_committer.line.aside)
+        for one in (*table_committer.queue.waiting, *table_committer.queue.aside)
     )
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
 
@@ -152,11 +152,11 @@ def _waits_since_s(table_committer: TableCommitter, now_s: float) -> float | Non
     since_s = None
     if table_committer.rests_until_s > now_s:
         since_s = now_s
-    elif table_committer.waits_for is not None:
-        since_s = table_committer.waits_for.since_s
-    elif table_committer.flying is not None:
-        since_s = table_committer.flying.since_s
-    if table_committer.state is not None:
+    elif table_committer.cache.waits_for is not None:
+        since_s = table_committer.cache.waits_for.since_s
+    elif table_committer.in_flight is not None:
+        since_s = table_committer.in_flight.since_s
+    if table_committer.cache.state is not None:
         return since_s
     # A table that was never loaded has waited since the first try, over all retries.
     return _waiting.get(table_committer.record.table, since_s)

@@ -29,7 +29,7 @@ class MaintenanceSchedule:
         Raises: BrokenLog, if a version was overwritten or is gone.
         """
         state, section, now_s = (
-            table_committer.state,
+            table_committer.cache.state,
             self.dependencies.settings,
             self.dependencies.clock.boot_s(),
         )
@@ -39,7 +39,7 @@ class MaintenanceSchedule:
         if audit is None:
             audit = self.audits[table_committer.record.table] = Audit(now_s + section.audit_s)
         table_committer.pause_for_audit = audit.pause_for_audit(now_s)
-        if table_committer.flying is not None or table_committer.fetch is not None:
+        if table_committer.in_flight is not None or table_committer.cache.fetch is not None:
             return
         found = audit.end(state, table_committer.store.root, table_committer.label)
         if found is not None:
@@ -58,36 +58,38 @@ class MaintenanceSchedule:
 
         Raises: as `TableCommitter.load`.
         """
-        now_s, state = self.dependencies.clock.boot_s(), table_committer.state
+        now_s, state = self.dependencies.clock.boot_s(), table_committer.cache.state
         if (
             state is None
-            or now_s - table_committer.viewed_s > self.dependencies.settings.view_age_max_s
+            or now_s - table_committer.cache.viewed_s > self.dependencies.settings.view_age_max_s
         ):
             table_committer.forget()
             return
         probe = self.probes.setdefault(table_committer.record.table, IdleProbe())
-        is_due = now_s - table_committer.viewed_s >= self.dependencies.settings.external_probe_s
-        if is_due and probe.answer is None and not table_committer.is_behind:
+        is_due = (
+            now_s - table_committer.cache.viewed_s >= self.dependencies.settings.external_probe_s
+        )
+        if is_due and probe.answer is None and not table_committer.cache.is_behind:
             PROBES.labels(table_committer.label).inc()
             probe.begin(
                 table_committer.store, state.version + 1, now_s, self.dependencies.background
             )
         is_there = probe.end(state.version + 1)
-        if is_there or table_committer.is_behind:
-            table_committer.is_behind = True
-            table_committer.catch_up()
+        if is_there or table_committer.cache.is_behind:
+            table_committer.cache.is_behind = True
+            table_committer.cache.catch_up()
         elif is_there is False:
-            table_committer.viewed_s = max(table_committer.viewed_s, probe.asked_s)
+            table_committer.cache.viewed_s = max(table_committer.cache.viewed_s, probe.asked_s)
 
     def idle_until_s(self, table_committer: TableCommitter) -> float:
         """Return when an idle table is next due for a probe or an audit; 0 if it is not idle."""
         table = table_committer.record.table
         audit, probe = self.audits.get(table), self.probes.get(table)
         if (
-            table_committer.line
-            or table_committer.news
-            or table_committer.flying is not None
-            or table_committer.state is None
+            table_committer.queue
+            or table_committer.cache.unpublished
+            or table_committer.in_flight is not None
+            or table_committer.cache.state is None
         ):
             return 0.0
         if audit is None or audit.answer is not None or (probe and probe.answer is not None):
@@ -96,8 +98,8 @@ class MaintenanceSchedule:
         look_s = min(section.external_probe_s, section.view_age_max_s)
         return (
             0.0
-            if table_committer.is_behind
-            else min(audit.due_s, table_committer.viewed_s + look_s)
+            if table_committer.cache.is_behind
+            else min(audit.due_s, table_committer.cache.viewed_s + look_s)
         )
 
     def forget(self, table: UUID) -> None:

@@ -41,8 +41,8 @@ def is_due(waiting: Collection[Candidate], table_committer: TableCommitter) -> b
     """
     first = next(iter(waiting)).proposal
     assert first is not None, "a request is a proposal"
-    has_time = first.kind == "drop" and table_committer.line and not any(map(is_halt, waiting))
-    return table_committer.flying is None and not has_time
+    has_time = first.kind == "drop" and table_committer.queue and not any(map(is_halt, waiting))
+    return table_committer.in_flight is None and not has_time
 
 
 def is_halt(candidate: Candidate) -> bool:

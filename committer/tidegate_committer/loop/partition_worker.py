@@ -198,10 +198,10 @@ class PartitionWorker:
             table_committer.rests_until_s > now_s
             or table_committer.record.halted_by_hand is not None
             or (
-                table_committer.state
-                and not table_committer.line
-                and table_committer.flying is None
-                and not table_committer.is_behind
+                table_committer.cache.state
+                and not table_committer.queue
+                and table_committer.in_flight is None
+                and not table_committer.cache.is_behind
             )
             for table_committer in self.router.table_committers.values()
         )
@@ -220,7 +220,7 @@ class PartitionWorker:
             busy = self._look_at(table_committer, now_s) or busy
         table_committers = self.router.table_committers
         looked = (table_committers[table] for table in scheduler.due if table in table_committers)
-        self.busy = [one for one in looked if one.line or one.flying or one.waits_for]
+        self.busy = [one for one in looked if one.queue or one.in_flight or one.cache.waits_for]
         return busy or self.router.unsettled.may_go_on
 
     def _look_at(self, table_committer: TableCommitter, now_s: float) -> bool:
@@ -239,14 +239,14 @@ class PartitionWorker:
             return False
         if table_committer.rests_until_s > self.dependencies.clock.boot_s():
             if (
-                not table_committer.line
-                and not table_committer.waits_for
-                and table_committer.flying is None
+                not table_committer.queue
+                and not table_committer.cache.waits_for
+                and table_committer.in_flight is None
             ):
                 scheduler.look_later(table, table_committer.rests_until_s)
             return False
         is_busy = self._attend(table_committer)
-        if table_committer.idle_until_s > now_s and not table_committer.line:
+        if table_committer.idle_until_s > now_s and not table_committer.queue:
             scheduler.look_later(table, table_committer.idle_until_s)
         return is_busy
 
@@ -262,7 +262,7 @@ class PartitionWorker:
             if table_committer is None:
                 self.schedule.forget(table)
                 scheduler.look_no_more(table)
-            elif table_committer.idle_until_s > now_s and not table_committer.line:
+            elif table_committer.idle_until_s > now_s and not table_committer.queue:
                 scheduler.look_later(table, table_committer.idle_until_s)
             elif is_unread(table_committer) and table_committer.rests_until_s <= now_s:
                 scheduler.read_in_turn(table_committer)
@@ -279,13 +279,13 @@ class PartitionWorker:
         if self.registry_due:
             for table in self.registry_due:
                 if table in table_committers:
-                    self._publish(table_committers[table])
+                    self._publish_registration(table_committers[table])
             self.registry_due.clear()
             publisher.flush()
             reach("after_state")
         return self._safe if self._safe != self.committed else None
 
-    def _publish(self, table_committer: TableCommitter) -> None:
+    def _publish_registration(self, table_committer: TableCommitter) -> None:
         """Publish a table's registration; if that fails, halt the table and omit `table_id`."""
 
         def cut(error: Exception) -> None:
@@ -327,36 +327,39 @@ class PartitionWorker:
         return min((until_s for until_s in waits if until_s is not None), default=None)
 
     @property
-    def flies(self) -> bool:
+    def has_put_in_flight(self) -> bool:
         """Whether a PUT is in flight."""
-        return any(table_committer.flying is not None for table_committer in self.busy)
+        return any(table_committer.in_flight is not None for table_committer in self.busy)
 
     @property
     def put_s(self) -> float:
         """The usual duration of a PUT, in seconds: the least of the tables with one in flight."""
-        flying = (
-            table_committer for table_committer in self.busy if table_committer.flying is not None
+        in_flight = (
+            table_committer
+            for table_committer in self.busy
+            if table_committer.in_flight is not None
         )
-        return min((table_committer.pace.put_s for table_committer in flying), default=0.0)
+        return min((table_committer.linger.put_s for table_committer in in_flight), default=0.0)
 
     def land(self) -> None:
         """Publish the results of finished PUTs; decide nothing new."""
         for table, table_committer in list(self.router.table_committers.items()):
             if (
                 self.router.table_committers.get(table) is table_committer
-                and table_committer.flying is not None
-                and table_committer.flying.flight.done()
+                and table_committer.in_flight is not None
+                and table_committer.in_flight.future.done()
             ):
-                self._tell(table_committer, self._attempt(table_committer, TableCommitter.land))
+                verdicts = self._attempt(table_committer, TableCommitter.land)
+                self._publish_verdicts(table_committer, verdicts)
 
     def _attend(self, table_committer: TableCommitter) -> bool:
-        verdicts = (
-            self._attempt(table_committer, self._settle) if self._is_there(table_committer) else ()
-        )
-        self._tell(table_committer, verdicts)
+        verdicts: tuple[Verdict, ...] = ()
+        if self._is_there(table_committer):
+            verdicts = self._attempt(table_committer, self._decide_waiting)
+        self._publish_verdicts(table_committer, verdicts)
         self._carry_out_request(table_committer)
         table_committer.idle_until_s = self.schedule.idle_until_s(table_committer)
-        return bool(verdicts and table_committer.line)
+        return bool(verdicts and table_committer.queue)
 
     def _attempt(self, table_committer: TableCommitter, work: TableStep) -> tuple[Verdict, ...]:
         """Run one step of a table. On an error that table halts or rests, and the others go on.
@@ -390,44 +393,47 @@ class PartitionWorker:
         with self._publishing(table_committer):
             self.router.carry_out_request(table_committer)
 
-    def _tell(self, table_committer: TableCommitter, verdicts: tuple[Verdict, ...]) -> None:
+    def _publish_verdicts(
+        self, table_committer: TableCommitter, verdicts: tuple[Verdict, ...]
+    ) -> None:
         with self._publishing(table_committer):
             for verdict in verdicts:
                 self.router.settled(table_committer, verdict)
             if verdicts:
-                table_committer.pace.told_s = self.dependencies.clock.boot_s()
+                table_committer.linger.published_s = self.dependencies.clock.boot_s()
                 reach("after_outcomes")
-            self._tell_news(table_committer)
+            self._publish_versions(table_committer)
         for verdict in verdicts:
             self._deny(table_committer, verdict.candidate)
 
     def _is_there(self, table_committer: TableCommitter) -> bool:
         """Return whether a table is loaded and its versions published; if not, go on loading it."""
-        if table_committer.state is not None or self.router.awaits_halt(table_committer):
+        if table_committer.cache.state is not None or self.router.awaits_halt(table_committer):
             return True
         self._attempt(table_committer, _load)
-        if table_committer.state is not None:
+        if table_committer.cache.state is not None:
             with self._publishing(table_committer):
-                self._tell_news(table_committer)
-        if table_committer.state is not None:
+                self._publish_versions(table_committer)
+        if table_committer.cache.state is not None:
             self._heal(table_committer)
-        return table_committer.state is not None
+        return table_committer.cache.state is not None
 
-    def _settle(self, table_committer: TableCommitter) -> tuple[Verdict, ...]:
+    def _decide_waiting(self, table_committer: TableCommitter) -> tuple[Verdict, ...]:
         if self.router.awaits_halt(table_committer):
-            is_down = table_committer.flying is not None and table_committer.flying.flight.done()
-            return table_committer.land() if is_down else ()
+            in_flight = table_committer.in_flight
+            has_ended = in_flight is not None and in_flight.future.done()
+            return table_committer.land() if has_ended else ()
         self.schedule.audit(table_committer)
-        if table_committer.line:
-            return table_committer.settle()
+        if table_committer.queue:
+            return table_committer.decide_waiting()
         self.schedule.probe(table_committer)
         return ()
 
-    def _tell_news(self, table_committer: TableCommitter) -> None:
-        if not table_committer.is_registered or not table_committer.news:
+    def _publish_versions(self, table_committer: TableCommitter) -> None:
+        if not table_committer.is_registered or not table_committer.cache.unpublished:
             return
         publisher = self.router.publisher
-        for entry in table_committer.news:
+        for entry in table_committer.cache.unpublished:
             if is_unsafe(entry, table_committer.record) and self._halts_for(table_committer, entry):
                 break
             origin = entry.provenance
@@ -435,14 +441,14 @@ class PartitionWorker:
                 publisher.recovered(entry, table_committer.record)
             trace = table_committer.traces.pop(entry.version, ())
             table_committer.record = publisher.version(entry, table_committer.record, trace)
-        table_committer.news.clear()
+        table_committer.cache.unpublished.clear()
         self.registry_due[table_committer.record.table] = None
         reach("after_commits")
 
     def _halts_for(self, table_committer: TableCommitter, entry: Entry) -> bool:
         """Halt a table, or warn, because an engine that may overwrite versions wrote one."""
-        assert table_committer.state is not None, "what is news was read"
-        properties = table_committer.state.table_definition.metadata.configuration
+        assert table_committer.cache.state is not None, "what is published was read"
+        properties = table_committer.cache.state.table_definition.metadata.configuration
         if halts(properties, self.dependencies.settings.unsafe_writers):
             self._halt(table_committer, unsafe(entry, table_committer.record))
             return True
@@ -465,7 +471,7 @@ class PartitionWorker:
         table_committer.forget()
         self.schedule.forget(table_committer.record.table)
         # If the PUT in flight lands, it is found in the log: no writer was told that it failed.
-        table_committer.flying = None
+        table_committer.in_flight = None
         now_s, fault = self.dependencies.clock.boot_s(), error if is_fault(error) else None
         table_committer.rests_until_s = now_s + (
             table_committer.faults.add(now_s) if fault else RETRY_HALTED_S
@@ -476,7 +482,7 @@ class PartitionWorker:
         if table_committer.halted is None or fault is not None:
             log_event(_log, "halted", level=logging.ERROR, fault=fault, **told)
         table_committer.halted = reason_of(error)
-        waiting = [one.candidate for one in table_committer.line.everybody()]
+        waiting = [one.candidate for one in table_committer.queue.everybody()]
         waiting += self.router.give_up(table_committer.record.table) if fault else []
         if not table_committer.is_registered:
             self.router.send_away(table_committer, waiting, error)

@@ -64,15 +64,15 @@ class NextEntry:
         return self.encoded if put_s <= DECISION_AGE_MAX_S / 2 else None
 
     def extend_plainly(
-        self, line: FairQueue, served: int, policy: Policy, terms: DecisionTerms
+        self, queue: FairQueue, served: int, policy: Policy, terms: DecisionTerms
     ) -> None:
         """Decide the proposals after the first `served` of the queue, up to the first for which the
         store would have to be read.
         """
         start = served + self.planning.taken
-        if self.planning.is_closed or start >= len(line):
+        if self.planning.is_closed or start >= len(queue):
             return
-        behind = line.head(start, policy.group_members_max - self.planning.taken)
+        behind = queue.head(start, policy.group_members_max - self.planning.taken)
         known = self.known
         self.planning.extend(
             decidable_from_memory(behind, self.planning.state, known, policy), terms, known
@@ -99,7 +99,7 @@ class PendingCommit:
 
     plan: BatchPlan
     encoded: EncodedEntry
-    flight: Future[PutResult]
+    future: Future[PutResult]
     since_s: float
     ahead: NextEntry | None = None
     follower: "PendingCommit | None" = None
@@ -134,7 +134,7 @@ def start_put(
     )
 
 
-def turn_behind(flight: Future[PutResult], since_s: float, clock: Clock) -> Turn:
+def turn_behind(before: Future[PutResult], since_s: float, clock: Clock) -> Turn:
     """Return the turn of a prepared PUT: whether it may be sent. It may once the PUT before it has
     won, unless its decision is older than `DECISION_AGE_MAX_S` by then.
 
@@ -145,7 +145,7 @@ def turn_behind(flight: Future[PutResult], since_s: float, clock: Clock) -> Turn
         left_s = since_s + DECISION_AGE_MAX_S - clock.boot_s()
         # A waiting PUT occupies a thread, so it waits no longer than its decision is valid. The
         # table committer meets the same error when it takes the result of the PUT before.
-        landing = attempted(lambda: _result(flight, max(0.0, left_s)), lambda _: None)
+        landing = attempted(lambda: _result(before, max(0.0, left_s)), lambda _: None)
         if landing is None or landing.put is not Put.WON:
             return False
         return clock.boot_s() <= since_s + DECISION_AGE_MAX_S
@@ -153,8 +153,8 @@ def turn_behind(flight: Future[PutResult], since_s: float, clock: Clock) -> Turn
     return comes
 
 
-def _result(flight: Future[PutResult], timeout_s: float) -> PutResult | None:
-    return flight.result(timeout_s)
+def _result(before: Future[PutResult], timeout_s: float) -> PutResult | None:
+    return before.result(timeout_s)
 
 
 def decidable_from_memory(
@@ -173,10 +173,10 @@ def decidable_from_memory(
 
 
 def draft_after(
-    flying: PendingCommit, state: TableState, known: FetchedInputs, policy: Policy, now_s: float
+    in_flight: PendingCommit, state: TableState, known: FetchedInputs, policy: Policy, now_s: float
 ) -> NextEntry:
     """Return an empty draft of the entry after the one in flight, as if that one had landed."""
-    after = machine.evolve(state, VersionLanded(flying.encoded.entry))
+    after = machine.evolve(state, VersionLanded(in_flight.encoded.entry))
     return NextEntry(BatchPlanner(after, policy), now_s, known)
 
 

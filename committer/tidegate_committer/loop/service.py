@@ -50,9 +50,9 @@ DURABLE_S: Final = 0.2
 IDLE_S: Final = 0.25
 """How long a poll waits for records when nothing else is due."""
 
-FLYING_MIN_S: Final = 0.001
-FLYING_MAX_S: Final = 0.005
-FLYING_SHARE: Final = 0.1
+PUT_WAIT_MIN_S: Final = 0.001
+PUT_WAIT_MAX_S: Final = 0.005
+PUT_WAIT_SHARE: Final = 0.1
 """How long a step waits for a PUT in flight: a share of a PUT's usual duration, within bounds."""
 
 LANDING_S: Final = 1.0
@@ -110,8 +110,8 @@ class CommitterLoop:
         Raises: Unavailable, Misconfigured, Fenced: it is unknown whether published records are
         durable, so the caller drops this loop and starts a new one from the logs.
         """
-        flies = any(worker.flies for worker in self.workers.values())
-        polled = self.consumer.poll(POLLED_MAX, 0.0 if flies else self._poll_wait_s(timeout_s))
+        in_flight = any(worker.has_put_in_flight for worker in self.workers.values())
+        polled = self.consumer.poll(POLLED_MAX, 0.0 if in_flight else self._poll_wait_s(timeout_s))
         self._rebalance(polled)
         self._check_membership()
         if polled.records:
@@ -127,7 +127,7 @@ class CommitterLoop:
         busy = [worker.work() for worker in self.workers.values()]
         self.is_busy = any((*busy, *called))
         is_quiet = not (polled.records or self.is_busy)
-        if flies and is_quiet:
+        if in_flight and is_quiet:
             self.dependencies.puts.wait(self._put_wait_s())
         self._make_durable_if_due()
         if polled.records or self.paused:
@@ -135,7 +135,7 @@ class CommitterLoop:
         if self.gauges.set_if_due(self.workers.values(), len(self.paused), self.dependencies.clock):
             self._observe_transactions()
         is_idle = is_quiet and not self.unsettled
-        self.dependencies.tidy(is_idle or (is_quiet and flies), is_idle)
+        self.dependencies.tidy(is_idle or (is_quiet and in_flight), is_idle)
         return self.is_busy
 
     @property
@@ -161,8 +161,8 @@ class CommitterLoop:
     def finish(self) -> None:
         """Stop cleanly: wait for PUTs in flight, flush, commit offsets. Raises: as `step`."""
         ends_s = self.dependencies.clock.boot_s() + LANDING_S
-        while any(worker.flies for worker in self.workers.values()):
-            self.dependencies.puts.wait(FLYING_MIN_S)
+        while any(worker.has_put_in_flight for worker in self.workers.values()):
+            self.dependencies.puts.wait(PUT_WAIT_MIN_S)
             for worker in self.workers.values():
                 worker.land()
             if self.dependencies.clock.boot_s() > ends_s:
@@ -214,8 +214,8 @@ class CommitterLoop:
 
     def _put_wait_s(self) -> float:
         """Return how long to wait for a PUT in flight: a share of the shortest one's duration."""
-        puts_s = [worker.put_s for worker in self.workers.values() if worker.flies]
-        return min(FLYING_MAX_S, max(FLYING_MIN_S, FLYING_SHARE * min(puts_s, default=0.0)))
+        puts_s = [worker.put_s for worker in self.workers.values() if worker.has_put_in_flight]
+        return min(PUT_WAIT_MAX_S, max(PUT_WAIT_MIN_S, PUT_WAIT_SHARE * min(puts_s, default=0.0)))
 
     def _rebalance(self, polled: Polled) -> None:
         for at in (*polled.revoked, *polled.lost):

@@ -159,16 +159,16 @@ class ServedTables:
         not advance. While a PUT is in doubt, only the store knows its result, so the proposal
         waits.
         """
-        if table_committer.is_registered or table_committer.has_sent or not table_committer.line:
+        if table_committer.is_registered or table_committer.has_sent or not table_committer.queue:
             return False
-        first, clock = table_committer.line[0], self.dependencies.clock
+        first, clock = table_committer.queue[0], self.dependencies.clock
         deadline_ms = first.candidate.proposal.deadline_ms if first.candidate.proposal else None
         is_over = deadline_ms is not None and clock.now_ms() > deadline_ms
         if not is_over and clock.boot_s() - first.since_s <= CREATION_S:
             return False
         table_committer.forget()
         self.send_away(
-            table_committer, [one.candidate for one in table_committer.line.everybody()], error
+            table_committer, [one.candidate for one in table_committer.queue.everybody()], error
         )
         return True
 
@@ -234,18 +234,18 @@ class ServedTables:
         del self.table_committers[table]
         self.publisher.tables.discard(table)
         table_committer.forget()
-        table_committer.flying = None
-        table_committer.news.clear()
+        table_committer.in_flight = None
+        table_committer.cache.unpublished.clear()
         log_event(
             _log, "left", level=logging.WARNING, table=record.name, home=recorded_home(record)
         )
-        for one in table_committer.line.everybody():
+        for one in table_committer.queue.everybody():
             self.answer(table_registration.elsewhere(one.candidate, record, self.here), record)
 
     def _registered(self, table_committer: TableCommitter) -> None:
-        assert table_committer.state is not None, "what is registered was loaded"
+        assert table_committer.cache.state is not None, "what is registered was loaded"
         table_committer.is_registered = True
-        table_id = table_committer.state.table_definition.metadata.id
+        table_id = table_committer.cache.state.table_definition.metadata.id
         table_committer.record = table_committer.record.model_copy(update={"table_id": table_id})
         self.publisher.registered(table_committer.record)
         reach("after_register")
@@ -265,8 +265,8 @@ class ServedTables:
         which are to be routed again.
         """
         del self.table_committers[table_committer.record.table]
-        table_committer.news.clear()
-        return [one.candidate for one in table_committer.line.everybody()]
+        table_committer.cache.unpublished.clear()
+        return [one.candidate for one in table_committer.queue.everybody()]
 
     def _store_of(self, root: str) -> LogStore:
         """Return the store of a registered table.
@@ -344,7 +344,7 @@ class TableRouter(ServedTables):
                 Verdict(candidate, "denied", rejection=candidate.flaw), table_committer.record
             )
         else:
-            table_committer.line.join(candidate, self.dependencies.clock.boot_s())
+            table_committer.queue.join(candidate, self.dependencies.clock.boot_s())
 
     def _route_unregistered(self, candidate: Candidate) -> None:
         proposal = candidate.proposal
@@ -381,8 +381,8 @@ class TableRouter(ServedTables):
                 is_made = False
                 verdict = table_registration.claimed_elsewhere(verdict.candidate, there, self.here)
         entry = None
-        if table_committer.state is not None and verdict.version is not None:
-            entry = table_committer.state.entries.get(verdict.version)
+        if table_committer.cache.state is not None and verdict.version is not None:
+            entry = table_committer.cache.state.entries.get(verdict.version)
         self.tell(verdict, table_committer.record, entry)
         if creates and not is_made:
             for one in self._close(table_committer):
@@ -491,7 +491,7 @@ class TableRouter(ServedTables):
         del self.table_committers[record.table]
         self.publisher.dropped(record)
         table_committer.forget()
-        for one in table_committer.line.everybody():
+        for one in table_committer.queue.everybody():
             self.answer(table_registration.table_dropped(one.candidate, record), record)
         self.answer(operator_requests.granted(candidate, record), record)
         self.publisher.tables.discard(record.table)
@@ -503,7 +503,7 @@ class TableRouter(ServedTables):
         table_committer.forget()
         table_committer.record = record
         self.publisher.halted(record)
-        for one in table_committer.line.everybody():
+        for one in table_committer.queue.everybody():
             self.answer(operator_requests.denied_by_halt(one.candidate, record), record)
         self.answer(
             operator_requests.granted(candidate, table_committer.record, repeat=is_done),
@@ -521,16 +521,19 @@ class TableRouter(ServedTables):
             )
             return True
         found = self._has_read(table_committer)
-        if found is True and table_committer.state is not None:
-            said = table_committer.state.table_definition.metadata.configuration
+        if found is True and table_committer.cache.state is not None:
+            said = table_committer.cache.state.table_definition.metadata.configuration
             word = self.dependencies.settings.unsafe_writers
-            found = what_halts(table_committer.news, table_committer.record, said, word) or found
+            found = (
+                what_halts(table_committer.cache.unpublished, table_committer.record, said, word)
+                or found
+            )
         if isinstance(found, Unavailable):
             away = denied(candidate, found.error_class, f"table: {found}", "retry")
             self.answer(away, table_committer.record)
         elif isinstance(found, Exception):
             table_committer.forget()
-            table_committer.news.clear()
+            table_committer.cache.unpublished.clear()
             self.answer(
                 operator_requests.still_closed(candidate, reason_of(found)), table_committer.record
             )
@@ -655,7 +658,7 @@ class TableRouter(ServedTables):
         found = self._has_read(table_committer)
         if found is False:
             return False
-        record, state = table_committer.record, table_committer.state
+        record, state = table_committer.record, table_committer.cache.state
         if isinstance(found, Exception):
             del self.table_committers[record.table]
             self.answer(table_registration.unfit(candidate, found), record)
@@ -675,14 +678,14 @@ class TableRouter(ServedTables):
             self.asked[record.table].insert(1, candidate)
             return True
         version, sha256 = state.version, None
-        if is_ours(state) and table_committer.news:
+        if is_ours(state) and table_committer.cache.unpublished:
             # A committer wrote this log under a registration that was lost: publish its last
             # versions.
-            through = table_committer.news[0].version - 1
+            through = table_committer.cache.unpublished[0].version - 1
         else:
             head = state.entries.get(version)
             through, sha256 = version, head.sha256 if head else None
-            table_committer.news.clear()
+            table_committer.cache.unpublished.clear()
         table_committer.record = record.model_copy(
             update={"published_through": through, "sha256": sha256}
         )
@@ -721,7 +724,7 @@ class TableRouter(ServedTables):
         if isinstance(table_committer, Verdict):
             self.answer(table_committer, record)
         else:
-            table_committer.line.join(candidate, self.dependencies.clock.boot_s())
+            table_committer.queue.join(candidate, self.dependencies.clock.boot_s())
 
     def _is_answered_at_once(self, candidate: Candidate) -> bool:
         """Answer a candidate that the registry as last read refuses or has answered; return whether

@@ -84,8 +84,8 @@ def is_unread(table_committer: TableCommitter | None) -> bool:
     """Return whether a table is to be loaded, and no proposal waits for that."""
     if (
         table_committer is None
-        or table_committer.state is not None
+        or table_committer.cache.state is not None
         or table_committer.record.halted_by_hand is not None
     ):
         return False
-    return not table_committer.waits_for and not table_committer.line
+    return not table_committer.cache.waits_for and not table_committer.queue

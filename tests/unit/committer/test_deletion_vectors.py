@@ -141,7 +141,7 @@ def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> N
         read_version=3,
     )
     assert second.status == "committed"
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     assert state.files["a"] == f"u{'0' * 19}1@1:{other['sizeInBytes']}:2"
 
@@ -183,7 +183,7 @@ def test_a_vector_is_added_only_to_a_file_that_leaves_with_the_one_it_has(gate: 
 
 def test_a_file_may_lose_its_vector(gate: Gate) -> None:
     assert ask(gate, remove("b", deletionVector=vector()), add("b")).status == "committed"
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     assert state.files["b"] is None
 
@@ -224,7 +224,7 @@ def test_no_vector_is_added_to_a_table_without_the_property() -> None:
 
 def test_whoever_begins_anew_remembers_the_vectors(gate: Gate) -> None:
     ask(gate, add("c"))
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     assert dict(state.files) == {"a": None, "b": "ux@1:34:1", "c": None}
     assert dict(recovery.load(gate.stores[ROOT], TABLE, 10).files) == dict(state.files)

@@ -77,7 +77,7 @@ def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
     gate.settle()
     assert len(held.asked) == 1
     now_s = gate.clock.boot
-    table_committer.loading.since_s = now_s
+    table_committer.cache.loading.since_s = now_s
     for took_s, pause_s in ((0.0, 0.001), (0.1, 0.01), (60.0, 0.05)):
         gate.clock.boot = now_s + took_s
         until_s = table_committer.waits_until_s
@@ -133,7 +133,7 @@ def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
     gate.settle()
     [(_, _, answer)] = held.asked
     assert answer.cancelled()
-    assert gate.table_committer().state is None
+    assert gate.table_committer().cache.state is None
 
 
 def test_tables_of_one_store_are_read_one_by_one_and_stores_beside_each_other() -> None:

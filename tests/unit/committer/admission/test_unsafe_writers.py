@@ -161,7 +161,7 @@ def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
     assert told.status == "committed"
     assert SPARK in gate.entries(BUCKET)[-1][0]["commitInfo"]["engineInfo"]
     assert (status(gate), warned(gate)) == ("open", before)
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     own = replace(state.entries[told.version or 0], by_delta_spark=True)  # as a restart reads it
     assert not is_unsafe(own, gate.tables()[TABLE])

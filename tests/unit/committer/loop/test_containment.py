@@ -87,7 +87,7 @@ def no_load(gate: Gate) -> Any:
 
 
 def no_refresh(gate: Gate) -> Any:
-    gate.table_committer().is_behind = True
+    gate.table_committer().cache.is_behind = True
     return mock.patch.object(gate.stores[ROOT], "read", fail)
 
 

@@ -127,7 +127,7 @@ def test_the_oldest_who_waits_counts_wherever_he_stands_in_the_line() -> None:
         gate.clock.boot += 60
         gate.send(proposal(add("c")), headers=(other,))
         gate.settle(40)
-    assert gate.table_committer().line[0].candidate.producer == "other", (
+    assert gate.table_committer().queue[0].candidate.producer == "other", (
         "it is the other one's turn"
     )
     age_s = REGISTRY.get_sample_value("tidegate_proposal_queue_age_seconds")

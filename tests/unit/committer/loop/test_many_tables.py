@@ -75,13 +75,14 @@ def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: 
     gate.loop.step()
     [worker] = gate.loop.workers.values()
     unread = sum(
-        table_committer.state is None for table_committer in worker.router.table_committers.values()
+        table_committer.cache.state is None
+        for table_committer in worker.router.table_committers.values()
     )
     assert unread >= 38
     assert looks(gate, 30) < 30 * 10
     assert (
         sum(
-            table_committer.state is None
+            table_committer.cache.state is None
             for table_committer in worker.router.table_committers.values()
         )
         == unread - 30
@@ -99,8 +100,8 @@ def test_a_store_that_hangs_keeps_the_unread_tables_of_others_from_nothing() -> 
     held.held.add("memory://tables/hung/t")
     gate.restart()
     gate.settle()
-    assert gate.table_committer(UUID(int=7)).state is None
-    assert gate.table_committer(UUID(int=8)).state is not None
+    assert gate.table_committer(UUID(int=7)).cache.state is None
+    assert gate.table_committer(UUID(int=8)).cache.state is not None
 
 
 def test_who_is_looked_at_again_and_again_has_one_time_on_the_agenda(gate: Gate) -> None:

@@ -124,7 +124,7 @@ def test_a_table_whose_put_hangs_leaves_room_for_another(monkeypatch: pytest.Mon
     for _ in range(20):
         gate.loop.step(0.0)
     [worker] = gate.loop.workers.values()
-    assert (len(table_committer.line), worker.router.unsettled.held(TABLE)) == (32, 168)
+    assert (len(table_committer.queue), worker.router.unsettled.held(TABLE)) == (32, 168)
     assert gate.loop.movable == 0, "a restart would help none of them"
     other = at_other("o")
     send(gate, other)

@@ -477,11 +477,11 @@ def test_an_overwritten_version_halts_the_table_though_others_wrote_behind_it(ga
 
 def test_a_stale_view_is_dropped_before_anything_is_decided(gate: Gate) -> None:
     table_committer = gate.table_committer()
-    before = table_committer.state
+    before = table_committer.cache.state
     gate.clock.boot += 601
     gate.ask(proposal(add("a")))
-    assert table_committer.state is not before
-    assert table_committer.viewed_s > 600
+    assert table_committer.cache.state is not before
+    assert table_committer.cache.viewed_s > 600
 
 
 def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
@@ -534,7 +534,7 @@ def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
             for table_committer in worker.router.table_committers.values()
         ]
         loaded.append(
-            sum(table_committer.state is not None for table_committer in table_committers)
+            sum(table_committer.cache.state is not None for table_committer in table_committers)
         )
     assert loaded == sorted(loaded)
     assert loaded[-1] == 4

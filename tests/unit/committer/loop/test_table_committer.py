@@ -227,7 +227,7 @@ def test_nothing_is_made_ready_behind_a_put_that_outlasts_a_decision(puts: HeldP
     gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1), puts=puts)
     gate.ask(create())
     puts.is_holding = True
-    gate.table_committer().pace.took_s.extend([DECISION_AGE_MAX_S] * 16)
+    gate.table_committer().linger.took_s.extend([DECISION_AGE_MAX_S] * 16)
     gate.send(*(proposal(add(name)) for name in "ab"))
     for _ in range(2):
         gate.loop.step()
@@ -357,10 +357,10 @@ def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) 
     gate.settle()
     gate.send(*deletes[1:])
     gate.settle()
-    flying = gate.table_committer().flying
-    assert flying is not None
-    assert flying.ahead is not None
-    assert flying.ahead.planning.taken == 2
+    in_flight = gate.table_committer().in_flight
+    assert in_flight is not None
+    assert in_flight.ahead is not None
+    assert in_flight.ahead.planning.taken == 2
     for _ in range(2):
         puts.land()
         gate.settle()

@@ -163,7 +163,7 @@ def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
     for row in (1, 2):
         assert asked(gate, rows_of("a", [row])) == "committed"
         assert asked(gate, rows_of("b", [row])) == "committed"
-    held = gate.table_committer().read_cache
+    held = gate.table_committer().cache.read_cache
     assert max(len(held._files), len(held._growths), len(held._rows)) <= 1
     assert (gone(gate, "a"), gone(gate, "b")) == ([1, 2], [1, 2])
 

@@ -356,7 +356,7 @@ def test_moves_are_kept_up_to_a_bound(gate: Gate, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tidegate_committer.state.table_state.MOVES_MAX", 2)
     gate.ask(compact(AB, "g", read_version=1))
     gate.ask(compact({"wide": 200_000}, "h", read_version=2))
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     assert [len(state.entries[version].moved) for version in (2, 3)] == [0, 1]
     assert bounded(state) is state

@@ -146,7 +146,7 @@ def test_what_is_remembered_of_spellings_is_what_the_log_says() -> None:
     once = list({canonical_path(path): path for path in paths}.values())
     gate.ask(builders.create(), *map(proposal, map(add, once)))
     gate.ask(delete("plain", "a%20b", read_version=len(gate.entries()) - 1))
-    kept = gate.table_committer().state
+    kept = gate.table_committer().cache.state
     assert kept is not None
     read = recovery.load(gate.stores[builders.ROOT], builders.TABLE, 10)
     assert dict(read.spelt) == dict(kept.spelt)

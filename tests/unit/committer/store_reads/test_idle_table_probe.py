@@ -102,15 +102,15 @@ def test_a_table_without_news_was_seen_when_it_was_asked_about(gate: Gate, slow:
     gate.clock.boot += 3.0
     slow.answer()
     gate.loop.step()
-    assert gate.table_committer().viewed_s == asked_s
+    assert gate.table_committer().cache.viewed_s == asked_s
 
 
 def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Slow) -> None:
     gate.ask(proposal(add("a")))
-    seen_s = gate.table_committer().viewed_s
+    seen_s = gate.table_committer().cache.viewed_s
     slow.answer()
     gate.loop.step()
-    assert gate.table_committer().viewed_s == seen_s
+    assert gate.table_committer().cache.viewed_s == seen_s
     assert [commit.author for commit in gate.commits() if commit.table == TABLE] == ["tidegate"] * 2
 
 

@@ -136,12 +136,12 @@ def test_a_table_at_which_put_follows_on_put_is_audited_all_the_same() -> None:
     before, followed = audited(gate), 0
     puts.is_holding = True
     for number in range(0, 700, 2):
-        if len(gate.table_committer().line) < 3:
+        if len(gate.table_committer().queue) < 3:
             gate.send(proposal(add(f"f{number}")), proposal(add(f"f{number + 1}")))
         for _ in range(3):
             gate.loop.step()
-        flying = gate.table_committer().flying
-        followed += flying is not None and flying.follower is not None
+        in_flight = gate.table_committer().in_flight
+        followed += in_flight is not None and in_flight.follower is not None
         gate.clock.boot += 0.2
         puts.land()
     assert followed > 300
@@ -229,7 +229,7 @@ def test_an_audit_reads_so_many_versions_and_is_counted(gate: Gate) -> None:
 
 
 def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     seen: list[int] = []
     audit = Audit(0.0)
@@ -242,7 +242,7 @@ def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
 
 
 def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     pending: Future[object] = Future()
     audit = Audit(0.0)
@@ -302,7 +302,7 @@ def test_what_an_audit_saw_before_a_halt_does_not_count_after_it(
 def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothing(
     gate: Gate,
 ) -> None:
-    state, store = gate.table_committer().state, gate.stores[ROOT]
+    state, store = gate.table_committer().cache.state, gate.stores[ROOT]
     assert state is not None
     audit = Audit(0.0)
     audit.begin(store, state, 3, InlineExecutor())

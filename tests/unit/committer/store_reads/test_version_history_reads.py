@@ -7,7 +7,7 @@ import pytest
 from tests.builders import ROOT, Gate, add, create, proposal, remove
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_reads import Held
-from tidegate_committer.loop import table_committer
+from tidegate_committer.loop import table_cache
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.state import version_history as kept
 from tidegate_committer.store_reads import version_history_reads
@@ -41,7 +41,7 @@ class Counting(MemoryStore):
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limit so that three versions need a background read."""
     monkeypatch.setattr(version_history_reads, "FETCHED_MAX", 2)
-    monkeypatch.setattr(table_committer, "FETCHED_MAX", 2)
+    monkeypatch.setattr(table_cache, "FETCHED_MAX", 2)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def stale(name: str, read_version: int = 2) -> Proposal:
 
 def remembered(gate: Gate) -> int:
     """Return how many versions the table's state holds."""
-    state = gate.table_committer().state
+    state = gate.table_committer().cache.state
     assert state is not None
     return len(state.entries)
 
@@ -181,14 +181,14 @@ def test_what_is_too_much_to_keep_is_denied_and_asked_for_once(
 def test_history_is_dropped_past_its_bound(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     gate.ask(stale("a"))
     table_committer = gate.table_committer()
-    assert table_committer.history_bytes > 0
+    assert table_committer.cache.history_bytes > 0
     assert remembered(gate) > 20
     monkeypatch.setattr(
-        "tidegate_committer.loop.table_committer.BYTES_MAX", table_committer.history_bytes
+        "tidegate_committer.loop.table_cache.BYTES_MAX", table_committer.cache.history_bytes
     )
     gate.ask(proposal(add("b"), read_version=VERSIONS))
     gate.ask(proposal(add("c"), read_version=VERSIONS))
-    assert (table_committer.history_bytes, remembered(gate)) == (0, 5)
+    assert (table_committer.cache.history_bytes, remembered(gate)) == (0, 5)
     [told] = gate.ask(stale("d"))
     assert told.status == "committed"
 
