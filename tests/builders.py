@@ -297,7 +297,7 @@ class Gate:
     def table_committer(self, table: UUID = TABLE) -> TableCommitter:
         """Return a table's committer."""
         [worker] = self.loop.workers.values()
-        return worker.router.table_committers[table]
+        return worker.tables.committers[table]
 
     def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
         """Produce proposals, or values that are not proposals."""

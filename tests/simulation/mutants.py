@@ -38,9 +38,11 @@ from tidegate_committer.loop import (
 from tidegate_committer.loop.entry_put import EntryPut
 from tidegate_committer.loop.partition_worker import PartitionWorker
 from tidegate_committer.loop.poison_records import SuspectNote
+from tidegate_committer.loop.registrar import Registrar
+from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_committer.loop.table_registration import RegisteredTables
-from tidegate_committer.loop.table_router import ServedTables, TableRouter
+from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import DecidedProposal, TableState
 from tidegate_committer.store_reads import recovery
@@ -233,49 +235,50 @@ def with_the_registry_before_the_versions() -> Iterator[None]:
         if committer.is_registered and committer.cache.unpublished:
             last = committer.cache.unpublished[-1]
             update = {"published_through": last.version, "sha256": last.sha256}
-            worker.router.publisher.table(committer.record.model_copy(update=update))
+            worker.publisher.table(committer.record.model_copy(update=update))
         tell(worker, committer)
 
     with mock.patch.object(PartitionWorker, "_publish_versions", ahead):
         yield
 
 
-def without_checking_the_home() -> AbstractContextManager[object]:
-    return mock.patch.multiple(
-        ServedTables,
-        is_home=lambda tables, table: True,
-        _rival=lambda tables, record: None,
-        _leave=lambda tables, committer, record: None,
-    )
+@contextmanager
+def without_checking_the_home() -> Iterator[None]:
+    with (
+        mock.patch.object(ServedTables, "is_home", return_value=True),
+        mock.patch.object(ServedTables, "_leave", return_value=None),
+        mock.patch.object(Registrar, "_rival", return_value=None),
+    ):
+        yield
 
 
 @contextmanager
 def with_every_lane_serving_every_table() -> Iterator[None]:
-    opened = TableRouter.open
+    opened = ServedTables.open
 
-    def greedy(router: TableRouter) -> RegisteredTables:
-        known = opened(router)
+    def greedy(tables: ServedTables) -> RegisteredTables:
+        known = opened(tables)
         for record in known.tables.values():
-            if record.table not in router.table_committers:
-                router._serve(record)
+            if record.table not in tables.committers:
+                tables.serve(record)
         return known
 
-    with mock.patch.object(TableRouter, "open", greedy):
+    with mock.patch.object(ServedTables, "open", greedy):
         yield
 
 
 @contextmanager
 def with_a_lost_bus_taken_for_a_resting_table() -> Iterator[None]:
-    settled = TableRouter.settled
+    publish = TableRouter.publish_verdict
 
     def swallow(router: TableRouter, at: TableCommitter, verdict: Verdict) -> None:
         try:
-            settled(router, at, verdict)
+            publish(router, at, verdict)
         except Unavailable:
-            router.unsettled.discard(verdict.candidate.offset)
-            at.rest(router.dependencies.clock.boot_s())
+            router.publisher.read_ahead.discard(verdict.candidate.offset)
+            at.rest(router.tables.dependencies.clock.boot_s())
 
-    with mock.patch.object(TableRouter, "settled", swallow):
+    with mock.patch.object(TableRouter, "publish_verdict", swallow):
         yield
 
 

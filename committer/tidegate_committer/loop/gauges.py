@@ -82,8 +82,8 @@ def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
             found += len(table_committer.queue.aside)
             if table_committer.rests_until_s > now_s or table_committer.cache.waits_for:
                 table = table_committer.record.table
-                found += len(table_committer.queue) + len(worker.router.asked.get(table, ()))
-                found += worker.router.unsettled.held(table)
+                found += len(table_committer.queue) + len(table_committer.requests)
+                found += worker.read_ahead.held(table)
     return found
 
 
@@ -110,7 +110,7 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
     table_committers = [
         table_committer
         for worker in workers
-        for table_committer in worker.router.table_committers.values()
+        for table_committer in worker.tables.committers.values()
     ]
     found = Counter(state_of(table_committer, now_s) for table_committer in table_committers)
     for state in STATES:

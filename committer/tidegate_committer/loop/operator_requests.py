@@ -5,19 +5,126 @@ A drop waits for the proposals before it, unless a halt follows. A halt is for i
 only for the PUT in flight, and waiting proposals are denied with the advice to retry.
 """
 
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from tidegate_committer.admission.unsafe_writers import what_halts
 from tidegate_committer.decision.decision_types import Verdict, denied
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.loop import table_registration
+from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_delta.errors import Unavailable
 from tidegate_messages.published_records import Ruling, TableRecord
+from tidegate_runtime.containment import attempted, class_of, is_fault, reason_of
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.observability.metrics import FAULTS
 
 REQUESTS: Final = frozenset({"halt", "reopen", "drop"})
 """The kinds of operators' requests; they write nothing to the log."""
 
+_log = logging.getLogger(__name__)
+
 _UNHALTED: Final = {"reason": None, "overwritten": None, "halted_by_hand": None}
+
+
+@dataclass
+class OperatorRequests:
+    """Carries out operators' requests about the tables of a topic partition, and answers them."""
+
+    tables: ServedTables
+
+    def carry_out(self, candidate: Candidate, table_committer: TableCommitter) -> bool:
+        """Carry out a request and answer it; return False while the table's log is being read."""
+        assert candidate.proposal is not None, "a request is a proposal"
+        why, kind = candidate.proposal.reason, candidate.proposal.kind
+        record, stream = table_committer.record, self.tables.origin.stream
+        ruled = ruling(candidate, record, stream)
+        if is_over(candidate, record, stream):
+            self._answer(granted(candidate, record, repeat=True), record)
+        elif kind == "halt":
+            assert why is not None, "a halt gives its reason"
+            self._halt(candidate, table_committer, halted(record, why, ruled))
+        elif kind == "reopen":
+            return self._reopen(candidate, table_committer, ruled)
+        else:
+            self._drop(candidate, table_committer, dropped(record, ruled))
+        return True
+
+    def _drop(
+        self, candidate: Candidate, table_committer: TableCommitter, record: TableRecord
+    ) -> None:
+        self.tables.dropped[record.table] = record
+        del self.tables.committers[record.table]
+        self.tables.publisher.dropped(record)
+        table_committer.forget()
+        for one in table_committer.queue.everybody():
+            self._answer(table_registration.table_dropped(one.candidate, record), record)
+        self._answer(granted(candidate, record), record)
+        self.tables.publisher.tables.discard(record.table)
+
+    def _halt(
+        self, candidate: Candidate, table_committer: TableCommitter, record: TableRecord
+    ) -> None:
+        is_done = table_committer.record.halted_by_hand == record.halted_by_hand
+        table_committer.forget()
+        table_committer.record = record
+        self.tables.publisher.halted(record)
+        for one in table_committer.queue.everybody():
+            self._answer(denied_by_halt(one.candidate, record), record)
+        self._answer(granted(candidate, record, repeat=is_done), record)
+
+    def _reopen(self, candidate: Candidate, table_committer: TableCommitter, ruled: Ruling) -> bool:
+        """Reopen a halted table if its log proves sound; return False while it is being read."""
+        record = table_committer.record
+        if record.status != "halted":
+            self._answer(granted(candidate, record, repeat=True), record)
+            return True
+        found = read_for_request(table_committer)
+        cache = table_committer.cache
+        if found is True and cache.state is not None:
+            said = cache.state.table_definition.metadata.configuration
+            word = self.tables.dependencies.settings.unsafe_writers
+            found = what_halts(cache.unpublished, record, said, word) or found
+        if isinstance(found, Unavailable):
+            self._answer(denied(candidate, found.error_class, f"table: {found}", "retry"), record)
+        elif isinstance(found, Exception):
+            table_committer.forget()
+            cache.unpublished.clear()
+            self._answer(still_closed(candidate, reason_of(found)), record)
+        elif found:
+            table_committer.halted, table_committer.rests_until_s = None, 0.0
+            table_committer.record = reopened(record, ruled)
+            self.tables.publisher.reopened(table_committer.record)
+            self._answer(granted(candidate, table_committer.record), table_committer.record)
+        return found is not False
+
+    def _answer(self, verdict: Verdict, record: TableRecord) -> None:
+        self.tables.publisher.answer(verdict, record)
+
+
+def read_for_request(table_committer: TableCommitter) -> bool | Exception:
+    """Return whether a table's log was read since a request first needed it, or the error."""
+    if not table_committer.reads_for_request:
+        table_committer.forget()
+        table_committer.reads_for_request = True
+    load: Callable[[], bool | Exception] = table_committer.load
+    found = attempted(load, partial(_unread, table_committer))
+    if found is not False:
+        table_committer.reads_for_request = False
+    return found
+
+
+def _unread(table_committer: TableCommitter, error: Exception) -> Exception:
+    """Return an error of reading a log for a request; log it first if it was unexpected."""
+    if is_fault(error):
+        FAULTS.labels(table_committer.label, class_of(error)).inc()
+        told = {"table": table_committer.record.name, "why": reason_of(error)}
+        log_event(_log, "request_fault", level=logging.ERROR, fault=error, **told)
+    return error
 
 
 def objection(candidate: Candidate, table_committer: TableCommitter) -> Verdict | None:
@@ -48,6 +155,11 @@ def is_due(waiting: Collection[Candidate], table_committer: TableCommitter) -> b
 def is_halt(candidate: Candidate) -> bool:
     """Return whether a request is to halt its table."""
     return candidate.proposal is not None and candidate.proposal.kind == "halt"
+
+
+def awaits_halt(table_committer: TableCommitter) -> bool:
+    """Return whether a halt waits for the PUT in flight: then no further PUT may be sent."""
+    return any(map(is_halt, table_committer.requests))
 
 
 def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) -> Verdict:

@@ -5,20 +5,23 @@ The record of a version is made from its file alone, so every committer publishe
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
 from pydantic import JsonValue
 
 from tidegate_committer.conflicts.conflict_rules import DELTA_NAMES
-from tidegate_committer.decision.decision_types import Verdict, field_of, target_of
+from tidegate_committer.decision.decision_types import Verdict, denied, field_of, target_of
 from tidegate_committer.decision.published_record_limits import outcome_value, short, table_value
 from tidegate_committer.dependencies import reach
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import DeadLetter
+from tidegate_committer.intake.refusals import FAULT
+from tidegate_committer.loop.read_ahead import ReadAhead
 from tidegate_committer.row_level.row_relocation import rebased
 from tidegate_committer.state.log_entry import Entry
+from tidegate_delta.errors import TidegateError
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.commit_provenance import Accepted
 from tidegate_messages.outcome import Outcome, Rejection
@@ -27,6 +30,7 @@ from tidegate_messages.refusals import label_of
 from tidegate_messages.topics import Topics
 from tidegate_messages.trace_context import passed_on, trace_id
 from tidegate_runtime.clock import Clock
+from tidegate_runtime.containment import contained, reason_of
 from tidegate_runtime.kafka.client_protocols import Headers, Producer, Record, TopicPartition
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.metrics import (
@@ -60,7 +64,8 @@ _log = logging.getLogger(__name__)
 class OutcomePublisher:
     """Publishes for one topic partition of proposals, to the same partition number of each topic.
 
-    `tables` are the registered tables: only these are named in metrics.
+    `tables` are the registered tables: only these are named in metrics. `read_ahead` are the
+    records without an outcome.
     """
 
     producer: Producer
@@ -70,6 +75,29 @@ class OutcomePublisher:
     unflushed: int = 0
     """Records published since the last flush."""
     tables: set[UUID] = field(default_factory=set)
+    read_ahead: ReadAhead = field(default_factory=ReadAhead)
+
+    def answer(self, verdict: Verdict, record: TableRecord, entry: Entry | None = None) -> None:
+        """Publish the outcome of a verdict, after which its record has one; `entry` is the version
+        that the proposal is in.
+
+        If building the outcome fails, publish a denial instead: that is the proposal's fault, not
+        the table's. A denial promises nothing, so it contradicts nothing in the log.
+        Raises: the errors of the bus.
+        """
+
+        def deny(error: Exception) -> None:
+            told = {"table": record.name, "proposal": candidate.id, "why": reason_of(error)}
+            log_event(_log, "answer_fault", level=logging.ERROR, fault=error, **told)
+            reason = f"(record): its answer could not be published: {reason_of(error)}"
+            plain = replace(candidate, trace=())
+            with contained(lambda _: None, passing=TidegateError):
+                self.verdict(denied(plain, FAULT, reason), record, None)
+
+        candidate = verdict.candidate
+        with contained(deny, passing=TidegateError):
+            self.verdict(verdict, record, entry)
+        self.read_ahead.discard(candidate.offset)
 
     def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
         """Publish the outcome of a verdict; `entry` is the version that the proposal is in."""

@@ -20,8 +20,11 @@ from tidegate_committer.dependencies import Dependencies, reach
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
 from tidegate_committer.loop.maintenance_schedule import MaintenanceSchedule
+from tidegate_committer.loop.operator_requests import awaits_halt
+from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, read_poison
-from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, size_of
+from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
+from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter, seat_of
 from tidegate_committer.loop.table_registration import table_halted
 from tidegate_committer.loop.table_router import TableRouter
@@ -61,11 +64,16 @@ class PartitionWorker:
     position: Offset | None = None
     committed: Offset | None = None
     registry_due: dict[UUID, None] = field(default_factory=dict)
+    tables: ServedTables = field(init=False)
+    publisher: OutcomePublisher = field(init=False)
+    read_ahead: ReadAhead = field(init=False)
     schedule: MaintenanceSchedule = field(init=False)
     busy: list[TableCommitter] = field(default_factory=list)
     grouped_at: int = 0
 
     def __post_init__(self) -> None:
+        self.tables, self.publisher = self.router.tables, self.router.publisher
+        self.read_ahead = self.publisher.read_ahead
         self.schedule = MaintenanceSchedule(self.dependencies)
 
     def take(self, record: Record, *, may_judge: bool = True) -> bool:
@@ -80,17 +88,17 @@ class PartitionWorker:
             return False
         self._regroup()
         flow = self._flow(record)
-        if may_judge and self.router.unsettled.is_next(flow):
+        if may_judge and self.read_ahead.is_next(flow):
             self.judge(record)
             return True
-        self.router.unsettled.hold(record, flow)
+        self.read_ahead.hold(record, flow)
         self.position = Offset(record.offset + 1)
         return False
 
     def judge_held(self, most: int) -> None:
         """Handle at most `most` of the records that were held back, as far as there is room."""
         self._regroup()
-        for record in self.router.unsettled.release(most):
+        for record in self.read_ahead.release(most):
             self._judge(record)
 
     def _regroup(self) -> None:
@@ -98,12 +106,11 @@ class PartitionWorker:
         when no death is recorded any longer, and when a table is served that was not when they were
         read.
         """
-        unsettled = self.router.unsettled
-        if unsettled.held(IN_ORDER) and not self._is_in_order:
-            unsettled.part(IN_ORDER, self._flow)
-        if unsettled.held(OTHERS) and self.grouped_at != self.router.seats_given:
-            unsettled.part(OTHERS, self._flow)
-        self.grouped_at = self.router.seats_given
+        if self.read_ahead.held(IN_ORDER) and not self._is_in_order:
+            self.read_ahead.part(IN_ORDER, self._flow)
+        if self.read_ahead.held(OTHERS) and self.grouped_at != self.tables.seats_given:
+            self.read_ahead.part(OTHERS, self._flow)
+        self.grouped_at = self.tables.seats_given
 
     def next_suspect(self) -> Record | None:
         """Return the suspected record that is to be handled next, alone; None while other work is
@@ -121,7 +128,7 @@ class PartitionWorker:
 
     def judge(self, record: Record) -> None:
         """Parse a record and route it to its table, or publish it as a dead letter."""
-        self.router.unsettled.judge(record, self._flow(record))
+        self.read_ahead.judge(record, self._flow(record))
         self.position = Offset(record.offset + 1)
         self._judge(record)
 
@@ -144,17 +151,17 @@ class PartitionWorker:
 
     def _set_aside(self, record: Record, letter: DeadLetter) -> None:
         def shorter(error: Exception) -> None:
-            self.router.publisher.letter(self._failed_over(record, error), record)
+            self.publisher.letter(self._failed_over(record, error), record)
 
         with contained(shorter, passing=TidegateError):
-            self.router.publisher.letter(letter, record)
-        self.router.unsettled.discard(record.offset)
+            self.publisher.letter(letter, record)
+        self.read_ahead.discard(record.offset)
 
     def _misrouted(self, record: Record, candidate: Candidate, error: Exception) -> None:
         """Publish a record as a dead letter, and halt its table: routing it failed unexpectedly."""
-        self.router.unsettled.discard(record.offset)
+        self.read_ahead.discard(record.offset)
         self._set_aside(record, self._failed_over(record, error))
-        table_committer = self.router.table_committers.get(candidate.table)
+        table_committer = self.tables.committers.get(candidate.table)
         if table_committer is not None:
             self._halt(table_committer, error)
 
@@ -175,7 +182,7 @@ class PartitionWorker:
             table = UUID((record.key or b"").decode("ascii"))
         except ValueError:
             return OTHERS
-        return table if table in self.router.table_committers else OTHERS
+        return table if table in self.tables.committers else OTHERS
 
     def _read(self, record: Record) -> Candidate | DeadLetter:
         guilt = self.suspects.guilt(record)
@@ -194,42 +201,43 @@ class PartitionWorker:
     def _is_quiet(self) -> bool:
         """Whether every table is loaded and has no work left, but for resting and halted ones."""
         now_s = self.dependencies.clock.boot_s()
-        return not self.router.reading and all(
-            table_committer.rests_until_s > now_s
-            or table_committer.record.halted_by_hand is not None
-            or (
-                table_committer.cache.state
-                and not table_committer.queue
-                and table_committer.in_flight is None
-                and not table_committer.cache.is_behind
+        return all(
+            not table_committer.reads_for_request
+            and (
+                table_committer.rests_until_s > now_s
+                or table_committer.record.halted_by_hand is not None
+                or (
+                    table_committer.cache.state
+                    and not table_committer.queue
+                    and table_committer.in_flight is None
+                    and not table_committer.cache.is_behind
+                )
             )
-            for table_committer in self.router.table_committers.values()
+            for table_committer in self.tables.committers.values()
         )
 
     def work(self) -> bool:
         """Let each due table decide and publish one entry; return whether more work is due."""
-        now_s, scheduler = self.dependencies.clock.boot_s(), self.router.scheduler
+        now_s, scheduler = self.dependencies.clock.boot_s(), self.tables.scheduler
         due = self._due(now_s)
         # Start one load a step of tables on which no proposal waits, so that polls and busy tables
         # go on between the loads of many tables.
-        unread = scheduler.next_to_read(
-            self.router.table_committers, self.dependencies.loads.is_free
-        )
+        unread = scheduler.next_to_read(self.tables.committers, self.dependencies.loads.is_free)
         busy = unread is not None and bool(scheduler.unread)
         for table_committer in sorted((*due, *([unread] if unread else ())), key=seat_of):
             busy = self._look_at(table_committer, now_s) or busy
-        table_committers = self.router.table_committers
+        table_committers = self.tables.committers
         looked = (table_committers[table] for table in scheduler.due if table in table_committers)
         self.busy = [one for one in looked if one.queue or one.in_flight or one.cache.waits_for]
-        return busy or self.router.unsettled.may_go_on
+        return busy or self.read_ahead.may_go_on
 
     def _look_at(self, table_committer: TableCommitter, now_s: float) -> bool:
         """Do the work that is due at a table; return whether it could do more at once."""
-        scheduler, table = self.router.scheduler, table_committer.record.table
-        if self.router.table_committers.get(table) is not table_committer:
+        scheduler, table = self.tables.scheduler, table_committer.record.table
+        if self.tables.committers.get(table) is not table_committer:
             # It was removed during this step: its table has another home.
             return False
-        if table in self.router.reading:
+        if table_committer.reads_for_request:
             self._carry_out_request(table_committer)
             return False
         if table_committer.record.halted_by_hand is not None:
@@ -253,8 +261,8 @@ class PartitionWorker:
     def _due(self, now_s: float) -> list[TableCommitter]:
         """Return the table committers with work due; those that wait to be loaded are left out."""
         scheduler, table_committers, found = (
-            self.router.scheduler,
-            self.router.table_committers,
+            self.tables.scheduler,
+            self.tables.committers,
             list[TableCommitter](),
         )
         for table in scheduler.now(now_s):
@@ -272,10 +280,10 @@ class PartitionWorker:
 
     def make_durable(self) -> Offset | None:
         """Flush outcomes, then the registry; return the offset to commit, if it has advanced."""
-        publisher = self.router.publisher
+        publisher = self.publisher
         if publisher.unflushed:
             publisher.flush()
-        table_committers = self.router.table_committers
+        table_committers = self.tables.committers
         if self.registry_due:
             for table in self.registry_due:
                 if table in table_committers:
@@ -291,34 +299,32 @@ class PartitionWorker:
         def cut(error: Exception) -> None:
             self._halt(table_committer, error)
             table_committer.record = table_committer.record.model_copy(update={"table_id": None})
-            self.router.publisher.table(table_committer.record)
+            self.publisher.table(table_committer.record)
 
         with contained(cut, passing=TidegateError):
-            self.router.publisher.table(table_committer.record)
+            self.publisher.table(table_committer.record)
 
     @property
     def lags(self) -> bool:
         """Whether something published is not durable yet, or the offset has advanced."""
-        return bool(
-            self.router.publisher.unflushed or self.registry_due or self._safe != self.committed
-        )
+        return bool(self.publisher.unflushed or self.registry_due or self._safe != self.committed)
 
     @property
     def _safe(self) -> Offset | None:
         """The offset to commit: every record before it has its outcome."""
-        first = self.router.unsettled.first
+        first = self.read_ahead.first
         return self.position if first is None else Offset(first)
 
     @property
     def unsettled(self) -> int:
         """How many records have no outcome yet."""
-        return len(self.router.unsettled) + len(self.suspects.held)
+        return len(self.read_ahead) + len(self.suspects.held)
 
     @property
     def unsettled_bytes(self) -> int:
         """Their size in bytes."""
         held = sum(map(size_of, self.suspects.held))
-        return self.router.unsettled.size_bytes + held
+        return self.read_ahead.size_bytes + held
 
     @property
     def waits_until_s(self) -> float | None:
@@ -343,9 +349,9 @@ class PartitionWorker:
 
     def land(self) -> None:
         """Publish the results of finished PUTs; decide nothing new."""
-        for table, table_committer in list(self.router.table_committers.items()):
+        for table, table_committer in list(self.tables.committers.items()):
             if (
-                self.router.table_committers.get(table) is table_committer
+                self.tables.committers.get(table) is table_committer
                 and table_committer.in_flight is not None
                 and table_committer.in_flight.future.done()
             ):
@@ -376,7 +382,7 @@ class PartitionWorker:
     def _halt_or_rest(self, table_committer: TableCommitter, error: Exception) -> None:
         if not isinstance(error, Unavailable | Contended):
             self._halt(table_committer, error)
-        elif not self.router.gives_up(table_committer, error):
+        elif not self.router.registrar.gives_up(table_committer, error):
             table_committer.rest(self.dependencies.clock.boot_s())
             RESTS.labels(table_committer.label, type(error).__name__).inc()
             log_event(
@@ -398,7 +404,7 @@ class PartitionWorker:
     ) -> None:
         with self._publishing(table_committer):
             for verdict in verdicts:
-                self.router.settled(table_committer, verdict)
+                self.router.publish_verdict(table_committer, verdict)
             if verdicts:
                 table_committer.linger.published_s = self.dependencies.clock.boot_s()
                 reach("after_outcomes")
@@ -408,7 +414,7 @@ class PartitionWorker:
 
     def _is_there(self, table_committer: TableCommitter) -> bool:
         """Return whether a table is loaded and its versions published; if not, go on loading it."""
-        if table_committer.cache.state is not None or self.router.awaits_halt(table_committer):
+        if table_committer.cache.state is not None or awaits_halt(table_committer):
             return True
         self._attempt(table_committer, _load)
         if table_committer.cache.state is not None:
@@ -419,7 +425,7 @@ class PartitionWorker:
         return table_committer.cache.state is not None
 
     def _decide_waiting(self, table_committer: TableCommitter) -> tuple[Verdict, ...]:
-        if self.router.awaits_halt(table_committer):
+        if awaits_halt(table_committer):
             in_flight = table_committer.in_flight
             has_ended = in_flight is not None and in_flight.future.done()
             return table_committer.land() if has_ended else ()
@@ -432,12 +438,12 @@ class PartitionWorker:
     def _publish_versions(self, table_committer: TableCommitter) -> None:
         if not table_committer.is_registered or not table_committer.cache.unpublished:
             return
-        publisher = self.router.publisher
+        publisher = self.publisher
         for entry in table_committer.cache.unpublished:
             if is_unsafe(entry, table_committer.record) and self._halts_for(table_committer, entry):
                 break
             origin = entry.provenance
-            if origin is not None and origin.epoch != self.router.origin.epoch:
+            if origin is not None and origin.epoch != self.tables.origin.epoch:
                 publisher.recovered(entry, table_committer.record)
             trace = table_committer.traces.pop(entry.version, ())
             table_committer.record = publisher.version(entry, table_committer.record, trace)
@@ -483,9 +489,9 @@ class PartitionWorker:
             log_event(_log, "halted", level=logging.ERROR, fault=fault, **told)
         table_committer.halted = reason_of(error)
         waiting = [one.candidate for one in table_committer.queue.everybody()]
-        waiting += self.router.give_up(table_committer.record.table) if fault else []
+        waiting += table_committer.give_up_requests() if fault else []
         if not table_committer.is_registered:
-            self.router.send_away(table_committer, waiting, error)
+            self.router.registrar.send_away(table_committer, waiting, error)
             return
         for candidate in waiting:
             self._deny(table_committer, candidate)
@@ -496,8 +502,8 @@ class PartitionWorker:
 
     def _deny(self, table_committer: TableCommitter, candidate: Candidate) -> None:
         """Deny a candidate of a halted table, unless it has its outcome."""
-        if table_committer.halted is not None and candidate.offset in self.router.unsettled:
-            self.router.answer(
+        if table_committer.halted is not None and candidate.offset in self.read_ahead:
+            self.publisher.answer(
                 table_halted(candidate, table_committer.halted), table_committer.record
             )
 

@@ -19,6 +19,7 @@ from tidegate_committer.loop.open_transactions import OpenTransactions
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.partition_worker import PartitionWorker
 from tidegate_committer.loop.poison_records import SuspectNote, note_text, take_over
+from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.policy import Policy
 from tidegate_delta.errors import Fenced, Unavailable
@@ -227,7 +228,7 @@ class CommitterLoop:
         for at in polled.assigned:
             worker = self.workers[at] = self._worker(at, registry)
             log_event(
-                _log, "assigned", partition=at.partition, tables=len(worker.router.table_committers)
+                _log, "assigned", partition=at.partition, tables=len(worker.tables.committers)
             )
             if not self._begin(at, worker.suspects.note):
                 return
@@ -282,9 +283,10 @@ class CommitterLoop:
         publisher = OutcomePublisher(
             self.producer, self.dependencies.topics, at.partition, self.dependencies.clock
         )
-        router = TableRouter(at, self.dependencies, publisher, origin, self.registry_reader)
-        router.serve_all(registry, self.dependencies.bus.partitions(at.topic))
-        router.withdraw_claims()
+        tables = ServedTables(at, self.dependencies, publisher, origin, self.registry_reader)
+        tables.serve_all(registry, self.dependencies.bus.partitions(at.topic))
+        router = TableRouter(tables)
+        router.registrar.withdraw_claims()
         suspects = take_over(self.dependencies.bus, self.consumer, at, self.process, topic_id)
         return PartitionWorker(self.dependencies, router, suspects)
 

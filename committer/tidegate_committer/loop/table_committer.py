@@ -14,6 +14,7 @@ return nothing until the result is there.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -87,6 +88,8 @@ class TableCommitter:
     `pause_for_audit` stops PUTs from following one another at once, so that an audit can begin.
     `has_sent`: a PUT was ever sent. `claims` is since when claim-check files are being read, by
     proposal offset.
+    `requests` are an operator's request or a registration that is not carried out yet, and all
+    candidates behind it; `reads_for_request`: the log is being read for that.
     After a store failure the table rests until `rests_until_s`. Tables are worked on in the order
     of `seat`.
     Units: `_until_s` and `claims` by `Clock.boot_s`; `rest_s` in seconds.
@@ -102,6 +105,8 @@ class TableCommitter:
     seat: int = 0
     pause_for_audit: bool = False
     has_sent: bool = False
+    requests: deque[Candidate] = field(default_factory=deque)
+    reads_for_request: bool = False
     claims: dict[int, float] = field(default_factory=dict)
     traces: dict[int, Headers] = field(default_factory=dict)
     in_flight: PendingCommit | None = None
@@ -246,6 +251,11 @@ class TableCommitter:
         self.forget()
         self.rests_until_s = now_s + self.rest_s
         self.rest_s = min(2 * self.rest_s, 30.0)
+
+    def give_up_requests(self) -> list[Candidate]:
+        """Forget the requests; return them and the candidates behind them."""
+        given_up, self.requests, self.reads_for_request = list(self.requests), deque(), False
+        return given_up
 
     @property
     def label(self) -> str:

@@ -23,6 +23,7 @@ from tests.builders import (
 )
 from tidegate_committer.decision import machine
 from tidegate_committer.loop import partition_worker as workers
+from tidegate_committer.loop.operator_requests import OperatorRequests
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_committer.loop.table_router import TableRouter
@@ -220,7 +221,7 @@ def test_a_record_that_can_not_be_given_to_its_table_halts_it(gate: Gate) -> Non
 
 def test_a_request_over_which_we_fail_is_answered_and_so_are_those_behind(gate: Gate) -> None:
     gate.clock.boot += 0.1
-    with mock.patch.object(TableRouter, "_drop", fail):
+    with mock.patch.object(OperatorRequests, "_drop", fail):
         gate.send(proposal(kind="drop"), proposal(add("b")))
         gate.settle()
     assert {rule_of(outcome) for outcome in gate.outcomes()[-2:]} <= {"fault", "table_halted"}

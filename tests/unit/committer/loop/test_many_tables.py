@@ -8,8 +8,8 @@ from uuid import UUID
 from tests.builders import TABLE, Gate, add, create, proposal
 from tests.fakes.memory_clients import MemoryReader
 from tests.unit.committer.held_reads import Held
+from tidegate_committer.loop.served_tables import STALE_S
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_committer.loop.table_router import STALE_S
 from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Record, Starts, TopicPartition
 from tidegate_runtime.table_registry import _read_on
@@ -52,7 +52,7 @@ class Looks(dict[UUID, TableCommitter]):
 def looks(gate: Gate, steps: int) -> int:
     """Return how many table committers are looked up in some steps."""
     [worker] = gate.loop.workers.values()
-    worker.router.table_committers, Looks.count = Looks(worker.router.table_committers), 0
+    worker.tables.committers, Looks.count = Looks(worker.tables.committers), 0
     gate.loop.gauges.due_s = gate.clock.boot_s() + 1e9
     for _ in range(steps):
         gate.loop.step()
@@ -75,20 +75,19 @@ def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: 
     gate.loop.step()
     [worker] = gate.loop.workers.values()
     unread = sum(
-        table_committer.cache.state is None
-        for table_committer in worker.router.table_committers.values()
+        table_committer.cache.state is None for table_committer in worker.tables.committers.values()
     )
     assert unread >= 38
     assert looks(gate, 30) < 30 * 10
     assert (
         sum(
             table_committer.cache.state is None
-            for table_committer in worker.router.table_committers.values()
+            for table_committer in worker.tables.committers.values()
         )
         == unread - 30
     )
     gate.settle(20)
-    assert not worker.router.scheduler.unread
+    assert not worker.tables.scheduler.unread
     assert not gate.loop.step(), "nothing is left to be done at once"
 
 
@@ -108,7 +107,7 @@ def test_who_is_looked_at_again_and_again_has_one_time_on_the_agenda(gate: Gate)
     for number in range(30):
         gate.ask(proposal(add(f"f{number}"), read_version=number))
     [worker] = gate.loop.workers.values()
-    assert len(worker.router.scheduler.later) <= 2
+    assert len(worker.tables.scheduler.later) <= 2
 
 
 def test_nothing_is_kept_of_a_table_that_was_dropped(gate: Gate) -> None:
@@ -118,11 +117,11 @@ def test_nothing_is_kept_of_a_table_that_was_dropped(gate: Gate) -> None:
     gate.ask(proposal(kind="drop"))
     gate.clock.boot += 1e9
     gate.settle()
-    scheduler = worker.router.scheduler
+    scheduler = worker.tables.scheduler
     assert TABLE not in (
         *worker.schedule.audits,
         *worker.schedule.probes,
-        *worker.router.publisher.tables,
+        *worker.publisher.tables,
     )
     assert not any((scheduler.due, scheduler.later, scheduler.put_off, scheduler.unread))
 

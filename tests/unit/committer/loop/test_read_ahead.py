@@ -124,7 +124,7 @@ def test_a_table_whose_put_hangs_leaves_room_for_another(monkeypatch: pytest.Mon
     for _ in range(20):
         gate.loop.step(0.0)
     [worker] = gate.loop.workers.values()
-    assert (len(table_committer.queue), worker.router.unsettled.held(TABLE)) == (32, 168)
+    assert (len(table_committer.queue), worker.read_ahead.held(TABLE)) == (32, 168)
     assert gate.loop.movable == 0, "a restart would help none of them"
     other = at_other("o")
     send(gate, other)
@@ -197,9 +197,9 @@ def test_records_of_a_table_that_was_just_created_keep_their_order(
     early = [create(table=OTHER, table_root=OTHER_ROOT), *map(at_other, "abcdef")]
     send(gate, *nowhere, *early)
     [worker] = gate.loop.workers.values()
-    while OTHER not in worker.router.table_committers:
+    while OTHER not in worker.tables.committers:
         gate.loop.step(0.0)
-    assert worker.router.unsettled.held(OTHERS) > 2, "they came before the table was served"
+    assert worker.read_ahead.held(OTHERS) > 2, "they came before the table was served"
     send(gate, at_other("z"))
     gate.settle(20)
     rows = [row for rows in gate.entries(OTHER_ROOT) for row in rows]

@@ -531,7 +531,7 @@ def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
         table_committers = [
             table_committer
             for worker in gate.loop.workers.values()
-            for table_committer in worker.router.table_committers.values()
+            for table_committer in worker.tables.committers.values()
         ]
         loaded.append(
             sum(table_committer.cache.state is not None for table_committer in table_committers)
@@ -563,7 +563,7 @@ def test_a_step_passes_idle_tables_by(gate: Gate, monkeypatch: pytest.MonkeyPatc
     attended.clear()
     gate.clock.boot += gate.settings.external_probe_s
     gate.loop.step()
-    assert set(attended) == set(worker.router.table_committers)
+    assert set(attended) == set(worker.tables.committers)
 
 
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:

@@ -16,7 +16,8 @@ from tests.builders import (
     proposal,
     table_in_memory,
 )
-from tidegate_committer.loop.table_router import STALE_S, ServedTables
+from tidegate_committer.loop.registrar import Registrar
+from tidegate_committer.loop.served_tables import STALE_S, ServedTables
 from tidegate_messages.codec import decode, encode, headers
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
@@ -70,7 +71,7 @@ def registered(gate: Gate, partition: int, **told: Any) -> TableRecord:
 def homes(gate: Gate) -> list[int]:
     """Return the topic partitions whose workers have a table committer for the table."""
     workers = gate.loop.workers.items()
-    return sorted(at.partition for at, worker in workers if TABLE in worker.router.table_committers)
+    return sorted(at.partition for at, worker in workers if TABLE in worker.tables.committers)
 
 
 def denial(outcome: Outcome) -> tuple[str, int | None]:
@@ -186,7 +187,7 @@ def test_what_waits_at_a_table_that_closes_is_told_its_home() -> None:
     with mock.patch.object(worker, "_attend", return_value=False):
         assert ask(gate, AWAY, proposal(add("a"))) == []
     tell(gate, registered(gate, HOME))
-    worker.router.open()
+    worker.tables.open()
     gate.settle()
     assert [denial(outcome) for outcome in outcomes(gate, AWAY)] == [("other_partition", HOME)]
     assert worker.unsettled == 0
@@ -209,14 +210,14 @@ def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers
     """Each takes itself for the home, and each sees the other's claim."""
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
     gate.settle()
-    real = ServedTables._claim
+    real = Registrar._claim
     with (
         mock.patch.object(ServedTables, "is_home", return_value=True),
-        mock.patch.object(ServedTables, "_claim", autospec=True) as claim,
+        mock.patch.object(Registrar, "_claim", autospec=True) as claim,
     ):
 
-        def both(self: ServedTables, table_committer: Any) -> Any:
-            if self.at.partition == HOME:
+        def both(self: Registrar, table_committer: Any) -> Any:
+            if self.tables.topic_partition.partition == HOME:
                 # The other one claims the table at the same time.
                 tell(gate, registered(gate, AWAY, status="staged"))
             return real(self, table_committer)
@@ -232,12 +233,12 @@ def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers
 def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() -> None:
     gate = gate_of()
     gate.settle()
-    real = ServedTables._claim
+    real = Registrar._claim
     with (
-        mock.patch.object(ServedTables, "_claim", autospec=True) as claim,
+        mock.patch.object(Registrar, "_claim", autospec=True) as claim,
     ):
 
-        def late(self: ServedTables, table_committer: Any) -> Any:
+        def late(self: Registrar, table_committer: Any) -> Any:
             tell(gate, registered(gate, AWAY))
             return real(self, table_committer)
 

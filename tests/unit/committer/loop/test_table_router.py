@@ -26,7 +26,7 @@ from tests.builders import (
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.decision.published_record_limits import TEXT_CHARS_MAX
-from tidegate_committer.loop.table_router import STALE_S
+from tidegate_committer.loop.served_tables import STALE_S
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_delta.errors import OutcomeUnknown, Unavailable
