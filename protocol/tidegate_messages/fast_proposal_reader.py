@@ -13,7 +13,14 @@ from uuid import UUID
 from pydantic import TypeAdapter, ValidationError
 
 from tidegate_messages.codec import parse_json, validated
-from tidegate_messages.proposal import AppTxn, Operation, Proposal, TableRoot
+from tidegate_messages.proposal import (
+    APP_TXNS_MAX,
+    AppTxn,
+    AppTxnAdvance,
+    Operation,
+    Proposal,
+    TableRoot,
+)
 from tidegate_messages.read_set import ReadSet
 
 Fields = Mapping[str, Any]
@@ -33,7 +40,7 @@ _PLACE: Final = itemgetter("table", "table_root", "table_id", "name", "isolation
 _LOOKED_AT: Final = frozenset(
     {
         *("proposal_id", "kind", "table", "table_root", "table_id", "name", "read_version"),
-        *("operation", "actions", "reads", "isolation", "app_txn", "created_ms"),
+        *("operation", "actions", "reads", "isolation", "app_txn", "app_txns", "created_ms"),
         *("files_since_ms", "deadline_ms", "engine_info", "user_metadata"),
     }
 )
@@ -96,6 +103,11 @@ def _frequent(body: Fields) -> Proposal:
         fields["reads"] = _reads(fields["reads"])
     if fields["app_txn"] is not None:
         fields["app_txn"] = AppTxn.model_validate(fields["app_txn"])
+    if "app_txns" in body:
+        given = _all_of(dict, fields["app_txns"])
+        if len(given) > APP_TXNS_MAX:
+            _leave()
+        fields["app_txns"] = tuple(map(AppTxnAdvance.model_validate, given))
     fields["proposal_id"] = _UUID.validator.validate_python(fields["proposal_id"])
     try:
         fields["table"], fields["table_root"] = _place(_PLACE(fields))

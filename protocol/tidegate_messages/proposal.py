@@ -1,7 +1,7 @@
 """A proposal: a proposed commit and what its writer read. The record of the topic `proposals`."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_validator
@@ -13,7 +13,9 @@ from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_intent import RowIntent
 from tidegate_messages.row_mapping import RowMapping
 
-ProposalKind = Literal["commit", "cancel", "register", "halt", "reopen", "drop", "verbatim"]
+ProposalKind = Literal[
+    "commit", "cancel", "app_versions", "register", "halt", "reopen", "drop", "verbatim"
+]
 CdcMode = Literal["explicit", "implicit", "none"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -41,11 +43,38 @@ class ClaimCheck(Message):
     sha256: Sha256
 
 
-class AppTxn(Message):
-    """An application transaction: each version of `app_id` is committed at most once."""
+NO_APP_VERSION: Final = -1
+"""The version of an application that the table has not seen."""
 
-    app_id: Annotated[str, StringConstraints(min_length=1)]
-    version: Annotated[int, Field(ge=0, le=LONG_MAX)]
+APP_TXNS_MAX: Final = 1_000
+"""How many applications a proposal may advance or ask for."""
+
+AppId = Annotated[str, StringConstraints(min_length=1)]
+AppVersion = Annotated[int, Field(ge=0, le=LONG_MAX)]
+
+
+class AppTxn(Message):
+    """An application transaction by Delta's rule: `version` must be above the table's own."""
+
+    app_id: AppId
+    version: AppVersion
+
+
+class AppTxnAdvance(Message):
+    """Sets the version of an application, if the table has it at `expected`: compare-and-set.
+
+    `expected` is the last version that the writer knows to be in the table, -1 if it knows of none.
+    """
+
+    app_id: AppId
+    version: AppVersion
+    expected: Annotated[int, Field(ge=NO_APP_VERSION, le=LONG_MAX)]
+
+    @model_validator(mode="after")
+    def _version_advances(self) -> "AppTxnAdvance":
+        if self.version <= self.expected:
+            raise ValueError("`version` must be above `expected`")
+        return self
 
 
 class Proposal(Message):
@@ -57,6 +86,9 @@ class Proposal(Message):
     in Delta's JSON form. The committer adds commitInfo, row ids, timestamps and versions.
     `dv_intents` are rows to delete from files that stay: one object for each file, which must not
     be among the actions. A `metadata_patch` comes alone, without actions or intents. The
+    `app_txns` are positions of the writer's sources: each is compared with the table's and set, all
+    or none. `app_txn` is the older form, by Delta's rule. The kind `app_versions` asks for the
+    table's versions of `app_ids`; it changes nothing, and its `read_version` is not looked at. The
     `row_mapping` of a compaction says where the rows of each removed file lie in the new files. For
     the kind `verbatim`, the file of the claim check holds the bytes of the whole entry of version
     `exact_version`; `read_version` is the version that the writer's work began from; `txn_id` is
@@ -88,6 +120,8 @@ class Proposal(Message):
     reads: ReadSet | None = None
     isolation: Isolation = "default"
     app_txn: AppTxn | None = None
+    app_txns: Annotated[tuple[AppTxnAdvance, ...], Field(max_length=APP_TXNS_MAX)] = ()
+    app_ids: Annotated[tuple[AppId, ...], Field(max_length=APP_TXNS_MAX)] = ()
     dv_intents: tuple[RowIntent, ...] = ()
     metadata_patch: MetadataPatch | None = None
     constraints_enforced: tuple[Sha256, ...] = ()
@@ -111,6 +145,8 @@ class Proposal(Message):
             raise ValueError("a cancel names the proposal it gives up in `cancels`")
         if self.kind == "halt" and self.reason is None:
             raise ValueError("a halt says why, in `reason`")
+        if self.kind == "app_versions" and not self.app_ids:
+            raise ValueError("a question for `app_versions` names the applications in `app_ids`")
         if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
             raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
         if self.exact_version is not None and self.exact_version <= self.read_version:

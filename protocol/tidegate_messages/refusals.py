@@ -195,9 +195,17 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "upgrade the committer, or drop the feature from the table",
     ),
     "app_txn_seen": RefusalRule(
-        "the table has the application at that version or a later one: the work is done, or comes "
-        "too late",
-        "go on with the next version; nothing is lost",
+        "the table has the application at that version (`app_version`), or, by Delta's rule for "
+        "`app_txn`, at a later one",
+        "skip the work if only one writer uses the id; a later version by another says nothing of "
+        "these rows",
+    ),
+    "app_txn_conflict": RefusalRule(
+        "the table has the application at `app_version`, where the proposal expected "
+        "`expected_app_version`: another writer went on, or this one has an older position",
+        "ask for the position (`app_versions`, `tidegate table apps`), and go on from there under "
+        "a new id; after a denial, whose position the table has not reached, send first what is "
+        "missing",
     ),
     "table_exists": RefusalRule(
         "there is a table at that root, or its folder is registered under another root",

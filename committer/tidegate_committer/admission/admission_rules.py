@@ -171,25 +171,29 @@ def understood(case: _Case) -> Rejection | None:
 
 
 def well_named(case: _Case) -> Rejection | None:
-    """Names are short, and the proposal's own application is not among its actions as well."""
-    own = case.proposal.app_txn
+    """Names are short, and no application stands twice."""
+    proposal = case.proposal
     if len(case.candidate.operation) > OPERATION_CHARS_MAX:
         what = f"is longer than {OPERATION_CHARS_MAX} characters"
         return flaw(TOO_LARGE, "operation.name", what, "use one of Delta's names")
-    if own is None:
+    if proposal.app_txn is None and not proposal.app_txns:
         return None
-    if len(own.app_id) > NAME_CHARS_MAX:
-        what = f"is longer than {NAME_CHARS_MAX} characters"
-        return flaw(TOO_LARGE, "app_txn.app_id", what, "shorten it")
-    if own.app_id.startswith(OUR_APPS) or any(
-        txn.app_id == own.app_id for txn in case.candidate.content.txns
-    ):
-        return flaw(
-            "duplicate_action",
-            "app_txn.app_id",
-            f"{own.app_id[:64]!r} is the committer's, or stands among the actions too",
-            "give each application once, under a name of its own",
-        )
+    own = {f"app_txns[{place}]": txn.app_id for place, txn in enumerate(proposal.app_txns)}
+    if proposal.app_txn is not None:
+        own["app_txn"] = proposal.app_txn.app_id
+    named = {txn.app_id for txn in case.candidate.content.txns}
+    for field, app_id in own.items():
+        if len(app_id) > NAME_CHARS_MAX:
+            what = f"is longer than {NAME_CHARS_MAX} characters"
+            return flaw(TOO_LARGE, f"{field}.app_id", what, "shorten it")
+        if app_id.startswith(OUR_APPS) or app_id in named:
+            return flaw(
+                "duplicate_action",
+                f"{field}.app_id",
+                f"{app_id[:64]!r} is the committer's, or stands twice in the proposal",
+                "give each application once, under a name of its own",
+            )
+        named.add(app_id)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from tidegate_committer.group_commit.grouping import Group
@@ -12,7 +12,7 @@ from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.actions import Txn
 from tidegate_messages.outcome import ClientAdvice, Rejection, Status
-from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposal import NO_APP_VERSION, AppTxnAdvance, Proposal
 
 Needs = Literal["nothing", "membership", "refusal", "another entry"]
 """What must be written to the log before a verdict may be published: nothing, the proposal as a
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 
     `version` and `place` say in which version it is committed, and as which member. `repeat`: the
     log already had the answer. `row_ids` are the base row ids of its new files, by path, if the
-    table tracks rows.
+    table tracks rows. `app_versions` answers a question for versions of applications.
     """
 
     candidate: Candidate
@@ -58,6 +58,7 @@ class Verdict(NamedTuple):
     rejection: Rejection | None = None
     repeat: bool = False
     row_ids: Mapping[str, int] | None = None
+    app_versions: Mapping[str, int] | None = None
 
 
 def target_of(candidate: Candidate) -> UUID:
@@ -106,21 +107,54 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
     return Verdict(candidate, "denied", rejection=told)
 
 
-def app_txn_seen(state: TableState, seen: Txn, asked: int) -> Rejection:
-    """Return the rejection of an app transaction whose version, or a later one, the table has."""
-    winner = state.written_by(seen.app_id)
-    since = f" since the table's version {winner.version}" if winner else ""
-    by = winner.proposal_with(None, seen.app_id) if winner else None
-    return Rejection(
-        rule="app_txn_seen",
-        reason=f"app_txn: the table has application {seen.app_id!r} at version {seen.version}"
-        f"{since}, so {asked} is in it or comes too late; go on with the next one",
-        advice="fix",
-        field="app_txn.version",
-        winner_version=winner.version if winner else None,
-        winner_proposal_id=str(by) if by else None,
-        app_id=seen.app_id,
+def app_txn_seen(state: TableState, seen: Txn, wanted: int, field: str) -> Rejection:
+    """Return the rejection of an application's version that the table has, or has passed."""
+    if seen.version == wanted:
+        told = f"at version {seen.version}: this version of it is there; skip it"
+    else:
+        told = (
+            f"at version {seen.version}, which is after {wanted}: skip this work if the id has one "
+            "writer; if it has several, the table may lack these rows"
+        )
+    named = _application(state, seen, field, told)
+    return Rejection(rule="app_txn_seen", advice="skip", **named)
+
+
+def app_txn_conflict(
+    state: TableState, seen: Txn | None, wanted: AppTxnAdvance, field: str
+) -> Rejection:
+    """Return the rejection of an application's version whose expected predecessor is not the one
+    that the table has.
+    """
+    found = Txn(app_id=wanted.app_id, version=NO_APP_VERSION) if seen is None else seen
+    has = "without a version" if seen is None else f"at version {seen.version}"
+    expected = "none" if wanted.expected == NO_APP_VERSION else wanted.expected
+    told = (
+        f"{has}, where {expected} was expected before {wanted.version}: another writer uses the "
+        "id, or this one has an older position; read the table's position and go on from there"
     )
+    return Rejection(
+        rule="app_txn_conflict",
+        advice="rerun",
+        expected_app_version=wanted.expected,
+        **_application(state, found, field, told),
+    )
+
+
+def _application(state: TableState, found: Txn, field: str, told: str) -> dict[str, Any]:
+    """Return the fields of a rejection over an application."""
+    winner = state.written_by(found.app_id)
+    by = winner.proposal_with(None, found.app_id) if winner else None
+    return {
+        "reason": f"{field}: version {state.version} of the table has application "
+        f"{found.app_id!r} {told}",
+        "field": f"{field}.version",
+        "winner_version": winner.version if winner else None,
+        "winner_proposal_id": str(by) if by else None,
+        "head_version": state.version,
+        "app_id": found.app_id,
+        "app_version": found.version,
+    }
 
 
 def field_of(reason: str) -> str | None:

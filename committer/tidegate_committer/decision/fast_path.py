@@ -148,7 +148,7 @@ def only_writes_files(candidate: Candidate) -> bool:
         return False
     if candidate.intents or candidate.moves or candidate.reads.delete_insensitive:
         return False
-    if proposal.app_txn is not None or proposal.metadata_patch is not None:
+    if proposal.app_txn is not None or proposal.app_txns or proposal.metadata_patch is not None:
         return False
     if proposal.identity_usage or proposal.identity_leases or candidate.only_moves_row_ids:
         return False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tidegate_committer.admission.group_limit_properties import within
 from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict, target_of
 from tidegate_committer.decision.fast_path import FastPath
-from tidegate_committer.decision.steps import CANCEL_STEPS, STEPS
+from tidegate_committer.decision.steps import CANCEL_STEPS, QUESTION_STEPS, STEPS, Step
 from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.policy import Policy
@@ -59,8 +59,7 @@ class BatchPlan:
 
 def decide(view: DecisionInput, command: Consider) -> Verdict:
     """Return the verdict on a candidate. It is valid once the group's entry has landed."""
-    steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
-    for step in steps:
+    for step in _steps(command.candidate):
         answer = step(view, command)
         if answer is None:
             continue
@@ -68,6 +67,12 @@ def decide(view: DecisionInput, command: Consider) -> Verdict:
             return answer
         command = answer
     return _accepted(command.candidate, view.group)
+
+
+def _steps(candidate: Candidate) -> tuple[Step, ...]:
+    if candidate.is_question:
+        return QUESTION_STEPS
+    return CANCEL_STEPS if candidate.is_cancel else STEPS
 
 
 def _accepted(candidate: Candidate, group: Group) -> Verdict:

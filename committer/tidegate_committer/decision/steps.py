@@ -38,6 +38,7 @@ from tidegate_committer.state.table_definition import table_definition_after
 from tidegate_committer.state.table_state import DecidedProposal
 from tidegate_delta.properties.table_properties import txn_retention_ms
 from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import NO_APP_VERSION
 
 Step = Callable[[DecisionInput, Consider], Verdict | Consider | None]
 """Returns a verdict; or the command with a changed candidate for the next step; or None, to go on
@@ -113,15 +114,61 @@ def created_before(view: DecisionInput, command: Consider) -> Verdict | None:
     return Verdict(command.candidate, "rejected", rejection=rejection)
 
 
+def behind_its_application(view: DecisionInput, command: Consider) -> Verdict | None:
+    """Defer to another entry: a member advances the same application, and what is asked of it is
+    compared with the landed entry.
+    """
+    group, candidate = view.group, command.candidate
+    if not group.app_ids or group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns]):
+        return None
+    return another_entry(candidate)
+
+
 def app_txn_seen(view: DecisionInput, command: Consider) -> Verdict | None:
-    """Reject: the table has this version of the application, or a later one."""
-    proposal = command.candidate.proposal
-    if proposal is None or proposal.app_txn is None or view.state.version < 0:
+    """Reject: the table has this version of an application, or a later one.
+
+    For `app_txn` this is Delta's rule. Of `app_txns`, which are compared with what their writer
+    expects, it only finds that the table has all of them already.
+    """
+    proposal, state = command.candidate.proposal, view.state
+    if proposal is None or state.version < 0:
         return None
-    seen = view.state.apps.get(proposal.app_txn.app_id)
-    if seen is None or seen.version < proposal.app_txn.version:
+    own = proposal.app_txn
+    seen = state.apps.get(own.app_id) if own else None
+    if own is not None and seen is not None and seen.version >= own.version:
+        rejection = decision_types.app_txn_seen(state, seen, own.version, "app_txn")
+        return _against_application(view, command, rejection)
+    found = [state.apps.get(txn.app_id) for txn in proposal.app_txns]
+    wanted = [txn.version for txn in proposal.app_txns]
+    if found and found[0] and [txn.version if txn else None for txn in found] == wanted:
+        rejection = decision_types.app_txn_seen(state, found[0], wanted[0], "app_txns[0]")
+        return _against_application(view, command, rejection)
+    return None
+
+
+def app_txn_unexpected(view: DecisionInput, command: Consider) -> Verdict | None:
+    """Reject or deny: the table does not have an application at the version that its writer
+    expects.
+
+    Where the table is further than expected, no later version makes that undone, so the rejection
+    is final. Where it is behind, proposals before this one may still be sent again: a denial.
+    """
+    proposal, state = command.candidate.proposal, view.state
+    if proposal is None or not proposal.app_txns:
         return None
-    rejection = decision_types.app_txn_seen(view.state, seen, proposal.app_txn.version)
+    for place, wanted in enumerate(proposal.app_txns):
+        seen = state.apps.get(wanted.app_id)
+        version = seen.version if seen else NO_APP_VERSION
+        if version == wanted.expected:
+            continue
+        rejection = decision_types.app_txn_conflict(state, seen, wanted, f"app_txns[{place}]")
+        if version < wanted.expected:
+            return Verdict(command.candidate, "denied", rejection=rejection)
+        return _against_application(view, command, rejection)
+    return None
+
+
+def _against_application(view: DecisionInput, command: Consider, rejection: Rejection) -> Verdict:
     # With `delta.setTransactionRetentionDuration` the table may drop the application later, so then
     # the rejection must be written to the log.
     keeps = txn_retention_ms(view.state.table_definition.metadata) is None
@@ -302,6 +349,19 @@ def values_taken(view: DecisionInput, command: Consider) -> Verdict | Consider |
     return command._replace(candidate=replace(candidate, numbers=found)) if found else None
 
 
+def app_versions(view: DecisionInput, command: Consider) -> Verdict:
+    """Answer which version of each application the table has, once the members have landed."""
+    candidate, state = command.candidate, view.state
+    if candidate.flaw is not None:
+        return Verdict(candidate, "denied", rejection=candidate.flaw)
+    if view.group.members:
+        return another_entry(candidate)
+    assert candidate.proposal is not None, "a question is a proposal"
+    found = {app_id: state.apps.get(app_id) for app_id in candidate.proposal.app_ids}
+    versions = {name: txn.version if txn else NO_APP_VERSION for name, txn in found.items()}
+    return Verdict(candidate, "answered", version=state.version, app_versions=versions)
+
+
 def give_up(view: DecisionInput, command: Consider) -> Verdict | None:
     """Cancel: refuse the named proposal for ever."""
     rejection = Rejection(
@@ -318,9 +378,11 @@ STEPS: Final[tuple[Step, ...]] = (
     answered_before,
     behind_a_table_change,
     created_before,
+    behind_its_application,
     app_txn_seen,
     complete_metadata,
     inadmissible,
+    app_txn_unexpected,
     unlawful_patch,
     unreadable_rows,
     meets_rewritten_rows,
@@ -335,6 +397,9 @@ STEPS: Final[tuple[Step, ...]] = (
 
 CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, below_the_log, answered_before, give_up)
 """The steps of a cancel: it needs no admission, for it changes nothing in the table."""
+
+QUESTION_STEPS: Final[tuple[Step, ...]] = (app_versions,)
+"""The steps of a question about applications."""
 
 
 def _negative(

@@ -106,6 +106,11 @@ class Candidate:
         return self.proposal is not None and self.proposal.kind == "cancel"
 
     @property
+    def is_question(self) -> bool:
+        """Whether it asks for the versions of applications, and changes nothing."""
+        return self.proposal is not None and self.proposal.kind == "app_versions"
+
+    @property
     def is_verbatim(self) -> bool:
         """Whether it brings a verbatim entry: the bytes of one version."""
         return self.proposal is not None and self.proposal.kind == "verbatim"
@@ -230,10 +235,11 @@ class Candidate:
     @CachedProperty
     def txns(self) -> tuple[Txn, ...]:
         """The app transactions: those among the actions, then the proposal's own."""
-        own = self.proposal and self.proposal.app_txn
-        if not own:
-            return self.content.txns
-        return (*self.content.txns, Txn(app_id=own.app_id, version=own.version))
+        proposal, brought = self.proposal, self.content.txns
+        if proposal is None or not (proposal.app_txn or proposal.app_txns):
+            return brought
+        own = (*((proposal.app_txn,) if proposal.app_txn else ()), *proposal.app_txns)
+        return (*brought, *(Txn(app_id=one.app_id, version=one.version) for one in own))
 
     @property
     def operation(self) -> str:

@@ -96,12 +96,14 @@ def read_record(
                 moves = read_moves(proposal.row_mapping, content)
         except InvalidProposal as error:
             wrong = error.rejection
+    is_question = proposal.kind == "app_versions"
     fields = {
         "id": proposal.proposal_id,
         "sha256": digest,
         "offset": offset,
         "table": proposal.table,
-        "read_version": min(proposal.read_version, LONG_MAX),
+        # A question is about the head, whatever version it names.
+        "read_version": LONG_MAX if is_question else min(proposal.read_version, LONG_MAX),
         "size": size,
         "proposal": proposal,
         "content": content,
@@ -146,6 +148,14 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     if proposal.kind == "verbatim" and not policy.verbatim:
         what = "the operator takes no verbatim bytes"
         return flaw("verbatim_not_allowed", "kind", what, "propose actions")
+    if proposal.model_extra:
+        # An unknown field may ask for a protection (a misspelt `app_txns`) or restrict the commit.
+        return flaw(
+            NOT_SUPPORTED,
+            min(proposal.model_extra)[:64],
+            f"is not a field of {FORMATS[Proposal]}",
+            "correct the name (the schema lists all fields), or upgrade the committer",
+        )
     if proposal.reads is not None and proposal.reads.model_extra:
         # An unknown field may say that more was read, and no conflict check would see that.
         return flaw(

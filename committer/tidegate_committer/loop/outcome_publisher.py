@@ -115,6 +115,8 @@ class OutcomePublisher:
                 "in_commit_timestamp": entry.timestamp if entry else None,
                 "rejection": verdict.rejection,
                 "assigned": _assigned(verdict, entry),
+                "app_versions": verdict.app_versions,
+                "warnings": _warnings(verdict),
                 "decided_ms": self.clock.now_ms(),
             }
         )
@@ -352,6 +354,17 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
         "rows_deleted": accepted.rows_deleted or 0,
         **rebased(candidate),
     }
+
+
+def _warnings(verdict: Verdict) -> tuple[str, ...] | None:
+    """Return what a committed proposal lacks; None for nothing."""
+    candidate = verdict.candidate
+    if verdict.status != "committed" or candidate.is_verbatim or not candidate.content.txns:
+        return None
+    return (
+        "actions: a `txn` row is written as it is, without a look at the table's version of its "
+        "application; give it in `app_txns` to have it committed once",
+    )
 
 
 def _leased(accepted: Accepted) -> dict[str, JsonValue]:

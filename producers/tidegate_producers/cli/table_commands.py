@@ -1,4 +1,4 @@
-"""`tidegate table`: list, history, describe, snapshot, conflicts.
+"""`tidegate table`: list, history, describe, snapshot, apps, conflicts.
 
 The other subcommands are in `*_command.py` and `*_commands.py` of this package.
 """
@@ -142,6 +142,31 @@ def describe(
     OUT.print()
     rows = [tuple(plain(value) for value in column.values()) for column in columns]
     show(("column", "type", "nullable"), rows)
+
+
+@app.command("apps")
+def show_apps(
+    uri: row_commands.Uri,
+    version: VersionOption = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show the last version of every application that writes to the table (`txn` actions)."""
+    found = _opened(uri, version, config, set_)
+    apps = sorted(found.app_transactions.values(), key=lambda txn: txn.app_id)
+    if as_json:
+        rows = [
+            {"app_id": txn.app_id, "version": txn.version, "last_updated": moment(txn.last_updated)}
+            for txn in apps
+        ]
+        OUT.print_json(data={"table_version": found.version, "apps": rows})
+        return
+    OUT.print(f"version {found.version} of the table")
+    show(
+        ("application", "version", "last updated (UTC)"),
+        [(txn.app_id, txn.version, instant(txn.last_updated)) for txn in apps],
+    )
 
 
 @app.command("conflicts")

@@ -38,6 +38,7 @@ _ADVICE: Final = {
     "rebase": "propose the same files again on the newest version",
     "rerun": "run the operation again: it reads the newest version",
     "fix": "correct the request before trying again",
+    "skip": "go on with the application's next version",
 }
 
 _PREDICATE_DEPTH_MAX: Final = 32
@@ -128,9 +129,23 @@ def _of_its_bytes(case: ProposalHistory, store: LogStore | None) -> Explanation:
         return _committed(case, store, outcome.version)
     if found is not None:
         return _committed(case, store, found.version)
+    if outcome is not None and outcome.app_versions is not None:
+        return _answered(case, outcome.app_versions)
     if outcome is not None:
         return _expired(case)
     return _pending(case)
+
+
+def _answered(case: ProposalHistory, versions: Mapping[str, int]) -> Explanation:
+    told = ", ".join(f"{app_id} at {version}" for app_id, version in versions.items())
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="answered",
+        meaning=f"it asked where applications are (-1: the table has none): {told}",
+        remedy=NOTHING_TO_DO,
+        exit_status=EXIT_OK,
+    )
 
 
 def _committed(case: ProposalHistory, store: LogStore | None, version: int) -> Explanation:
@@ -247,8 +262,8 @@ def _commands(root: str, rejection: Rejection) -> tuple[str, ...]:
         return (f"tidegate table register {root}",)
     if rejection.rule in (HALTED, "name_taken", "other_root"):
         return ("tidegate table list",)
-    if rejection.rule == "app_txn_seen":
-        return (f"tidegate table snapshot {root}",)
+    if rejection.rule in ("app_txn_seen", "app_txn_conflict"):
+        return (f"tidegate table apps {root}",)
     if rejection.rule.startswith(("metadata_", "protocol_", "bad_", "partition_", "other_table")):
         return (f"tidegate table describe {root}",)
     if rejection.winner_version is None:

@@ -4,7 +4,7 @@ It notes the end offset of `outcomes` on the table's topic partition, produces t
 reads from that offset until a record answers its id. If none comes, it sends the same bytes again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 from uuid import UUID
@@ -234,6 +234,24 @@ class Client:
         stamp = proposal_drafts.Stamp(self.new_id(), self.clock.now_ms())
         return self.propose(proposal_drafts.cancel(proposal, stamp), timeout_s)
 
+    def app_versions(
+        self, root_or_name: str, app_ids: Sequence[str], timeout_s: float = TIMEOUT_S
+    ) -> Mapping[str, int]:
+        """Return the table's version of each application, -1 for one that it has not seen.
+
+        The answer comes behind all proposals that this client, or a former run of it on the same
+        topic partition, has sent before: what they moved is in it.
+        Raises: InvalidRequest (`TableNotRegistered`); Rejected, by a halted table; OutcomeUnknown;
+        Unavailable.
+        """
+        record = self.require(root_or_name, timeout_s)
+        target = proposal_drafts.Target(record.table, record.table_root)
+        stamp = proposal_drafts.Stamp(self.new_id(), self.clock.now_ms())
+        outcome = self.insist(proposal_drafts.app_versions(target, stamp, app_ids), timeout_s)
+        if outcome.app_versions is None:
+            raise Rejected(outcome)
+        return outcome.app_versions
+
     def _route(self, proposal: Proposal, timeout_s: float) -> ProposalRoute:
         table, topic = proposal.table, self.topics.proposals
         registry = self._registry if table in self._registry else self.tables(timeout_s)
@@ -367,6 +385,7 @@ _REMEDIES: Final = {
     "rebase": "propose the same files again on the newest version",
     "rerun": "run the operation again: it will see the newest version",
     "fix": "correct the request before trying again",
+    "skip": "go on with the application's next version",
 }
 
 

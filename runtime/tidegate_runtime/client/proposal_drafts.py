@@ -21,6 +21,7 @@ from tidegate_messages.codec import encode
 from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.proposal import (
     AppTxn,
+    AppTxnAdvance,
     ClaimCheck,
     Isolation,
     Operation,
@@ -71,6 +72,7 @@ class Stamp:
     files_since_ms: int | None = None
     isolation: Isolation = "default"
     app_txn: AppTxn | None = None
+    app_txns: tuple[AppTxnAdvance, ...] = ()
     engine_info: str | None = None
     user_metadata: str | None = None
 
@@ -208,6 +210,12 @@ def cancel(proposal: Proposal, stamp: Stamp) -> Proposal:
     return of_body("cancel", target, stamp, body)
 
 
+def app_versions(target: Target, stamp: Stamp, app_ids: Sequence[str]) -> Proposal:
+    """Return the question for a table's versions of applications. It changes nothing."""
+    body = Body(Operation(name="APP VERSIONS"), app_ids=tuple(app_ids))
+    return of_body("app_versions", target, stamp, body)
+
+
 def with_claim_check(proposal: Proposal) -> tuple[Proposal, bytes | None]:
     """Return the proposal to send and, if its actions are too large for a record, their file.
 
@@ -252,6 +260,7 @@ class Body:
     intents: tuple[RowIntent, ...] = ()
     reason: str | None = None
     patch: MetadataPatch | None = None
+    app_ids: tuple[str, ...] = ()
 
 
 def of_body(kind: ProposalKind, target: Target, stamp: Stamp, body: Body) -> Proposal:
@@ -270,6 +279,8 @@ def of_body(kind: ProposalKind, target: Target, stamp: Stamp, body: Body) -> Pro
         dv_intents=body.intents,
         isolation=stamp.isolation,
         app_txn=stamp.app_txn,
+        app_txns=stamp.app_txns,
+        app_ids=body.app_ids,
         created_ms=stamp.created_ms,
         files_since_ms=stamp.files_since_ms,
         deadline_ms=stamp.deadline_ms,

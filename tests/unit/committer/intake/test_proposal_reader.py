@@ -40,11 +40,12 @@ def test_an_unknown_kind_is_set_aside_with_its_writer() -> None:
     assert (letter.rule, letter.proposal_id) == ("unknown_kind", one.proposal_id)
 
 
-def test_fields_of_a_newer_release_do_no_harm() -> None:
+def test_a_field_of_a_newer_release_is_refused_by_name() -> None:
     body = {**json.loads(value_of(proposal(add("a")))), "futureField": {"x": 1}}
     candidate = read_record(json.dumps(body).encode(), 0, Policy())
     assert isinstance(candidate, Candidate)
-    assert candidate.flaw is None
+    assert candidate.flaw is not None
+    assert (candidate.flaw.rule, candidate.flaw.field) == ("not_supported", "futureField")
 
 
 def test_a_read_set_that_says_more_than_we_know_is_no_blind_append() -> None:

@@ -1,0 +1,180 @@
+"""Positions of applications: compared with the table's and set, all of a proposal or none."""
+
+import json
+
+import pytest
+
+from tests.builders import Gate, add, create, proposal, to_bytes
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.codec import encode
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_messages.proposal import AppTxn, AppTxnAdvance, Proposal
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate()
+    gate.ask(create())
+    return gate
+
+
+def advance(file: str, *advances: tuple[str, int, int]) -> Proposal:
+    """Return an append of a file with (application, version, expected version) triples."""
+    txns = tuple(
+        AppTxnAdvance(app_id=app_id, version=version, expected=expected)
+        for app_id, version, expected in advances
+    )
+    return proposal(add(file), app_txns=txns)
+
+
+def refused(outcome: Outcome) -> Rejection:
+    assert outcome.rejection is not None, outcome
+    return outcome.rejection
+
+
+def versions(gate: Gate, *app_ids: str) -> dict[str, int]:
+    question = proposal(kind="app_versions", app_ids=app_ids, read_version=-1)
+    [outcome] = gate.ask(question)
+    assert outcome.status == "answered"
+    return dict(outcome.app_versions or {})
+
+
+def test_several_positions_advance_together(gate: Gate) -> None:
+    [outcome] = gate.ask(advance("a", ("s/0", 10, -1), ("s/1", 4, -1)))
+    assert outcome.status == "committed"
+    assert versions(gate, "s/0", "s/1", "s/2") == {"s/0": 10, "s/1": 4, "s/2": -1}
+
+
+def test_all_or_none_advance(gate: Gate) -> None:
+    gate.ask(advance("a", ("s/0", 10, -1), ("s/1", 4, -1)))
+    [outcome] = gate.ask(advance("b", ("s/0", 12, 10), ("s/1", 9, 7)))
+    assert outcome.status == "denied"
+    assert versions(gate, "s/0", "s/1") == {"s/0": 10, "s/1": 4}
+
+
+def test_work_that_is_there_is_to_be_skipped(gate: Gate) -> None:
+    first = advance("a", ("s/0", 10, -1), ("s/1", 4, -1))
+    gate.ask(first)
+    [outcome] = gate.ask(advance("b", ("s/0", 10, -1), ("s/1", 4, -1)))
+    told = refused(outcome)
+    assert (outcome.status, told.rule, told.advice) == ("rejected", "app_txn_seen", "skip")
+    assert (told.app_version, told.head_version) == (10, 1)
+    assert told.winner_proposal_id == str(first.proposal_id)
+
+
+def test_another_writer_that_went_further_is_told_with_both_versions(gate: Gate) -> None:
+    gate.ask(advance("a", ("s", 10, -1)), advance("b", ("s", 20, 10)))
+    [outcome] = gate.ask(advance("c", ("s", 15, 10)))
+    told = refused(outcome)
+    assert (outcome.status, told.rule, told.advice) == ("rejected", "app_txn_conflict", "rerun")
+    assert (told.app_id, told.app_version, told.expected_app_version) == ("s", 20, 10)
+
+
+def test_another_writer_that_took_the_same_version_from_elsewhere_is_not_taken_for_this_one(
+    gate: Gate,
+) -> None:
+    gate.ask(advance("a", ("s/0", 10, -1)))
+    [outcome] = gate.ask(advance("b", ("s/0", 10, -1), ("s/1", 3, -1)))
+    assert refused(outcome).rule == "app_txn_conflict", "only a part of the work is there"
+
+
+def test_a_gap_is_denied_and_the_same_bytes_are_taken_once_it_is_closed(gate: Gate) -> None:
+    early = advance("b", ("s", 20, 10))
+    [outcome] = gate.ask(early)
+    told = refused(outcome)
+    assert (outcome.status, told.rule) == ("denied", "app_txn_conflict")
+    assert (told.app_version, told.expected_app_version) == (-1, 10)
+    gate.ask(advance("a", ("s", 10, -1)))
+    [outcome] = gate.ask(early)
+    assert outcome.status == "committed"
+
+
+def test_proposals_that_follow_each_other_need_not_wait_for_outcomes(gate: Gate) -> None:
+    chain = [advance(f"f{n}", ("s", n, n - 1)) for n in range(5)]
+    assert [outcome.status for outcome in gate.ask(*chain)] == ["committed"] * 5
+    assert versions(gate, "s") == {"s": 4}
+
+
+def test_a_question_is_answered_behind_the_proposals_before_it(gate: Gate) -> None:
+    question = proposal(kind="app_versions", app_ids=("s",), read_version=-1)
+    first, answer = gate.ask(advance("a", ("s", 7, -1)), question)
+    assert (first.version, answer.version) == (1, 1)
+    assert answer.app_versions == {"s": 7}
+
+
+def test_a_question_writes_nothing_and_names_its_applications(gate: Gate) -> None:
+    before = len(gate.entries())
+    versions(gate, "s")
+    assert len(gate.entries()) == before
+    with pytest.raises(ValueError, match="app_ids"):
+        proposal(kind="app_versions", read_version=-1)
+
+
+def test_what_another_engine_commits_counts(gate: Gate) -> None:
+    store = next(iter(gate.stores.values()))
+    txn = {"txn": {"appId": "s", "version": 3, "lastUpdated": 1}}
+    store.put(in_log(commit_name(len(gate.entries()))), to_bytes([txn, add("x")]))
+    assert versions(gate, "s") == {"s": 3}, "a question looks for versions of others"
+    [outcome] = gate.ask(advance("a", ("s", 3, 2)))
+    assert refused(outcome).rule == "app_txn_seen"
+
+
+def test_a_version_after_the_tables_is_enough_by_deltas_rule(gate: Gate) -> None:
+    gate.ask(advance("a", ("s", 3, -1)))
+    [outcome] = gate.ask(proposal(add("b"), app_txn=AppTxn(app_id="s", version=9)))
+    assert outcome.status == "committed"
+    [outcome] = gate.ask(proposal(add("c"), app_txn=AppTxn(app_id="s", version=5)))
+    told = refused(outcome)
+    assert (told.rule, told.advice, told.app_version) == ("app_txn_seen", "skip", 9)
+    assert "may lack these rows" in told.reason
+
+
+def test_a_txn_among_the_actions_is_committed_with_a_warning(gate: Gate) -> None:
+    txn = {"txn": {"appId": "s", "version": 3}}
+    [outcome] = gate.ask(proposal(add("a"), txn))
+    assert outcome.status == "committed"
+    assert outcome.warnings is not None
+    assert "app_txns" in outcome.warnings[0]
+    [outcome] = gate.ask(proposal(add("b")))
+    assert outcome.warnings is None
+
+
+@pytest.mark.parametrize(
+    ("advances", "field"),
+    [
+        ([("s", 1, 0), ("s", 2, 1)], "app_txns[1].app_id"),
+        ([("tidegate/x", 1, 0)], "app_txns[0].app_id"),
+        ([("x" * 2_000, 1, 0)], "app_txns[0].app_id"),
+    ],
+)
+def test_an_application_is_named_once_and_by_a_name_of_its_own(
+    gate: Gate, advances: list[tuple[str, int, int]], field: str
+) -> None:
+    [outcome] = gate.ask(advance("a", *advances))
+    assert (outcome.status, refused(outcome).field) == ("rejected", field)
+
+
+@pytest.mark.parametrize(
+    "txn",
+    [
+        {"app_id": "s", "version": 3},
+        {"app_id": "s", "version": 3, "expected": 3},
+        {"app_id": "s", "version": 3, "expected": -2},
+        {"app_id": "", "version": 3, "expected": 2},
+    ],
+)
+def test_what_is_expected_is_said_and_lies_before(txn: dict[str, object]) -> None:
+    body = json.loads(encode(proposal(add("a")))) | {"app_txns": [txn]}
+    candidate = read_record(json.dumps(body).encode(), 0, Policy())
+    flaw = getattr(candidate, "flaw", None)
+    assert flaw is not None
+    assert (flaw.rule, flaw.field.startswith("app_txns.0")) == ("malformed", True)
+
+
+def test_a_field_that_no_release_knows_is_refused_by_name(gate: Gate) -> None:
+    misspelt = proposal(add("a")).model_copy(update={"app_tx": {"app_id": "s", "version": 1}})
+    [outcome] = gate.ask(misspelt)
+    told = refused(outcome)
+    assert (outcome.status, told.rule, told.field) == ("rejected", "not_supported", "app_tx")
