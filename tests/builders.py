@@ -156,6 +156,11 @@ def proposal(*rows: Row, read_version: int = 0, **fields: Any) -> Proposal:
     return Proposal.model_validate({**told, **fields})
 
 
+def late(*rows: Row, read_version: int = 0) -> Proposal:
+    """Return a proposal whose deadline has passed, so that its refusal is written into the log."""
+    return proposal(*rows, read_version=read_version, deadline_ms=1)
+
+
 def create(partition_columns: Sequence[str] = (), **fields: Any) -> Proposal:
     """Return the proposal that creates the table."""
     rows = (protocol(), metadata(partition_columns))

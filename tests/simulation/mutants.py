@@ -160,9 +160,9 @@ def without_writing_refusals() -> Iterator[None]:
     written = steps._negative
 
     def tell_at_once(
-        view: DecisionInput, command: Consider, rejection: Rejection, *, is_log_fact: bool
+        view: DecisionInput, command: Consider, rejection: Rejection, *, is_implied: bool
     ) -> Verdict:
-        verdict = written(view, command, rejection, is_log_fact=is_log_fact)
+        verdict = written(view, command, rejection, is_implied=is_implied)
         return verdict._replace(needs="nothing")
 
     with mock.patch.object(steps, "_negative", tell_at_once):

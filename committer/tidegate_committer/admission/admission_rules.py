@@ -16,7 +16,13 @@ from tidegate_committer.admission.table_change_checks import wrong_table
 from tidegate_committer.intake.action_reader import NAME_CHARS_MAX, OUR_APPS
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
-from tidegate_committer.intake.refusals import FEATURE_NOT_LISTED, PARTITION_VALUES, TOO_LARGE, flaw
+from tidegate_committer.intake.refusals import (
+    BAD_PREDICATE,
+    FEATURE_NOT_LISTED,
+    PARTITION_VALUES,
+    TOO_LARGE,
+    flaw,
+)
 from tidegate_committer.policy import LEVELS, STRICTNESS, Level, Policy
 from tidegate_committer.row_level.row_relocation import ids_left_behind
 from tidegate_committer.state.table_definition import TableDefinition
@@ -161,12 +167,9 @@ def understood(case: _Case) -> Rejection | None:
     """The predicates are ones that this release understands."""
     wrong = wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
     if wrong is not None:
-        return flaw(
-            "bad_predicate",
-            f"reads.predicates[{wrong[0]}]",
-            wrong[1],
-            "use the grammar of read sets, or say `opaque`",
-        )
+        rule = TOO_LARGE if wrong.is_too_large else BAD_PREDICATE
+        field, remedy = f"reads.predicates[{wrong.place}]", "use the grammar of read sets"
+        return flaw(rule, field, wrong.what, f"{remedy}, or say `opaque`")
     return None
 
 

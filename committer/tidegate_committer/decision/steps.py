@@ -31,6 +31,13 @@ from tidegate_committer.decision.decision_types import (
 from tidegate_committer.decision.required_reads import burden, vectors_for
 from tidegate_committer.group_commit.grouping import fits
 from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.refusals import (
+    BAD_PATH,
+    BAD_PREDICATE,
+    DUPLICATE,
+    MALFORMED,
+    NOT_SUPPORTED,
+)
 from tidegate_committer.row_level import row_delete_checks, row_relocation
 from tidegate_committer.row_level.row_delete_conflicts import concerned
 from tidegate_committer.state.log_entry import Entry
@@ -43,6 +50,12 @@ from tidegate_messages.proposal import NO_APP_VERSION
 Step = Callable[[DecisionInput, Consider], Verdict | Consider | None]
 """Returns a verdict; or the command with a changed candidate for the next step; or None, to go on
 with the candidate unchanged.
+"""
+
+
+IMPLIED_BY_BYTES: Final = frozenset({MALFORMED, DUPLICATE, BAD_PATH, NOT_SUPPORTED, BAD_PREDICATE})
+"""Rules whose refusals depend on nothing but the record's bytes and RULES_VERSION. Limits that an
+operator can change refuse by other rules (`too_large`).
 """
 
 
@@ -172,7 +185,7 @@ def _against_application(view: DecisionInput, command: Consider, rejection: Reje
     # With `delta.setTransactionRetentionDuration` the table may drop the application later, so then
     # the rejection must be written to the log.
     keeps = txn_retention_ms(view.state.table_definition.metadata) is None
-    return _negative(view, command, rejection, is_log_fact=keeps)
+    return _negative(view, command, rejection, is_implied=keeps)
 
 
 def complete_metadata(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
@@ -182,17 +195,22 @@ def complete_metadata(view: DecisionInput, command: Consider) -> Verdict | Consi
         return None
     found = settled(candidate, state.table_definition_at(candidate.read_version))
     if isinstance(found, Rejection):
-        return _negative(view, command, found, is_log_fact=False)
+        return _negative(view, command, found, is_implied=False)
     return None if found is candidate else command._replace(candidate=found)
 
 
 def inadmissible(view: DecisionInput, command: Consider) -> Verdict | None:
-    """Reject at admission: the proposal is malformed, illegal for the table, or not allowed."""
+    """Reject at admission: the proposal is malformed, illegal for the table, or not allowed.
+
+    What is wrong in itself is refused again whenever the same bytes come: it is not written.
+    """
     candidate, state = command.candidate, view.state
     read = state.table_definition_at(candidate.read_version) if state.version >= 0 else None
     place = admission.AdmissionInput(state.root, read, command.now_ms)
     rejection = admission.refusal(candidate, place, view.policy)
-    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+    if rejection is None:
+        return None
+    return _negative(view, command, rejection, is_implied=rejection.rule in IMPLIED_BY_BYTES)
 
 
 def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -201,7 +219,7 @@ def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
     if candidate.patch is None:
         return None
     rejection = patched_proposal.wrong_patch(candidate, state, view.policy)
-    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+    return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
 def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -220,7 +238,7 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
         needed = vectors_for(state, candidate, view.known)
         lost = row_delete_checks.unreadable(needed, view.known)
         rejection = lost or row_delete_checks.wrong_rows(candidate, view.known)
-    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+    return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
 def meets_rewritten_rows(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -269,7 +287,7 @@ def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | 
             return another_entry(candidate)
         met = follow(met, group.rivals(met.candidate, view.known))
     if isinstance(met, Conflict):
-        return _negative(view, command, met.rejection, is_log_fact=True)
+        return _negative(view, command, met.rejection, is_implied=True)
     return None if met.candidate is candidate else command._replace(candidate=met.candidate)
 
 
@@ -291,7 +309,7 @@ def patched(view: DecisionInput, command: Consider) -> Verdict | Consider | None
     if isinstance(found, Rejection):
         # The patch was legal when its writer read: a winner's table change makes it illegal.
         rejection = found.model_copy(update={"advice": "rerun"})
-        return _negative(view, command, rejection, is_log_fact=False)
+        return _negative(view, command, rejection, is_implied=False)
     return command._replace(candidate=found)
 
 
@@ -306,12 +324,12 @@ def wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
     candidate, state = command.candidate, view.state
     if state.version < 0:
         odd = post_rebase_checks.oddly_named(candidate.content, state.files, state.spelt)
-        return _negative(view, command, odd, is_log_fact=False) if odd else None
+        return _negative(view, command, odd, is_implied=False) if odd else None
     rejection = post_rebase_checks.wrong_at_head(candidate, state, view.policy, view.known)
     rejection = rejection or change_data_checks.incomplete(
         candidate, state.table_definition, view.known.files
     )
-    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+    return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
 def rows_wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -324,7 +342,7 @@ def rows_wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None
         candidate, state.table_definition
     ) or row_delete_checks.wrong_files(candidate, state.files, entries, view.known)
     rejection = rejection or row_relocation.wrong_origins(candidate, entries, view.known)
-    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+    return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
 def values_taken(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
@@ -345,7 +363,7 @@ def values_taken(view: DecisionInput, command: Consider) -> Verdict | Consider |
     )
     found = numbers(candidate, book)
     if isinstance(found, Rejection):
-        return _negative(view, command, found, is_log_fact=False)
+        return _negative(view, command, found, is_implied=False)
     return command._replace(candidate=replace(candidate, numbers=found)) if found else None
 
 
@@ -369,7 +387,7 @@ def give_up(view: DecisionInput, command: Consider) -> Verdict | None:
         reason=f"cancelled by its writer's proposal {command.candidate.id}; propose the work again",
         advice="rerun",
     )
-    return _negative(view, command, rejection, is_log_fact=False)
+    return _negative(view, command, rejection, is_implied=False)
 
 
 STEPS: Final[tuple[Step, ...]] = (
@@ -403,16 +421,16 @@ QUESTION_STEPS: Final[tuple[Step, ...]] = (app_versions,)
 
 
 def _negative(
-    view: DecisionInput, command: Consider, rejection: Rejection, *, is_log_fact: bool
+    view: DecisionInput, command: Consider, rejection: Rejection, *, is_implied: bool
 ) -> Verdict:
     """Return a verdict against a candidate, of a kind whose promise can be kept.
 
-    If the log implies the rejection (`is_log_fact`), and this version of the rules produced it, the
-    rejection is final by itself. Otherwise it must be written to the log first
+    If the log or the bytes imply the rejection (`is_implied`), and this version of the rules
+    produced it, it is final by itself. Otherwise it must be written to the log first
     (`needs="refusal"`). If nothing can be written, the candidate is denied, which promises nothing.
     """
     candidate = command.candidate
-    if is_log_fact and view.state.rules == RULES_VERSION:
+    if is_implied and view.state.rules == RULES_VERSION:
         return Verdict(candidate, "rejected", rejection=rejection)
     if view.state.version < 0 and not view.group.members:
         return Verdict(candidate, "denied", rejection=rejection)

@@ -353,12 +353,12 @@ def _check_partition_values(values: Mapping[str, str | None], where: str, policy
 
 def _check_stats(stats: str, where: str, policy: Policy) -> None:
     if len(stats) > policy.stats_chars_max:
-        wrong: str | None = f"are longer than {policy.stats_chars_max} characters"
-    else:
-        try:
-            wrong = _wrong_with_stats(orjson.loads(stats))
-        except orjson.JSONDecodeError as error:
-            wrong = f"are no JSON: {error}"
+        what = f"are longer than {policy.stats_chars_max} characters"
+        refuse(TOO_LARGE, f"{where}.stats", what, "write statistics of fewer columns, or none")
+    try:
+        wrong = _wrong_with_stats(orjson.loads(stats))
+    except orjson.JSONDecodeError as error:
+        wrong = f"are no JSON: {error}"
     if wrong:
         refuse(
             MALFORMED,

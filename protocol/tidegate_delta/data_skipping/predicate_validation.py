@@ -1,7 +1,7 @@
 """Validate predicates from other processes before they are evaluated."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate_delta.data_skipping import predicate_tree
 
@@ -22,8 +22,19 @@ _LIMITS: Mapping[str, int] = {"byte": 1 << 7, "short": 1 << 15, "integer": 1 << 
 """The exclusive upper limit of each integer type."""
 
 
-def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | None:
-    """Return the index of an invalid predicate and the fault, or None.
+class PredicateFault(NamedTuple):
+    """The place of an invalid predicate and what is wrong: its grammar, or only its size.
+
+    Spec: "Per-file Statistics"
+    """
+
+    place: int
+    what: str
+    is_too_large: bool = False
+
+
+def wrong_with(predicates: Sequence[Any], nodes_max: int) -> PredicateFault | None:
+    """Return the first fault of some predicates, or None.
 
     `nodes_max` bounds the nodes and values of all predicates together.
     Spec: "Per-file Statistics"
@@ -41,14 +52,12 @@ def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | N
             else:
                 wrong = _wrong_with_node(node)
                 if wrong:
-                    return index, wrong
+                    return PredicateFault(index, wrong)
                 left -= 1 + (len(node["values"]) if node["op"] == "in" else 0)
                 waiting += [node["arg"]] if node["op"] == "not" else ()
             if left < 0:
-                return (
-                    index,
-                    f"has, with the ones before it, more than {nodes_max} nodes and values",
-                )
+                what = f"has, with the ones before it, more than {nodes_max} nodes and values"
+                return PredicateFault(index, what, is_too_large=True)
     return None
 
 

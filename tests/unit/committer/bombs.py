@@ -236,7 +236,7 @@ BOMBS: Final[Mapping[str, tuple[Bomb, str, str]]] = {
     "deep statistics": (deep_statistics, "rejected", "malformed"),
     "deep schema": (deep_schema, "rejected", "bad_metadata"),
     "deep predicate": (deep_predicate, "set aside", "malformed"),
-    "wide predicate": (wide_predicate, "rejected", "bad_predicate"),
+    "wide predicate": (wide_predicate, "rejected", "too_large"),
     "long number": (long_number, "set aside", "malformed"),
     "rows beyond counting": (rows_beyond_counting, "rejected", "malformed"),
     "vector in a record": (vector_in_a_record, "rejected", "rows_out_of_range"),

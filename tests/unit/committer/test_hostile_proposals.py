@@ -132,7 +132,7 @@ MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("malformed", stats('{"numRecords": true}')),
     ("malformed", stats('{"numRecords": NaN}')),
     ("malformed", stats('{"numRecords": 1, "minValues": []}')),
-    ("malformed", stats(json.dumps({"numRecords": 1, "x": "y" * 17_000}))),
+    ("too_large", stats(json.dumps({"numRecords": 1, "x": "y" * 17_000}))),
     ("malformed", changed("remove", size=-5)),
     ("malformed", changed("remove", deletionTimestamp="now")),
     ("malformed", changed("remove", size=...)),
@@ -385,12 +385,14 @@ def body_of(one: Proposal, **fields: Any) -> bytes:
         {"claim_check": {"path": "x", "size": 1, "sha256": "no hash"}},
     ],
 )
-def test_a_malformed_record_with_a_readable_identity_is_refused_in_the_log(
+def test_a_malformed_record_with_a_readable_identity_is_refused_for_ever(
     gate: Gate, fields: dict[str, Any]
 ) -> None:
     value = body_of(proposal(add("a")), **fields)
     assert told(gate, value) == ("rejected", "malformed")
-    assert gate.ask(value)[-1].repeat
+    before = len(gate.entries())
+    assert gate.ask(value)[-1].status == "rejected", "the same bytes, by the same rule"
+    assert len(gate.entries()) == before
 
 
 @pytest.mark.parametrize(
@@ -523,12 +525,19 @@ def test_a_table_is_not_created_just_anywhere(
 def test_a_hostile_flood_costs_few_versions() -> None:
     gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=5, refusals_per_s=0.1))
     gate.ask(builders.create())
-    outcomes = gate.ask(*(proposal(add("../x")) for _ in range(100)))
+    outcomes = gate.ask(*(builders.late(add("x")) for _ in range(100)))
     assert [outcome.status for outcome in outcomes].count("rejected") == 5
     denied = [outcome for outcome in outcomes if outcome.status == "denied"]
     assert {one.rejection.rule for one in denied if one.rejection} == {"too_many_refusals"}
-    assert {one.rejection.field for one in denied if one.rejection} == {"actions[0].add.path"}
+    assert {one.rejection.field for one in denied if one.rejection} == {"deadline_ms"}
     assert len(gate.entries()) == 2
+
+
+def test_a_flood_of_what_is_wrong_in_itself_costs_no_version(gate: Gate) -> None:
+    before = len(gate.entries())
+    outcomes = gate.ask(*(proposal(add("../x")) for _ in range(100)))
+    assert {outcome.status for outcome in outcomes} == {"rejected"}
+    assert len(gate.entries()) == before
 
 
 def test_a_bad_member_does_not_sink_its_group(gate: Gate) -> None:

@@ -10,7 +10,19 @@ from uuid import UUID
 import prometheus_client
 import pytest
 
-from tests.builders import NOW_MS, ROOT, Gate, Row, add, create, delete, info, proposal, to_bytes
+from tests.builders import (
+    NOW_MS,
+    ROOT,
+    Gate,
+    Row,
+    add,
+    create,
+    delete,
+    info,
+    late,
+    proposal,
+    to_bytes,
+)
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.gauges import STATES
@@ -172,12 +184,12 @@ def test_what_strangers_call_their_tables_is_no_label(gate: Gate) -> None:
 
 
 def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) -> None:
-    one = proposal(add("../x"))
+    one = late(add("x"))
     gate.ask(one)
     path = in_log(commit_name(1))
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
-    store.files[path] = store.files[path].replace(b'"bad_path"', b'"made_up_by_somebody"')
+    store.files[path] = store.files[path].replace(b'"deadline_passed"', b'"made_up_by_somebody"')
     table = next(iter(gate.tables().values())).model_copy(update={"sha256": None})
     gate.loop.workers.clear()
     gate.loop.finish()

@@ -1,5 +1,6 @@
 """The order of a decision, group commit, and what must be in the log before it is published."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -322,7 +323,7 @@ def test_too_old_to_tell_is_no_rejection() -> None:
 
 
 def test_no_more_refusals_means_no_promise() -> None:
-    decided = planned(table(creation()), proposal(add("../x")), terms=DecisionTerms(NOW_MS, 0))
+    decided = planned(table(creation()), builders.late(add("x")), terms=DecisionTerms(NOW_MS, 0))
     assert decided.verdicts[0].status == "denied"
     assert needs(decided) == ["nothing"]
 
@@ -360,3 +361,27 @@ def test_time_goes_on_though_the_clock_goes_back() -> None:
     one = proposal(add("b"), read_version=1)
     encoded = encode(state, planned(state, one).group, ORIGIN, Attempt(TABLE, NOW_MS))
     assert encoded.entry.timestamp == NOW_MS + 9_001
+
+
+def test_what_is_wrong_in_itself_is_refused_for_ever_without_an_entry() -> None:
+    state = table(creation())
+    absurd = ReadSet(predicates=({"op": "absurd"},))
+    wrong = (
+        proposal(add("a"), reads=absurd),
+        proposal(add("b"), add("b")),
+        proposal(add("/etc/passwd")),
+        proposal(add("c", size=-1)),
+    )
+    decided = planned(state, *wrong)
+    assert rules(decided) == ["bad_predicate", "duplicate_action", "bad_path", "malformed"]
+    assert [verdict.status for verdict in decided.verdicts] == ["rejected"] * 4
+    assert needs(decided) == ["nothing"] * 4
+    assert decided.group.is_empty
+
+
+def test_what_an_operator_could_allow_is_refused_in_the_log() -> None:
+    state = table(creation())
+    wide = proposal(add("a", stats=json.dumps({"numRecords": 1, "x": "x" * 2_000_000})))
+    decided = planned(state, wide)
+    assert rules(decided) == ["too_large"]
+    assert needs(decided) == ["refusal"]

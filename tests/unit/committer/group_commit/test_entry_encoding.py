@@ -41,7 +41,7 @@ def test_what_we_remember_of_our_entry_is_what_others_read_from_it() -> None:
         state,
         proposal(add("a"), domain, read_version=1, app_txn={"app_id": "s", "version": 1}),
         proposal(add("b"), read_version=1),
-        proposal(add("../c"), read_version=1),
+        builders.late(add("c"), read_version=1),
     )
     commit = Commit.decode(2, one.content)
     assert one.entry == entry_of(commit, sha256(one.content), len(one.content))
@@ -161,11 +161,14 @@ def test_a_group_is_blind_only_where_all_its_members_are() -> None:
 
 
 def test_an_entry_of_refusals_is_an_ordinary_commit() -> None:
-    one = encoded(table(creation()), proposal(add("../a")), proposal(add("../b")))
+    one = encoded(table(creation()), builders.late(add("a")), builders.late(add("b")))
     assert info(one)["operation"] == "TIDEGATE REFUSALS"
     assert [next(iter(row)) for row in rows(one)] == ["commitInfo", "txn"]
     refused = info(one)["tidegate"]["refused"]
-    assert [member["reason"]["rule"] for member in refused] == ["bad_path", "bad_path"]
+    assert [member["reason"]["rule"] for member in refused] == [
+        "deadline_passed",
+        "deadline_passed",
+    ]
     assert info(one)["tidegate"]["offsets"] == [0, 1]
 
 
@@ -190,7 +193,7 @@ def test_in_commit_timestamps_where_the_table_has_them() -> None:
     state = table(creation(enableInCommitTimestamps="true"))
     plain = table(creation())
     assert "inCommitTimestamp" not in info(encoded(plain, proposal(add("a"))))
-    assert info(encoded(state, proposal(add("../a"))))["inCommitTimestamp"] == NOW_MS + 7
+    assert info(encoded(state, builders.late(add("a"))))["inCommitTimestamp"] == NOW_MS + 7
 
 
 def test_the_same_group_at_another_try_is_other_bytes() -> None:

@@ -284,7 +284,7 @@ def test_an_error_of_the_bus_still_ends_the_loop(gate: Gate) -> None:
 
     for method in ("version", "verdict"):
         with mock.patch.object(OutcomePublisher, method, away), pytest.raises(Unavailable):
-            gate.ask(proposal(add(f"of {method}")))
+            gate.ask(proposal(add(f"of-{method}")))
         gate.restart()
         gate.settle(12)
 

@@ -82,12 +82,12 @@ def test_a_resent_proposal_gets_the_same_answer_and_no_second_version(gate: Gate
 
 
 def test_the_offset_moves_past_what_was_answered(gate: Gate) -> None:
-    gate.ask(proposal(add("a")), b"no proposal", proposal(add("../b")))
+    gate.ask(proposal(add("a")), b"no proposal", builders.late(add("b")))
     assert gate.bus.committed("tidegate.committer") == {AT: 4}
 
 
 def test_a_refusal_waits_for_company(gate: Gate) -> None:
-    gate.send(proposal(add("../x")))
+    gate.send(builders.late(add("x")))
     gate.loop.step()
     gate.clock.boot += 0.05
     gate.loop.step()
@@ -99,12 +99,12 @@ def test_a_refusal_waits_for_company(gate: Gate) -> None:
 
 
 def test_a_refusal_that_stays_alone_gets_a_version(gate: Gate) -> None:
-    assert statuses(gate.ask(proposal(add("../x")))) == ["rejected"]
+    assert statuses(gate.ask(builders.late(add("x")))) == ["rejected"]
     assert gate.entries()[1][0]["commitInfo"]["operation"] == "TIDEGATE REFUSALS"
 
 
 def test_a_new_committer_knows_from_the_log_what_was_done(gate: Gate) -> None:
-    one, bad = proposal(add("a")), proposal(add("../b"))
+    one, bad = proposal(add("a")), builders.late(add("b"))
     gate.ask(one, bad)
     gate.bus.drop_offsets("tidegate.committer")
     gate.restart()
@@ -135,7 +135,7 @@ def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
 
 def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
     """Even with the proposals expired from the topic: which were accepted or refused, and why."""
-    one, bad = proposal(add("a")), proposal(add("../b"))
+    one, bad = proposal(add("a")), builders.late(add("b"))
     gate.send(one, bad)
     dead = mock.patch.object(gate.loop.producer, "flush", side_effect=Unavailable("it dies"))
     with dead, pytest.raises(Unavailable):
@@ -147,7 +147,7 @@ def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
     assert (told[one.proposal_id].status, told[one.proposal_id].version) == ("committed", 1)
     assert (told[bad.proposal_id].status, rule_of(told[bad.proposal_id])) == (
         "rejected",
-        "bad_path",
+        "deadline_passed",
     )
     assert all(outcome.repeat for outcome in told.values())
 

@@ -1,6 +1,6 @@
 """How fast refusals are written to a table's log under a flood."""
 
-from tests.builders import Gate, add, create, proposal
+from tests.builders import Gate, add, create, late
 from tidegate_committer.settings import CommitterSection
 
 
@@ -9,7 +9,7 @@ def test_a_flood_that_goes_on_is_let_into_the_log_at_the_rate_alone() -> None:
     gate.ask(create())
 
     def written() -> int:
-        outcomes = gate.ask(*(proposal(add("../x")) for _ in range(20)))
+        outcomes = gate.ask(*(late(add("x")) for _ in range(20)))
         return [outcome.status for outcome in outcomes].count("rejected")
 
     assert written() == 5

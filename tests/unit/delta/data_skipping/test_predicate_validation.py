@@ -57,6 +57,7 @@ def test_all_predicates_together_have_a_size() -> None:
     assert wrong_with([many, values], 101) == (
         1,
         "has, with the ones before it, more than 101 nodes and values",
+        True,
     )
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import ROOT, add, an_id, create, delete, info, proposal, remove, to_bytes
+from tests.builders import ROOT, add, an_id, create, delete, info, late, proposal, remove, to_bytes
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.producers.commands import Line, conflict, line_of
@@ -128,13 +128,13 @@ def test_nothing_told_is_pending_and_asks_to_wait(line: Line) -> None:
 
 
 def test_the_log_alone_explains_what_the_topics_have_lost(line: Line) -> None:
-    done, bad = proposal(add("a")), proposal(add("../x"))
+    done, bad = proposal(add("a")), late(add("x"))
     line.gate.ask(done)
     line.gate.ask(bad)
     for topic in (line.gate.topics.proposals, line.gate.topics.outcomes):
         line.gate.records(topic).clear()
     assert line.explained(done, 0, "--table", "shop")["version"] == 1
-    assert line.explained(bad, 2, "--table", "shop")["rule"] == "bad_path"
+    assert line.explained(bad, 2, "--table", "shop")["rule"] == "deadline_passed"
     nobody = line.run(proposal_commands.app, "explain", an_id(), "--table", "shop")
     assert nobody.exit_code == 2
     assert "ProposalNotFound" in nobody.stderr
@@ -206,10 +206,10 @@ def test_what_is_in_the_table_cannot_be_given_up(line: Line) -> None:
 def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) -> None:
     assert "nothing was refused" in line.run(table_commands.app, "conflicts", "shop").stdout
     loser = conflict(line)
-    bad = proposal(add("../x"), read_version=1)
+    bad = late(add("x"), read_version=1)
     line.gate.ask(bad)
     told = line.json(table_commands.app, "conflicts", "shop")
-    assert told["rules"] == {"bad_path": 1, "concurrent_delete_read": 1}
+    assert told["rules"] == {"deadline_passed": 1, "concurrent_delete_read": 1}
     by_id = {one["proposal"]: one for one in told["conflicts"]}
     lost = by_id[str(loser.proposal_id)]
     assert lost["refusedIn"] is None, "a conflict follows from the log by itself"
