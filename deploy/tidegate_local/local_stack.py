@@ -38,13 +38,14 @@ class StackSettings:
     """What to start. `overrides` are given to every service; each uses those of its own sections.
 
     `kafka` names a running cluster; without it a broker is started on `port`, or on a free port if
-    that is 0.
+    that is 0, and `embedded` are the other settings of its topics and clients.
     """
 
     folder: Path
     roots: Sequence[str]
     port: int = 0
     kafka: KafkaSettings | None = None
+    embedded: KafkaSettings = field(default_factory=KafkaSettings)
     config: Path | None = None
     detached: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -92,9 +93,10 @@ class LocalStack:
         if self._settings.kafka is not None:
             return self._settings.kafka
         assert self._broker is not None, "started"
-        return KafkaSettings(
-            bootstrap_servers=self._broker.bootstrap, session_timeout_ms=SESSION_TIMEOUT_MS
-        )
+        given, told = self._settings.embedded, {"bootstrap_servers": self._broker.bootstrap}
+        if "session_timeout_ms" in given.model_fields_set:
+            return given.model_copy(update=told)
+        return given.model_copy(update={**told, "session_timeout_ms": SESSION_TIMEOUT_MS})
 
     def __enter__(self) -> Self:
         self.start()
@@ -164,6 +166,7 @@ class LocalStack:
             "kafka.bootstrap_servers": kafka.bootstrap_servers,
             "kafka.topic_prefix": kafka.topic_prefix,
             "kafka.session_timeout_ms": str(kafka.session_timeout_ms),
+            "kafka.partitions": str(kafka.partitions),
             "committer.roots": json.dumps(list(self._settings.roots)),
             **self._settings.overrides,
         }

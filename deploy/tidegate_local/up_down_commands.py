@@ -81,6 +81,7 @@ def up(
             roots=roots,
             port=port,
             kafka=given.kafka if elsewhere else None,
+            embedded=given.kafka,
             config=config.absolute() if config else None,
             detached=True,
             overrides=overrides(set_ or ()),

@@ -129,10 +129,11 @@ def app_txn_conflict(
     found = Txn(app_id=wanted.app_id, version=NO_APP_VERSION) if seen is None else seen
     has = "without a version" if seen is None else f"at version {seen.version}"
     expected = "none" if wanted.expected == NO_APP_VERSION else wanted.expected
-    told = (
-        f"{has}, where {expected} was expected before {wanted.version}: another writer uses the "
-        "id, or this one has an older position; read the table's position and go on from there"
-    )
+    if found.version < wanted.expected:
+        why = "what comes before is not committed (yet): propose that first"
+    else:
+        why = "another writer went on, or this one has an older position: ask, and go on from there"
+    told = f"{has}, where {expected} was expected before {wanted.version}; {why}"
     return Rejection(
         rule="app_txn_conflict",
         advice="rerun",

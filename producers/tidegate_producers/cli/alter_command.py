@@ -1,4 +1,4 @@
-"""`tidegate table alter` and `replace-columns`: change a table's columns and properties."""
+"""`tidegate table create`, `alter` and `replace-columns`: a table's columns and properties."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -9,7 +9,8 @@ from tidegate_messages.metadata_patch import PatchChange
 from tidegate_producers.cached_clients import CLIENT_ID
 from tidegate_producers.cli.output import OUT
 from tidegate_producers.cli.registration_commands import TableArgument, Timeout
-from tidegate_producers.options import TableLocation
+from tidegate_producers.cli.row_commands import Uri, root_of
+from tidegate_producers.options import TableLocation, WriteOptions
 from tidegate_producers.writing.alter_table import (
     alter,
     change,
@@ -18,9 +19,10 @@ from tidegate_producers.writing.alter_table import (
     pair_from,
     path_from,
     replace,
+    schema_from,
     type_from,
 )
-from tidegate_producers.writing.table_write import WriteRequest
+from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -45,6 +47,43 @@ Defaults = Annotated[
 ]
 Properties = Annotated[Many, typer.Option("--property", help="Set a table property: key=value.")]
 Unset = Annotated[Many, typer.Option("--unset", help="Remove a table property.")]
+
+
+def create_table(  # noqa: PLR0913 - each is an option of the command
+    uri: Uri,
+    schema: Annotated[
+        str, typer.Option(help="Columns and types: 'id bigint, name string, price decimal(10,2)'.")
+    ],
+    partition_by: Annotated[
+        Many, typer.Option("--partition-by", help="Partition by this column. Repeatable.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The name to register the table by.")] = None,
+    property_: Properties = None,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Create an empty table and register it.
+
+    Types are Spark's names; write a struct, array or map as JSON, as in Delta's schemaString.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_as_exit_status():
+        place = TableLocation(root_of(uri), settings.storage)
+        options = WriteOptions(place, settings.kafka, name=name, outcome_timeout_s=timeout)
+        properties = dict(map(pair_from, property_ or ()))
+        with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
+            made = creation(
+                client, schema_from(schema), tuple(partition_by or ()), options, properties
+            )
+            outcome = commit(client, creating(made, place), (), WriteRequest.of(options))
+    assert outcome is not None, "a creation is proposed, empty or not"
+    if as_json:
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
+    else:
+        told = f"{place.root} is created: table {outcome.table}, version {outcome.version}"
+        OUT.print(told, soft_wrap=True)
 
 
 def alter_table(  # noqa: PLR0913 - each is an option of the command

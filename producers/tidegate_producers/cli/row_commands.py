@@ -9,10 +9,12 @@ import pyarrow as pa
 import typer
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_producers.cached_clients import store_for
+from tidegate_producers.cached_clients import CLIENT_ID, store_for
 from tidegate_producers.cli.output import OUT, plain, show
 from tidegate_producers.options import TableLocation, time_ms
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import canonical_root
@@ -46,12 +48,18 @@ def _values(column: pa.Array) -> list[Any]:
 Uri = Annotated[
     str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
 ]
+UriOrName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="The table's root (a path or URI), or the name it is registered by."
+    ),
+]
 RowLimit = Annotated[int, typer.Option("--limit", help="How many rows to show.", min=1)]
 _MOMENT: Final = "A version, or a time in UTC: 2024-02-29, or 2024-02-29 12:00:00."
 
 
 def show_rows(  # noqa: PLR0913 - each is an option of the command
-    uri: Uri,
+    uri: UriOrName,
     at: Annotated[str | None, typer.Option("--at", help=_MOMENT)] = None,
     columns: Annotated[
         str | None,
@@ -78,7 +86,7 @@ def show_rows(  # noqa: PLR0913 - each is an option of the command
 
 
 def show_changes(  # noqa: PLR0913 - each is an option of the command
-    uri: Uri,
+    uri: UriOrName,
     since: Annotated[str, typer.Option("--from", help=_MOMENT)],
     until: Annotated[str | None, typer.Option("--to", help=_MOMENT)] = None,
     limit: RowLimit = 20,
@@ -105,18 +113,29 @@ def show_changes(  # noqa: PLR0913 - each is an option of the command
 
 
 def _store(uri: str, config: Path | None, set_: list[str] | None) -> LogStore:
-    return store_for(TableLocation(root_of(uri), loaded(ServiceSettings, config, set_).storage))
+    return store_for(location_of(uri, loaded(ServiceSettings, config, set_)))
+
+
+def location_of(root_or_name: str, settings: ServiceSettings) -> TableLocation:
+    """Return where a table lies, given by its root, or by the name that it is registered by.
+
+    Only for a name the broker is asked.
+    Raises: Misconfigured; InvalidRequest (`TableNotRegistered`); Unavailable.
+    """
+    if "/" in root_or_name or Path(root_or_name).exists():
+        return TableLocation(canonical_root(root_or_name), settings.storage)
+    with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
+        return TableLocation(client.require(root_or_name).table_root, settings.storage)
 
 
 def root_of(uri: str) -> str:
-    """Return the canonical URI of a root.
+    """Return the canonical URI of a root, of a table that need not be registered.
 
-    Raises: Misconfigured; InvalidRequest, for a table name.
+    Raises: Misconfigured; InvalidRequest, for a name.
     """
     if "/" not in uri and not Path(uri).exists():
         raise InvalidRequest(
-            f"there is no folder {uri!r} here; give the table's root, which `tidegate table list` "
-            "shows beside its name",
+            f"there is no folder {uri!r} here; give its root: a path with a slash, or a URI",
             error_class="NotADeltaTable",
         )
     return canonical_root(uri)

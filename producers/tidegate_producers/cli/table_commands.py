@@ -56,6 +56,7 @@ VersionOption = Annotated[
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
 app.command("rows")(row_commands.show_rows)
 app.command("changes")(row_commands.show_changes)
+app.command("create")(alter_command.create_table)
 app.command("register")(registration_commands.register)
 app.command("halt")(registration_commands.halt)
 app.command("reopen")(registration_commands.reopen)
@@ -96,7 +97,7 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
 
 @app.command("history")
 def show_history(
-    uri: row_commands.Uri,
+    uri: row_commands.UriOrName,
     limit: Annotated[
         int, typer.Option(help="How many versions to show, newest first.", min=1)
     ] = 20,
@@ -117,7 +118,7 @@ def show_history(
 
 @app.command()
 def describe(
-    uri: row_commands.Uri,
+    uri: row_commands.UriOrName,
     version: VersionOption = None,
     config: Config = None,
     set_: Set = None,
@@ -146,7 +147,7 @@ def describe(
 
 @app.command("apps")
 def show_apps(
-    uri: row_commands.Uri,
+    uri: row_commands.UriOrName,
     version: VersionOption = None,
     config: Config = None,
     set_: Set = None,
@@ -212,7 +213,7 @@ def show_conflicts(
 
 @app.command("snapshot")
 def show_snapshot(
-    uri: row_commands.Uri,
+    uri: row_commands.UriOrName,
     version: VersionOption = None,
     limit: Annotated[int, typer.Option(help="How many files to show.", min=1)] = _FILES_SHOWN,
     config: Config = None,
@@ -344,7 +345,7 @@ def _history_row(one: HistoryEntry) -> tuple[object, ...]:
 
 
 def _place(uri: str, settings: ServiceSettings) -> TableLocation:
-    return TableLocation(row_commands.root_of(uri), settings.storage)
+    return row_commands.location_of(uri, settings)
 
 
 def _client(settings: ServiceSettings) -> Client:

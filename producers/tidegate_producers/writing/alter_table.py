@@ -141,6 +141,17 @@ def column_from(text: str) -> PatchChange:
     return change(op="add_column", column=column, parent=path[:-1])
 
 
+def schema_from(text: str) -> StructType:
+    """Return the columns of a schema, `name type, name type`. Raises: as `column_from`."""
+    parts, depth, start = [], 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign in "([{<") - (sign in ")]}>")
+        if sign == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return columns_from([part.strip() for part in (*parts, text[start:])])
+
+
 def columns_from(texts: Sequence[str]) -> StructType:
     """Return columns that are each given as `name type`. Raises: as `column_from`."""
     fields = []

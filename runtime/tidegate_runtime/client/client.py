@@ -239,8 +239,8 @@ class Client:
     ) -> Mapping[str, int]:
         """Return the table's version of each application, -1 for one that it has not seen.
 
-        The answer comes behind all proposals that this client, or a former run of it on the same
-        topic partition, has sent before: what they moved is in it.
+        What this client proposed before is in the answer. What others, or a former process, sent
+        just before may be decided after it: `expected` in their proposals guards against that.
         Raises: InvalidRequest (`TableNotRegistered`); Rejected, by a halted table; OutcomeUnknown;
         Unavailable.
         """

@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
+from unittest import mock
 
 from tidegate_local.child_processes import Command, is_running, service_process
 from tidegate_local.local_stack import LocalStack, StackSettings, read_state, stop_detached
@@ -39,3 +40,14 @@ def test_what_was_killed_and_started_again_is_taken_down_with_the_rest(tmp_path:
         assert not is_running(told.pid)
     finally:
         service.child.stop()
+
+
+def test_settings_of_topics_hold_for_the_embedded_kafka_too(tmp_path: Path) -> None:
+    given = KafkaSettings(partitions=4, topic_prefix="mine.")
+    stack = LocalStack(StackSettings(tmp_path, roots=[], embedded=given))
+    with mock.patch.object(stack, "_broker", mock.Mock(bootstrap="127.0.0.1:1")):
+        kafka = stack.kafka
+    assert (kafka.partitions, kafka.topic_prefix) == (4, "mine.")
+    assert kafka.bootstrap_servers == "127.0.0.1:1"
+    proposals = kafka.topics.proposals
+    assert [topic.partitions for topic in kafka.topics.declared() if topic.name == proposals] == [4]

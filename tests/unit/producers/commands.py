@@ -17,9 +17,10 @@ from tidegate_producers.cli import (
     alter_command,
     proposal_commands,
     registration_commands,
+    row_commands,
     table_commands,
 )
-from tidegate_producers.writing import alter_table, table_registration
+from tidegate_producers.writing import alter_table, table_registration, table_write
 from tidegate_runtime.storage.log_store import LogStore
 
 
@@ -66,9 +67,11 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
     def store_for(place: Any) -> LogStore:
         return gate.stores[place.root]
 
-    for module in (table_commands, alter_command, proposal_commands, registration_commands):
+    asking = (row_commands, proposal_commands, registration_commands)
+    for module in (table_commands, alter_command, *asking):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
-    for module in (alter_table, table_commands, proposal_commands, table_registration):
+    reading = (alter_table, row_commands, table_write, table_registration)
+    for module in (table_commands, proposal_commands, *reading):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)
 

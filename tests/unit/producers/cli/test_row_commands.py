@@ -82,14 +82,6 @@ def test_what_can_not_be_told_is_said(
     assert said in result.output
 
 
-@pytest.mark.parametrize("verb", ["rows", "history", "describe"])
-def test_a_name_where_a_root_is_asked_for_is_told_from_a_path(verb: str) -> None:
-    result = run(verb, "readings")
-    assert result.exit_code == 2
-    assert "tidegate table list" in result.output
-    assert "tidegate table list" not in run(verb, "./readings").output
-
-
 @pytest.mark.parametrize("arguments", [("rows",), ("changes", "--from", "1"), ("history",)])
 def test_every_verb_that_looks_at_a_table_takes_a_file_of_settings(
     table: WrittenTable, tmp_path: Path, arguments: tuple[str, ...]

@@ -436,6 +436,46 @@ def test_all_columns_are_listed_again_from_the_command_line(line: Line) -> None:
     assert "price can't be dropped without column mapping" in again.stderr
 
 
+def test_a_table_is_created_from_the_command_line_and_found_by_its_name(line: Line) -> None:
+    root = "memory://tables/flights"
+    schema = "id bigint, price decimal(10, 2), day date"
+    line.gate.stores[root] = MemoryStore(root)
+    created = ("create", root, "--schema", schema, "--partition-by", "day", "--name", "flights")
+    told = line.json(table_commands.app, *created, "--property", "delta.appendOnly=true")
+    assert (told["status"], told["version"]) == ("committed", 0)
+    shown = line.json(table_commands.app, "describe", "flights")
+    assert [column["type"] for column in shown["columns"]] == ["long", "decimal(10,2)", "date"]
+    assert shown["partitionColumns"] == ["day"]
+    assert shown["properties"] == {"delta.appendOnly": "true"}
+    again = line.run(table_commands.app, *created)
+    assert again.exit_code == 2
+    assert "table_exists" in again.stderr
+
+
+def test_a_schema_that_is_none_is_said_before_anything_is_proposed(line: Line) -> None:
+    for schema in ("id", "id bigint,", "a.b bigint", "id {"):
+        result = line.run(table_commands.app, "create", "memory://tables/x", "--schema", schema)
+        assert result.exit_code == 2
+        assert "BadChange" in result.stderr
+
+
+def test_the_last_versions_of_applications_are_shown(line: Line) -> None:
+    txns = ({"app_id": "orders/0", "version": 7, "expected": -1},)
+    line.gate.ask(proposal(add("a"), app_txns=txns))
+    told = line.json(table_commands.app, "apps", "shop")
+    [orders] = [app for app in told["apps"] if app["app_id"] == "orders/0"]
+    assert (told["table_version"], orders["version"]) == (1, 7)
+    assert "orders/0" in line.run(table_commands.app, "apps", ROOT).stdout
+
+
+def test_a_name_that_nobody_registered_is_no_root(line: Line) -> None:
+    for verb in ("rows", "history", "describe"):
+        result = line.run(table_commands.app, verb, "nobody")
+        assert result.exit_code == 2
+        assert "TableNotRegistered" in result.stderr
+        assert "tidegate table list" in result.stderr
+
+
 def test_a_change_that_is_none_is_said_before_anything_is_proposed(line: Line) -> None:
     before = len(line.gate.outcomes())
     for wrong in (("--add-column", "price"), ("--property", "owner"), ()):
