@@ -31,6 +31,7 @@ FIRST = (
     "test_mixed_writers.py",
     "test_topic_admin.py",  # short: xdist puts it behind a file of one test
     "test_spark_stream.py",
+    "test_stream_writers.py",
     "test_blows.py",
     "test_bench.py",
     "test_follower.py",
