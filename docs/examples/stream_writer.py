@@ -84,9 +84,12 @@ class StreamWriter:
             raise SystemExit(f"the table did not tell its positions: {json.dumps(outcome)}")
         self.version, self.positions = outcome["version"], outcome["app_versions"]
         say(f"positions {json.dumps(self.positions)}")
-        lasts = [(number, self.positions[app_id]) for number, app_id in self.app_ids.items()]
-        starts = [(number, OFFSET_BEGINNING if last < 0 else last + 1) for number, last in lasts]
-        self.source.assign([TopicPartition(self.options.source, *start) for start in starts])
+        starts = [TopicPartition(self.options.source, number) for number in self.app_ids]
+        for at in starts:
+            last = self.positions[self.app_ids[at.partition]]
+            first, _ = self.source.get_watermark_offsets(at, timeout=30.0)
+            at.offset = first if last < 0 else last + 1
+        self.source.assign(starts)
 
     def read_batch(self) -> tuple[list[Json], dict[str, int]]:
         """Return rows, and for each application the offset of the last row."""
@@ -151,7 +154,7 @@ class StreamWriter:
         """Send to this topic partition, and read outcomes from behind those that are there now."""
         self.partition = number
         outcomes = TopicPartition(f"{self.options.prefix}outcomes", number)
-        outcomes.offset = self.outcomes.get_watermark_offsets(outcomes, timeout=10.0)[1]
+        outcomes.offset = self.outcomes.get_watermark_offsets(outcomes, timeout=30.0)[1]
         self.outcomes.assign([outcomes])
 
     def find_table(self) -> Json:
@@ -162,7 +165,7 @@ class StreamWriter:
         reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in unread])
         values = {}  # the latest of each key in each partition; None if it was deleted
         while unread:
-            message: Any = reader.poll(10.0)
+            message: Any = reader.poll(30.0)
             if message is None:
                 raise SystemExit(f"{topic}: the brokers do not answer")
             if message.error() and message.error().code() == KafkaError._PARTITION_EOF:
@@ -180,7 +183,7 @@ class StreamWriter:
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions."""
-        found = self.producer.list_topics(topic, timeout=10.0).topics[topic]
+        found = self.producer.list_topics(topic, timeout=30.0).topics[topic]
         if found.error is not None:
             raise SystemExit(f"{topic}: {found.error}")
         return set(found.partitions)
