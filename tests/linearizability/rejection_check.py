@@ -1,9 +1,15 @@
 """Check whether a rejection is justified: look up each rule's claim in the winner's rows."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
+
+import orjson
 
 from tests.linearizability.run_record import Account, Rows, Sent, Table, Told, paths
+from tidegate_committer.decision.steps import IMPLIED_BY_BYTES
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
 
 Claim = Callable[[Account, Sent, Rows], bool]
 """Whether the winner's rows are what the rule says they are."""
@@ -85,6 +91,10 @@ def injustice(account: Account, sent: Sent, told: Told) -> str | None:
         return None if table.entries else "says that there is a table, and there is none"
     if told.rule == "app_txn_seen":
         return None if _has_seen(table, sent) else "names an application that the log has not seen"
+    if told.rule == "app_txn_conflict":
+        return None if _has_gone_on(table, sent) else "names a position that the log has not passed"
+    if told.rule in IMPLIED_BY_BYTES and _is_wrong_in_itself(account, sent, told.rule):
+        return None
     claim = LOST_TO.get(told.rule)
     if claim is None or told.winner is None:
         return f"was rejected by {told.rule!r}, which does not stand in the log"
@@ -103,12 +113,31 @@ def _lost(account: Account, sent: Sent, told: Told, claim: Claim) -> str | None:
     return None
 
 
+def _is_wrong_in_itself(account: Account, sent: Sent, rule: str) -> bool:
+    """Whether the record alone is refused by that rule, under other settings and in no table."""
+    body = {**sent.body, "actions": account.actions(sent), "claim_check": None}
+    found = read_record(orjson.dumps(body), 0, Policy())
+    return isinstance(found, Candidate) and found.flaw is not None and found.flaw.rule == rule
+
+
 def _has_seen(table: Table, sent: Sent) -> bool:
-    asked: dict[str, Any] = sent.body["app_txn"]
-    rows = (row["txn"] for entry in table.entries for row in entry if "txn" in row)
+    own, several = sent.body.get("app_txn"), sent.body.get("app_txns") or ()
+    if own:
+        return any(version >= own["version"] for version in _versions(table, own["app_id"]))
+    return all(txn["version"] in _versions(table, txn["app_id"]) for txn in several)
+
+
+def _has_gone_on(table: Table, sent: Sent) -> bool:
+    """Whether the log has one of its applications at a version after the expected one."""
     return any(
-        txn["appId"] == asked["app_id"] and txn["version"] >= asked["version"] for txn in rows
+        max(_versions(table, txn["app_id"]), default=-1) > txn["expected"]
+        for txn in sent.body["app_txns"]
     )
+
+
+def _versions(table: Table, app_id: str) -> list[int]:
+    rows = (row["txn"] for entry in table.entries for row in entry if "txn" in row)
+    return [txn["version"] for txn in rows if txn["appId"] == app_id]
 
 
 def _domains(rows: Rows) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import ROOT, Gate, add, batch_of, create, delete, proposal
+from tests.builders import ROOT, Gate, add, batch_of, create, delete, late, proposal
 from tests.linearizability.checker import Unexplained, explain
 from tests.linearizability.memory_run_record import account_of
 from tests.linearizability.rejection_check import LOST_TO
@@ -28,7 +28,8 @@ def run() -> Account:
     gate.ask(proposal(add("c"), read_version=1, reads=ReadSet(whole_table=True)))
     gate.ask(batch_of("stream", 5, add("d")))
     gate.ask(batch_of("stream", 5, add("e")))
-    gate.ask(proposal(add("../outside")), proposal(add("f")), proposal(add("g")))
+    gate.ask(late(add("late")), proposal(add("f")), proposal(add("g")))
+    gate.ask(proposal(add("../outside")))
     gate.ask(proposal(add("h"), read_version=99))
     return account_of(gate)
 
@@ -141,6 +142,12 @@ def rejected_and_not_written_down(run: Account) -> Account:
     return with_log(run, entries)
 
 
+def rejected_for_a_path_that_is_fine(run: Account) -> Account:
+    key = rejected_by(run, "bad_path").key
+    body = {**run.sent[key].body, "actions": [add("inside")]}
+    return replace(run, sent={**run.sent, key: replace(run.sent[key], body=body)})
+
+
 def rejected_for_an_application_unseen(run: Account) -> Account:
     entries = log_of(run)
     entries[4] = [row for row in entries[4] if row.get("txn", {}).get("appId") != "stream"]
@@ -197,6 +204,7 @@ def anothers(run: Account) -> Account:
         (rejected_for_what_it_had_read, "lost to version 2, which does not come after 2"),
         (rejected_for_what_came_later, "which was sent after it was told"),
         (rejected_and_not_written_down, "does not stand in the log"),
+        (rejected_for_a_path_that_is_fine, "by 'bad_path', which does not stand in the log"),
         (rejected_for_an_application_unseen, "an application that the log has not seen"),
         (rejected_by_a_rule_unheard_of, "rejected by 'bad_mood'"),
         (accepted_though_stale, "had read what 3 changed"),

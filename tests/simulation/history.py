@@ -31,8 +31,8 @@ class Log:
     """A table's log as observed: bytes and rows by version, and the live files.
 
     `is_found` marks a table that existed before its registration, whose earlier versions need not
-    be published; `floor` is the first version that cleanup left; `appeared` is the moment at which
-    each version was first seen.
+    be published; `floor` is the first version that cleanup left; `positions` are the
+    versions of applications at each version; `appeared` is the moment at which each was first seen.
     """
 
     store: MemoryStore
@@ -41,6 +41,7 @@ class Log:
     files: dict[int, bytes] = field(default_factory=dict)
     entries: list[Rows] = field(default_factory=list)
     live: dict[str, dict[str, Any]] = field(default_factory=dict)
+    positions: list[dict[str, int]] = field(default_factory=list)
     appeared: list[int] = field(default_factory=list)
     appeared_s: list[float] = field(default_factory=list)
 
@@ -93,6 +94,8 @@ class Log:
             for path in paths_of(rows, "remove"):
                 self.live.pop(path, None)
             self.live |= {row["add"]["path"]: row["add"] for row in rows if "add" in row}
+            moved = {row["txn"]["appId"]: row["txn"]["version"] for row in rows if "txn" in row}
+            self.positions.append({**(self.positions[-1] if self.positions else {}), **moved})
         return len(self.entries) > start
 
 

@@ -196,7 +196,7 @@ def legal_entry(history: History) -> str | None:
             if wrong is None and log.provenance(version):
                 accepted = log.provenance(version).get("accepted", [])
                 sent = [history.sent[f"{one['id']}/{one['sha256']}"] for one in accepted]
-                wrong = _unlike(rows, [_member(one) for one in sent])
+                wrong = _unlike(rows, [_member(one, rows) for one in sent])
             if wrong is not None:
                 return f"version {version} of {root} {wrong}"
     return None
@@ -214,6 +214,30 @@ def applications_advance(history: History) -> str | None:
                 if txn["version"] <= seen.get(txn["appId"], -1):
                     return f"version {version} of {root} takes {txn['appId']} back"
                 seen[txn["appId"]] = txn["version"]
+    return None
+
+
+def positions_are_compared(history: History) -> str | None:
+    """An entry moves each application from the version that its proposal expected."""
+    for root, version, _, one in history.accepted():
+        sent = history.sent.get(f"{one['id']}/{one['sha256']}")
+        for txn in sent.body.get("app_txns") or () if sent else ():
+            found = history.logs[root].positions[version - 1].get(txn["app_id"], -1)
+            if found != txn["expected"]:
+                return f"version {version} of {root} moves {txn['app_id']} from {found}: {txn}"
+    return None
+
+
+def questions_have_the_answer_of_the_log(history: History) -> str | None:
+    """A question is answered with the positions of the version that its answer names."""
+    for told in history.told:
+        if told.body["status"] != "answered":
+            continue
+        log = history.logs[history.sent[told.key].body["table_root"]]
+        found = log.positions[told.body["version"]]
+        expected = {name: found.get(name, -1) for name in told.body["app_versions"]}
+        if told.body["app_versions"] != expected:
+            return f"{told.key} was answered {told.body['app_versions']}, the log has {expected}"
     return None
 
 
@@ -260,6 +284,8 @@ ALWAYS: tuple[Predicate, ...] = (
     tables_apart,
     legal_entry,
     applications_advance,
+    positions_are_compared,
+    questions_have_the_answer_of_the_log,
     told_in_its_place,
     exact_versions,
     values_apart,
@@ -407,8 +433,12 @@ def _unlike(rows: Rows, members: list[Rows]) -> str | None:
     return "changes the table and is not alone" if alone and len(members) > 1 else None
 
 
-def _member(sent: Sent) -> Rows:
-    """Return the actions of a proposal; deleted rows count as a remove for a reader."""
+def _member(sent: Sent, entry: Rows) -> Rows:
+    """Return the actions of a proposal; deleted rows count as a remove for a reader.
+
+    If the entry removes nothing, all these rows were gone before.
+    """
     rows: Rows = sent.body.get("actions", [])
-    files = [one["path"] for one in sent.body.get("dv_intents") or ()]
+    intents = sent.body.get("dv_intents") or () if paths_of(entry, "remove") else ()
+    files = [one["path"] for one in intents]
     return [*rows, *({"remove": {"path": path, "dataChange": True}} for path in files)]

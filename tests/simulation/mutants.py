@@ -439,6 +439,11 @@ MUTANTS: dict[str, Mutant] = {
         lambda: without_step(steps.app_txn_seen),
         "applications_advance",
     ),
+    "without_comparing_positions": mutant(
+        "a position is moved from where its writer expects it",
+        lambda: without_step(steps.app_txn_unexpected),
+        *("positions_are_compared", "applications_advance"),
+    ),
     "without_admission": mutant(
         "I12: a table's files lie in the table",
         lambda: without_step(steps.inadmissible),

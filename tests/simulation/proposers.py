@@ -164,6 +164,24 @@ def batch(sight: Sight) -> Proposal:
     return sight.propose(builders.add(sight.new_file()), app_txn=own)
 
 
+def advance(sight: Sight) -> Proposal:
+    """Append the next pieces of a source with two partitions, from positions right or wrong."""
+    dice, log = sight.dice, sight.stage.log(sight.table)
+    positions = log.positions[-1] if log.positions else {}
+    steps = []
+    for partition in dice.sample(("source/0", "source/1"), dice.choice((1, 2))):
+        wrong = 0 if dice.random() < 0.7 else dice.choice((-2, -1, 1, 2))
+        expected = max(-1, positions.get(partition, -1) + wrong)
+        version = expected + dice.choice((1, 1, 2))
+        steps.append({"app_id": partition, "version": version, "expected": expected})
+    return sight.propose(builders.add(sight.new_file()), app_txns=steps)
+
+
+def ask_positions(sight: Sight) -> Proposal:
+    """Ask for the positions of the source."""
+    return sight.propose(kind="app_versions", app_ids=("source/0", "source/1"))
+
+
 def comment(sight: Sight) -> Proposal | None:
     """Change a property of the table with a whole metaData."""
     if sight.version < 0:
@@ -256,6 +274,8 @@ KINDS: dict[Proposer, int] = {
     misspell: 1,
     compact: 3,
     batch: 2,
+    advance: 2,
+    ask_positions: 1,
     comment: 1,
     patch: 2,
     claimed: 1,
