@@ -22,6 +22,7 @@ from tidegate_messages.proposal import (
     TableRoot,
 )
 from tidegate_messages.read_set import ReadSet
+from tidegate_messages.strict_types import UUID_CHARS
 
 Fields = Mapping[str, Any]
 
@@ -92,6 +93,8 @@ def _frequent(body: Fields) -> Proposal:
         _leave()
     if type(fields["proposal_id"]) is not str or type(fields["user_metadata"]) not in _MAYBE_TEXT:
         _leave()
+    if len(fields["proposal_id"]) != UUID_CHARS:
+        _leave()
     if not _MAYBE_NUMBER.issuperset(map(type, _NUMBERS(fields))):
         _leave()
     for name in shape.silent:
@@ -139,6 +142,8 @@ def _place(said: tuple[Any, ...]) -> tuple[UUID, str]:
     """
     table, root, _, _, isolation, _ = said
     if not (_MAYBE_TEXT.issuperset(map(type, said)) and table and root):
+        _leave()
+    if len(table) != UUID_CHARS:
         _leave()
     if isolation not in _ISOLATIONS or sum(map(len, filter(None, said))) > PLACE_CHARS_MAX:
         _leave()

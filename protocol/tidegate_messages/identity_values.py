@@ -5,16 +5,16 @@ block of values, by a proposal of its own, and uses these in later files.
 """
 
 from typing import Annotated, Final
-from uuid import UUID
 
-from pydantic import Field, PositiveInt, StringConstraints, model_validator
+from pydantic import Field, PositiveInt, Strict, StringConstraints, model_validator
 
 from tidegate_messages.message import Message
+from tidegate_messages.strict_types import HyphenatedUuid
 
 LONG_MIN: Final = -(2**63)
 LONG_MAX: Final = 2**63 - 1
 
-Long = Annotated[int, Field(ge=LONG_MIN, le=LONG_MAX)]
+Long = Annotated[int, Strict(), Field(ge=LONG_MIN, le=LONG_MAX)]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
 
 
@@ -29,7 +29,7 @@ class IdentityUsage(Message):
     column: ColumnName
     low: Long
     high: Long
-    lease: UUID | None = None
+    lease: HyphenatedUuid | None = None
 
     @model_validator(mode="after")
     def _is_a_range(self) -> "IdentityUsage":
@@ -45,7 +45,7 @@ class IdentityDemand(Message):
     """
 
     column: ColumnName
-    count: Annotated[PositiveInt, Field(le=LONG_MAX)]
+    count: Annotated[int, Strict(), Field(gt=0, le=LONG_MAX)]
 
 
 class IdentityBlock(Message):

@@ -10,6 +10,8 @@ import orjson
 
 from tidegate_messages.codec import FORMATS
 from tidegate_messages.message import Message
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposal_schemas import proposal_schema
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 FOLDER: Final = "schemas"
@@ -22,8 +24,12 @@ def schema_name(kind: type[Message]) -> str:
 
 
 def schema_of(kind: type[Message]) -> dict[str, Any]:
-    """Return the schema of a message as it is read: fields of a newer release are allowed."""
-    made = kind.model_json_schema(mode="validation")
+    """Return the schema of a message as it is read.
+
+    What we publish may have fields of a newer release. A proposal may not: the committer refuses
+    them by name.
+    """
+    made = proposal_schema() if kind is Proposal else kind.model_json_schema(mode="validation")
     return {"$schema": DIALECT, "$id": f"urn:tidegate:{FORMATS[kind].replace('/', ':')}", **made}
 
 

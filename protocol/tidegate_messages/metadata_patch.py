@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue, StringConstraints
 
 from tidegate_delta.log.actions import Metadata
 from tidegate_messages.message import Message
+from tidegate_messages.strict_types import Flag
 
 Name = Annotated[str, StringConstraints(min_length=1)]
 FieldPath = Annotated[tuple[str, ...], Field(min_length=1)]
@@ -29,7 +30,7 @@ class AddColumn(Message):
     op: Literal["add_column"]
     column: dict[str, JsonValue]
     parent: tuple[str, ...] = ()
-    first: bool = False
+    first: Flag = False
     after: Name | None = None
 
 

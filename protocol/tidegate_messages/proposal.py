@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
-from uuid import UUID
 
-from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_validator
+from pydantic import Field, JsonValue, Strict, StringConstraints, model_validator
 
 from tidegate_messages.identity_values import LONG_MAX, IdentityDemand, IdentityUsage
 from tidegate_messages.message import Message
@@ -12,6 +11,7 @@ from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_intent import RowIntent
 from tidegate_messages.row_mapping import RowMapping
+from tidegate_messages.strict_types import Count, HyphenatedUuid, Whole
 
 ProposalKind = Literal[
     "commit", "cancel", "app_versions", "register", "halt", "reopen", "drop", "verbatim"
@@ -39,7 +39,7 @@ class ClaimCheck(Message):
     """
 
     path: str
-    size: NonNegativeInt
+    size: Count
     sha256: Sha256
 
 
@@ -50,7 +50,7 @@ APP_TXNS_MAX: Final = 1_000
 """How many applications a proposal may advance or ask for."""
 
 AppId = Annotated[str, StringConstraints(min_length=1)]
-AppVersion = Annotated[int, Field(ge=0, le=LONG_MAX)]
+AppVersion = Annotated[int, Strict(), Field(ge=0, le=LONG_MAX)]
 
 
 class AppTxn(Message):
@@ -68,7 +68,7 @@ class AppTxnAdvance(Message):
 
     app_id: AppId
     version: AppVersion
-    expected: Annotated[int, Field(ge=NO_APP_VERSION, le=LONG_MAX)]
+    expected: Annotated[int, Strict(), Field(ge=NO_APP_VERSION, le=LONG_MAX)]
 
     @model_validator(mode="after")
     def _version_advances(self) -> "AppTxnAdvance":
@@ -107,13 +107,13 @@ class Proposal(Message):
     Spec: "Terminology: Commits"
     """
 
-    proposal_id: UUID
+    proposal_id: HyphenatedUuid
     kind: ProposalKind = "commit"
-    table: UUID
+    table: HyphenatedUuid
     table_root: TableRoot
     table_id: str | None = None
     name: str | None = None
-    read_version: Annotated[int, Field(ge=-1)]
+    read_version: Annotated[int, Strict(), Field(ge=-1)]
     operation: Operation = Operation()
     actions: tuple[Mapping[str, Any], ...] = ()
     claim_check: ClaimCheck | None = None
@@ -129,14 +129,14 @@ class Proposal(Message):
     identity_usage: tuple[IdentityUsage, ...] = ()
     identity_leases: tuple[IdentityDemand, ...] = ()
     row_mapping: tuple[RowMapping, ...] = ()
-    created_ms: int | None = None
-    files_since_ms: int | None = None
-    deadline_ms: int | None = None
+    created_ms: Whole | None = None
+    files_since_ms: Whole | None = None
+    deadline_ms: Whole | None = None
     engine_info: str | None = None
     user_metadata: str | None = None
-    exact_version: NonNegativeInt | None = None
+    exact_version: Count | None = None
     txn_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
-    cancels: UUID | None = None
+    cancels: HyphenatedUuid | None = None
     reason: Annotated[str, StringConstraints(min_length=1, max_length=1_000)] | None = None
 
     @model_validator(mode="after")

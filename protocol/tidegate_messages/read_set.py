@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from tidegate_messages.message import Message
+from tidegate_messages.strict_types import Flag
 
 Predicate = Mapping[str, JsonValue]
 
@@ -31,12 +32,12 @@ class ReadSet(Message):
     other rows by other writers are no conflict.
     """
 
-    whole_table: bool = False
+    whole_table: Flag = False
     predicates: tuple[Predicate, ...] = ()
     files: tuple[str, ...] = ()
     app_ids: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    delete_insensitive: bool = False
+    delete_insensitive: Flag = False
 
     @property
     def is_empty(self) -> bool:

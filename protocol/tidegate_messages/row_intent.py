@@ -7,9 +7,10 @@ file at once, and the committer merges them into one vector.
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import JsonValue, NonNegativeInt, StringConstraints
+from pydantic import JsonValue, StringConstraints
 
 from tidegate_messages.message import Message
+from tidegate_messages.strict_types import Count
 
 ROW_INTENT: Final = "dv_intent"
 """The key of a row intent on its line of a claim check file."""
@@ -31,5 +32,5 @@ class RowIntent(Message):
     path: Annotated[str, StringConstraints(min_length=1)]
     base: str | None = None
     rows: Mapping[str, JsonValue]
-    num_records: NonNegativeInt
+    num_records: Count
     op: Purpose = "delete"

@@ -6,9 +6,10 @@ With it, a delete of rows and a compaction of the same file can both commit, in 
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 
 from tidegate_messages.message import Message
+from tidegate_messages.strict_types import Count, Flag
 
 FilePath = Annotated[str, StringConstraints(min_length=1)]
 
@@ -23,8 +24,8 @@ class Source(Message):
     """
 
     path: FilePath
-    offset: NonNegativeInt
-    rows: NonNegativeInt
+    offset: Count
+    rows: Count
     base: Mapping[str, JsonValue] | None = None
 
 
@@ -38,4 +39,4 @@ class RowMapping(Message):
 
     path: FilePath
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
-    keeps_row_ids: bool = False
+    keeps_row_ids: Flag = False

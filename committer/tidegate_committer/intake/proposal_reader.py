@@ -16,7 +16,6 @@ from tidegate_committer.intake.fast_dataclass import made
 from tidegate_committer.intake.proposal_actions import EMPTY, overfull, read_content
 from tidegate_committer.intake.refusals import (
     MALFORMED,
-    NOT_SUPPORTED,
     TOO_LARGE,
     UNKNOWN_KIND,
     InvalidProposal,
@@ -24,6 +23,7 @@ from tidegate_committer.intake.refusals import (
 )
 from tidegate_committer.intake.relocated_rows import NO_MOVES, read_moves
 from tidegate_committer.intake.row_intents import RowDelete, check_apart, read_intents
+from tidegate_committer.intake.unknown_fields import unknown_field
 from tidegate_committer.policy import Policy
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.log import file_names
@@ -34,13 +34,15 @@ from tidegate_messages.codec import FORMATS, Headers, other_format, parse_json, 
 from tidegate_messages.fast_proposal_reader import read_proposal
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import ClaimCheck, Proposal, ProposalKind
-from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_intent import ROW_INTENT, RowIntent
 from tidegate_messages.trace_context import passed_on
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(file_names.STAGED_FOLDER)
 KINDS: Final = frozenset(get_args(ProposalKind))
+
+_FOR_ONE_TABLE: Final = ("commit", "verbatim")
+"""The kinds that name the table that their writer read, by its `metaData.id`."""
 
 _IDENTITY: Final = ("proposal_id", "table")
 
@@ -148,22 +150,18 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     if proposal.kind == "verbatim" and not policy.verbatim:
         what = "the operator takes no verbatim bytes"
         return flaw("verbatim_not_allowed", "kind", what, "propose actions")
-    if proposal.model_extra:
-        # An unknown field may ask for a protection (a misspelt `app_txns`) or restrict the commit.
-        return flaw(
-            NOT_SUPPORTED,
-            min(proposal.model_extra)[:64],
-            f"is not a field of {FORMATS[Proposal]}",
-            "correct the name (the schema lists all fields), or upgrade the committer",
-        )
-    if proposal.reads is not None and proposal.reads.model_extra:
-        # An unknown field may say that more was read, and no conflict check would see that.
-        return flaw(
-            NOT_SUPPORTED,
-            f"reads.{min(proposal.reads.model_extra)[:64]}",
-            f"is not known: a read set has {', '.join(ReadSet.model_fields)}",
-            "correct the name, say `whole_table`, or upgrade the committer",
-        )
+    unknown = unknown_field(proposal)
+    if unknown is not None:
+        return unknown
+    if proposal.table_id is None and proposal.read_version >= 0:
+        if proposal.kind in _FOR_ONE_TABLE:
+            what = "is missing; it says which table `read_version` is a version of"
+            remedy = "give metaData.id at that version, or read_version -1 to create a table"
+            return flaw(MALFORMED, "table_id", what, remedy)
+    elif proposal.is_create and proposal.table_id is not None:
+        what = f"is {proposal.table_id[:64]!r}, and read_version -1 says that there is no table"
+        remedy = "leave it out to create a table, or give the version that was read"
+        return flaw(MALFORMED, "table_id", what, remedy)
     if proposal.claim_check is not None:
         return _wrong_claim(proposal, proposal.claim_check, policy)
     return None
@@ -239,12 +237,16 @@ def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]
 
 def _intent(body: Any) -> RowIntent:
     try:
-        return RowIntent.model_validate(body)
+        intent = RowIntent.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"the file holds a row intent that is none: {first['msg']}"
         remedy = "write it as the schema of proposals says"
         raise InvalidProposal(flaw(MALFORMED, "claim_check", what, remedy)) from error
+    unknown = unknown_field(intent, "claim_check.dv_intent.")
+    if unknown is not None:
+        raise InvalidProposal(unknown)
+    return intent
 
 
 def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:

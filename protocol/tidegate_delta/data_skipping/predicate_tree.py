@@ -232,6 +232,8 @@ def _utc(value: date) -> datetime:
 
 
 def _literal(value: Any, kind: DataType) -> Any:
+    if isinstance(value, bool) and family(kind) == "number":
+        raise TypeError("no number")
     if isinstance(kind, DecimalType):
         return partition_values.fitted(
             Decimal(value if isinstance(value, int | str) else repr(value)), kind

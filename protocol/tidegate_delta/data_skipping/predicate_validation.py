@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from tidegate_delta.data_skipping import predicate_tree
 
-_FIELDS: Mapping[str, tuple[str, ...]] = {
+NODE_FIELDS: Mapping[str, tuple[str, ...]] = {
     "true": (),
     "opaque": (),
     "is_null": ("column",),
@@ -17,8 +17,10 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     **{op: ("column", "value", "type") for op in predicate_tree.COMPARISONS},
 }
 
+"""The operators of the grammar, with the fields that a node must have."""
+
 _FORKS = ("and", "or")
-_LIMITS: Mapping[str, int] = {"byte": 1 << 7, "short": 1 << 15, "integer": 1 << 31, "long": 1 << 63}
+LIMITS: Mapping[str, int] = {"byte": 1 << 7, "short": 1 << 15, "integer": 1 << 31, "long": 1 << 63}
 """The exclusive upper limit of each integer type."""
 
 
@@ -72,7 +74,7 @@ def _is_frequent(node: Any) -> bool:
     if type(value) is not int or type(op) is not str or op not in predicate_tree.COMPARISONS:
         return False
     kind = node.get("type")
-    limit = _LIMITS.get(kind, 0) if type(kind) is str else 0
+    limit = LIMITS.get(kind, 0) if type(kind) is str else 0
     if type(column) is list and len(column) == 1:
         column = column[0]
     return type(column) is str and column != "" and -limit <= value < limit
@@ -89,25 +91,28 @@ def _wrong_with_node(node: Any) -> str | None:
     if not isinstance(node, Mapping) or not isinstance(node.get("op"), str):
         return "holds a node that is no object with `op`"
     op = node["op"]
-    if op not in _FIELDS:
+    if op not in NODE_FIELDS:
         return f"holds the operator {op!r}, which the grammar lacks"
-    missing = [name for name in _FIELDS[op] if name not in node]
+    missing = [name for name in NODE_FIELDS[op] if name not in node]
     if missing:
         return f"holds a node {op!r} without {missing[0]!r}"
     if op in _FORKS:
         return None if _is_filled(node["args"]) else f"{op!r} needs a list of nodes"
-    columns = (
-        node.get("columns") or []
-        if op == "opaque"
-        else [node["column"]]
-        if "column" in node
-        else []
-    )
+    if op == "opaque" and not isinstance(node.get("text"), str | None):
+        return "holds a node 'opaque' whose text is none"
+    columns = _columns_of(node)
     if not _is_list(columns) or not all(_is_column(column) for column in columns):
         return f"holds a node {op!r} whose column is no path of names"
-    if "type" not in _FIELDS[op]:
+    if "type" not in NODE_FIELDS[op]:
         return None
     return _wrong_with_values(node)
+
+
+def _columns_of(node: Mapping[str, Any]) -> Any:
+    if node["op"] == "opaque":
+        columns = node.get("columns")
+        return [] if columns is None else columns
+    return [node["column"]] if "column" in node else []
 
 
 def _wrong_with_values(node: Mapping[str, Any]) -> str | None:

@@ -219,7 +219,7 @@ def vector(kind: str, place: str = "0" * 20, size: int = 40) -> Row:
 
 FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("other_table", {"table_id": "another"}),
-    ("other_table", {"table_id": None}),
+    ("malformed", {"table_id": None}),
     ("other_root", {"table_root": "memory://tables/elsewhere"}),
     ("deadline_passed", {"deadline_ms": builders.NOW_MS - 1}),
     ("files_too_old", {"files_since_ms": builders.NOW_MS - 7 * 86_400_000}),

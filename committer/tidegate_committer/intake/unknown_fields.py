@@ -1,0 +1,62 @@
+"""Refuse fields of a proposal that this release does not know: one may ask for a protection.
+
+The actions are left out: PROTOCOL.md lets them have fields that a release does not know.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate_committer.intake.refusals import NOT_SUPPORTED, flaw
+from tidegate_messages.codec import FORMATS
+from tidegate_messages.message import Message
+from tidegate_messages.metadata_patch import MetadataPatch
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_messages.row_mapping import RowMapping
+
+_NAME_CHARS: Final = 64
+_OBJECTS: Final[Mapping[type[Message], tuple[str, ...]]] = {
+    Proposal: ("operation", "reads", "claim_check", "app_txn", "metadata_patch"),
+}
+"""The fields of a message that hold one."""
+
+_LISTS: Final[Mapping[type[Message], tuple[str, ...]]] = {
+    Proposal: ("app_txns", "dv_intents", "identity_usage", "identity_leases", "row_mapping"),
+    RowMapping: ("sources",),
+    MetadataPatch: ("changes",),
+}
+"""The fields of a message that hold a list of them."""
+
+
+def unknown_field(message: Message, where: str = "") -> Rejection | None:
+    """Return the refusal of a message's first unknown field, or None. `where` is its place."""
+    if message.model_extra:
+        return _refused(message, f"{where}{min(message.model_extra)[:_NAME_CHARS]}")
+    kind = type(message)
+    for name in _OBJECTS.get(kind, ()):
+        below = getattr(message, name)
+        found = unknown_field(below, f"{where}{name}.") if below is not None else None
+        if found is not None:
+            return found
+    for name in _LISTS.get(kind, ()):
+        for index, below in enumerate(getattr(message, name)):
+            found = unknown_field(below, f"{where}{name}[{index}].")
+            if found is not None:
+                return found
+    return None
+
+
+def _refused(message: Message, field: str) -> Rejection:
+    kind = type(message)
+    if kind is ReadSet:
+        # It may say that more was read, and no conflict check would see that.
+        what = f"is not known: a read set has {', '.join(ReadSet.model_fields)}"
+        remedy = "correct the name, say `whole_table`, or upgrade the committer"
+        return flaw(NOT_SUPPORTED, field, what, remedy)
+    if kind is Proposal:
+        what = f"is not a field of {FORMATS[Proposal]}"
+    else:
+        what = f"is not known: there are {', '.join(kind.model_fields)}"
+    remedy = "correct the name (the schema lists all fields), or upgrade the committer"
+    return flaw(NOT_SUPPORTED, field, what, remedy)
