@@ -17,6 +17,9 @@ from tests.unit.committer.hostile_paths import PATHS
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_committer.intake import refusals
 from tidegate_delta.features.supported_features import FEATURES, Feature
+from tidegate_messages.codec import FORMATS
+from tidegate_messages.json_schemas import schema_name
+from tidegate_messages.topics import Topics
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.settings import ServiceSettings
 
@@ -34,6 +37,13 @@ SHORT_FOR = {
     for package, folder in tree.PACKAGES.items()
 } | {"protocol": "protocol", "deploy": "deploy"}
 """Short forms of package folders in prose paths: `committer/decision/machine.py`."""
+
+
+def test_the_wire_contract_names_every_topic_message_and_schema() -> None:
+    text = tree.text("docs/wire-contract.md")
+    topics = {topic.name.removeprefix("tidegate.") for topic in Topics().declared()}
+    formats = {*FORMATS.values(), *(schema_name(kind) for kind in FORMATS)}
+    assert [name for name in sorted(topics | formats) if f"`{name}`" not in text] == []
 
 
 def error_classes() -> frozenset[str]:

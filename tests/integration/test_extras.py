@@ -1,10 +1,13 @@
 """Each service starts in an environment that has only its own extra."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.integration import environments
+from tidegate_messages.codec import FORMATS
+from tidegate_messages.json_schemas import EXAMPLES, FOLDER, examples_of, schema_name
 
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
 NEIGHBOURS = {
@@ -42,6 +45,17 @@ def environment(
     """Return a service and the interpreter of its own environment."""
     service = str(request.param)
     return service, environments.make(tmp_path_factory.mktemp(service), service, wheel)
+
+
+def test_the_wheel_holds_the_schemas_and_examples(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as content:
+        shipped = set(content.namelist())
+    for kind in FORMATS:
+        assert f"tidegate_messages/{FOLDER}/{schema_name(kind)}" in shipped
+        stem = schema_name(kind).removesuffix(".json")
+        names = {f"tidegate_messages/{EXAMPLES}/{stem}.{name}.json" for name in examples_of(kind)}
+        assert names
+        assert names <= shipped
 
 
 def test_every_module_of_the_service_imports_there(environment: tuple[str, Path]) -> None:

@@ -14,7 +14,12 @@ import typer
 from typer.core import TyperGroup
 
 from tidegate_delta.features.features_page import features_page
-from tidegate_runtime.cli import config_commands, store_commands, topics_commands
+from tidegate_runtime.cli import (
+    config_commands,
+    schema_commands,
+    store_commands,
+    topics_commands,
+)
 from tidegate_runtime.cli.command_plugins import brought, loaded_app
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Json, fail_unforeseen
@@ -36,6 +41,7 @@ app = typer.Typer(
     help="Tidegate: many writers, one gate to a Delta table.",
 )
 app.command("features")(features)
+app.command("schemas")(schema_commands.schemas)
 app.add_typer(topics_commands.topics, name="topics")
 app.add_typer(config_commands.config, name="config")
 app.add_typer(store_commands.store, name="store")

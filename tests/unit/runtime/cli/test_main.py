@@ -293,3 +293,16 @@ def test_topics_that_are_left_as_they_are_are_named(
     assert "left as it is: tidegate.proposals has partitions 1, declared is 3" in told
     assert call("topics", "apply", "--json") == 0
     assert json.loads(capsys.readouterr().out)["differing"] == [vars(there[0])]
+
+
+def test_schemas_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("schemas") == 0
+    assert "proposal/1" in capsys.readouterr().out.splitlines()
+    for name in ("proposal", "proposal/1", "proposal-1"):
+        assert call("schemas", name) == 0
+        assert json.loads(capsys.readouterr().out)["$id"] == "urn:tidegate:proposal:1"
+    assert call("schemas", "outcome", "--registry") == 0
+    body = json.loads(capsys.readouterr().out)
+    assert json.loads(body["schema"])["title"] == "Outcome"
+    assert call("schemas", "nothing") != 0
+    assert "there are commit/1, follower/1" in capsys.readouterr().err
