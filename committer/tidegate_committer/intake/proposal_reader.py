@@ -44,6 +44,9 @@ KINDS: Final = frozenset(get_args(ProposalKind))
 _FOR_ONE_TABLE: Final = ("commit", "verbatim")
 """The kinds that name the table that their writer read, by its `metaData.id`."""
 
+_REQUESTS: Final = ("cancel", "register", "halt", "reopen", "drop")
+"""The kinds that propose no content. One with a flaw becomes a dead letter."""
+
 _IDENTITY: Final = ("proposal_id", "table")
 
 UNREAD: Final = 4
@@ -98,6 +101,9 @@ def read_record(
                 moves = read_moves(proposal.row_mapping, content)
         except InvalidProposal as error:
             wrong = error.rejection
+    if wrong is not None and proposal.kind in _REQUESTS:
+        # It is carried out or not, without a look at its flaw; it is no fact of the table's log.
+        return DeadLetter(wrong.rule, wrong.reason, digest, proposal.proposal_id, proposal.table)
     is_question = proposal.kind == "app_versions"
     fields = {
         "id": proposal.proposal_id,

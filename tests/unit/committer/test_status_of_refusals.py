@@ -1,0 +1,134 @@
+"""Which status a refusal has: docs/guide.md says it for `malformed` and `table_exists`."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    add,
+    create,
+    creation,
+    proposal,
+    table_in_memory,
+    value_of,
+)
+from tidegate_messages.codec import Headers, headers
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+
+CANCELLED = str(UUID(int=77))
+BAD_ACTION: dict[str, Any] = {"actions": [{"add": {"path": "a"}}]}
+BAD_TYPE = {"deadline_ms": "5"}
+UNKNOWN = {"unknown": 1}
+REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("cancel", {"cancels": CANCELLED}),
+    ("register", {}),
+    ("halt", {"reason": "maintenance"}),
+    ("reopen", {}),
+    ("drop", {}),
+]
+
+
+def wrong(one: Proposal, **fields: Any) -> bytes:
+    """Return a proposal with some fields replaced by wrong ones."""
+    return json.dumps({**json.loads(value_of(one)), **fields}).encode()
+
+
+def ask(gate: Gate, value: bytes, headers: Headers = ()) -> list[tuple[str, str]]:
+    """Return status and rule of the answers to a record."""
+    before = len(gate.outcomes())
+    gate.send(value, headers=headers)
+    gate.settle()
+    return [told(outcome) for outcome in gate.outcomes()[before:]]
+
+
+def told(outcome: Outcome) -> tuple[str, str]:
+    return outcome.status, outcome.rejection.rule if outcome.rejection else ""
+
+
+@pytest.fixture
+def gate() -> Gate:
+    made = Gate()
+    made.ask(create())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("rule", "fields"),
+    [("malformed", BAD_ACTION), ("malformed", BAD_TYPE), ("not_supported", UNKNOWN)],
+)
+def test_a_malformed_commit_to_a_registered_table_is_rejected_for_ever(
+    gate: Gate, rule: str, fields: dict[str, Any]
+) -> None:
+    value = wrong(proposal(add("a")), **fields)
+    assert ask(gate, value) == [("rejected", rule)]
+    assert len(gate.entries()) == 2
+    assert ask(gate, value) == [("rejected", rule)]
+    assert gate.outcomes()[-1].repeat
+
+
+@pytest.mark.parametrize("missing", ["proposal_id", "table", "read_version"])
+def test_without_a_readable_identity_a_record_is_denied_by_its_headers(
+    gate: Gate, missing: str
+) -> None:
+    one = proposal(add("a"))
+    value = wrong(one, **{missing: "x"})
+    assert ask(gate, value, headers(one)) == [("denied", "malformed")]
+    assert len(gate.letters()) == len(gate.entries()) == 1
+
+
+def test_a_record_that_is_no_json_is_denied_or_only_set_aside(gate: Gate) -> None:
+    assert ask(gate, b"{", headers(proposal())) == [("denied", "malformed")]
+    assert ask(gate, b"{") == []
+    assert len(gate.letters()) == 2
+
+
+@pytest.mark.parametrize(("kind", "fields"), REQUESTS, ids=[kind for kind, _ in REQUESTS])
+def test_a_malformed_request_is_denied_and_not_carried_out(
+    gate: Gate, kind: str, fields: dict[str, Any]
+) -> None:
+    before = gate.tables()
+    one = proposal(kind=kind, **fields)
+    assert ask(gate, wrong(one, **BAD_TYPE)) == [("denied", "malformed")]
+    assert ask(gate, wrong(one, **UNKNOWN)) == [("denied", "not_supported")]
+    assert ask(gate, wrong(one, **BAD_ACTION)) == [("denied", "malformed")]
+    assert gate.tables() == before
+    assert len(gate.entries()) == 1
+
+
+def test_a_malformed_question_is_denied(gate: Gate) -> None:
+    question = proposal(kind="app_versions", app_ids=["a"])
+    assert ask(gate, wrong(question, **BAD_TYPE)) == [("denied", "malformed")]
+    assert ask(gate, wrong(question, **UNKNOWN)) == [("denied", "not_supported")]
+
+
+@pytest.mark.parametrize("fields", [BAD_ACTION, BAD_TYPE, {"table_id": "another"}])
+def test_a_malformed_creation_is_denied_as_there_is_no_log_to_refuse_it_in(
+    fields: dict[str, Any],
+) -> None:
+    gate = Gate()
+    assert ask(gate, wrong(create(), **fields)) == [("denied", "malformed")]
+    assert gate.tables() == {}
+
+
+def test_a_malformed_commit_to_an_unknown_table_is_denied(gate: Gate) -> None:
+    one = proposal(add("a"), table=UUID(int=3))
+    assert ask(gate, wrong(one, **BAD_TYPE)) == [("denied", "malformed")]
+    assert ask(gate, wrong(one, **BAD_ACTION)) == [("denied", "unknown_table")]
+
+
+def test_a_creation_where_version_0_is_in_the_log_is_rejected(gate: Gate) -> None:
+    assert ask(gate, value_of(create())) == [("rejected", "table_exists")]
+    found = Gate(stores={ROOT: table_in_memory(creation())})
+    assert ask(found, value_of(create())) == [("rejected", "table_exists")]
+    assert TABLE not in found.tables()
+
+
+def test_a_creation_at_the_root_of_another_tables_registration_is_denied(gate: Gate) -> None:
+    other = create(table=UUID(int=9))
+    assert ask(gate, value_of(other)) == [("denied", "table_exists")]
