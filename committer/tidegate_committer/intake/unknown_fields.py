@@ -33,17 +33,19 @@ def unknown_field(message: Message, where: str = "") -> Rejection | None:
     """Return the refusal of a message's first unknown field, or None. `where` is its place."""
     if message.model_extra:
         return _refused(message, f"{where}{min(message.model_extra)[:_NAME_CHARS]}")
-    kind = type(message)
+    kind, fields = type(message), vars(message)
     for name in _OBJECTS.get(kind, ()):
-        below = getattr(message, name)
-        found = unknown_field(below, f"{where}{name}.") if below is not None else None
-        if found is not None:
-            return found
-    for name in _LISTS.get(kind, ()):
-        for index, below in enumerate(getattr(message, name)):
-            found = unknown_field(below, f"{where}{name}[{index}].")
+        below = fields[name]
+        if below is not None and (below.model_extra or type(below) in _LISTS):
+            found = unknown_field(below, f"{where}{name}.")
             if found is not None:
                 return found
+    for name in _LISTS.get(kind, ()):
+        if fields[name]:
+            for index, below in enumerate(fields[name]):
+                found = unknown_field(below, f"{where}{name}[{index}].")
+                if found is not None:
+                    return found
     return None
 
 
