@@ -431,7 +431,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "without_one_version_per_application": mutant(
         "F13: an entry moves an application once",
-        lambda: without_sharing(grouping.one_version_per_application),
+        lambda: without_step(steps.behind_its_application),
         *ENTRY,
     ),
     "without_applications": mutant(

@@ -35,7 +35,7 @@ from tidegate_runtime import containment, failpoints
 HEALING_STEPS: Final = 240
 """Steps within which all work must finish; a suspected poison record takes one or two each."""
 
-QUIET_STEPS: Final = 5
+QUIET_STEPS: Final = 8
 """Consecutive steps without any change after which the world counts as at rest."""
 
 USUAL: Final[dict[Event, int]] = {

@@ -128,8 +128,8 @@ def created_before(view: DecisionInput, command: Consider) -> Verdict | None:
 
 
 def behind_its_application(view: DecisionInput, command: Consider) -> Verdict | None:
-    """Defer to another entry: a member advances the same application, and what is asked of it is
-    compared with the landed entry.
+    """Defer to another entry: a member moves the same application. An entry holds one `txn` of
+    each, and the next version is compared with the landed one.
     """
     group, candidate = view.group, command.candidate
     if not group.app_ids or group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns]):

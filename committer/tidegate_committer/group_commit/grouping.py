@@ -244,11 +244,6 @@ def no_path_twice(group: Group, candidate: Candidate) -> bool:
     )
 
 
-def one_version_per_application(group: Group, candidate: Candidate) -> bool:
-    """An entry holds at most one txn action per application."""
-    return group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns])
-
-
 def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
     """An entry writes each metadata domain at most once."""
     return group.domains.isdisjoint([domain.domain for domain in candidate.content.domains])
@@ -260,7 +255,6 @@ SHARING: Final[tuple[Sharing, ...]] = (
     like_with_like,
     change_files_for_all_or_none,
     no_path_twice,
-    one_version_per_application,
     one_of_each_domain,
 )
 """All must hold between a proposal and the members before it."""

@@ -67,9 +67,8 @@ def test_a_malformed_commit_to_a_registered_table_is_rejected_for_ever(
 ) -> None:
     value = wrong(proposal(add("a")), **fields)
     assert ask(gate, value) == [("rejected", rule)]
-    assert len(gate.entries()) == 2
     assert ask(gate, value) == [("rejected", rule)]
-    assert gate.outcomes()[-1].repeat
+    assert len(gate.entries()) == 1, "the bytes imply it"
 
 
 @pytest.mark.parametrize("missing", ["proposal_id", "table", "read_version"])

@@ -24,7 +24,6 @@ from tidegate_committer.group_commit.grouping import (
     nature,
     no_path_twice,
     one_of_each_domain,
-    one_version_per_application,
     row_ids_move_alone,
     the_table_changes_alone,
 )
@@ -110,7 +109,6 @@ def test_what_one_entry_can_say_shares_it(first: Proposal, second: Proposal) -> 
         (no_path_twice, APPEND, proposal(add("a"))),
         (no_path_twice, DELETE, proposal(remove("x"))),
         (no_path_twice, DELETE, proposal(remove("w"), add("x"))),
-        (one_version_per_application, batch_of("s", 1, add("a")), batch_of("s", 2, add("b"))),
         (one_of_each_domain, proposal(domain("d")), proposal(domain("d"))),
         (change_files_for_all_or_none, proposal(remove("x"), CDC), REWRITE),
         (change_files_for_all_or_none, REWRITE, proposal(remove("x"), CDC)),
