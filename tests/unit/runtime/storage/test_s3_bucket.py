@@ -294,7 +294,7 @@ def test_a_page_that_a_gateway_answers_with_is_neither_a_file_nor_an_empty_folde
 def test_a_store_that_leads_elsewhere_whatever_is_asked_is_unavailable(store: Store) -> None:
     store.answers = [(307, b"")] * 2
     with pytest.raises(Unavailable, match="leads elsewhere"):
-        store.opened().put_if_absent("a", b"one", 5.0)
+        store.opened().put_if_absent("a", b"one", 60.0)
     assert len(store.came) == 2, "obstore's, and the one of s3fs, which would follow to a region"
     store.answers = [(307, b"")]
     with pytest.raises(Unavailable, match="leads elsewhere"):
