@@ -1,7 +1,7 @@
 """Read a record of the topic of proposals into a candidate or a dead letter.
 
 A record whose proposal id, table and read version can be read becomes a candidate even if the rest
-is malformed. Its `flaw` is then written to the table's log as a final refusal.
+is malformed. Its `flaw` then decides it: a final refusal.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,6 +48,9 @@ _REQUESTS: Final = ("cancel", "register", "halt", "reopen", "drop")
 """The kinds that propose no content. One with a flaw becomes a dead letter."""
 
 _IDENTITY: Final = ("proposal_id", "table")
+
+QUESTION_BYTES_MAX: Final = 512 * 1024
+"""The largest record that asks for the versions of applications."""
 
 UNREAD: Final = 4
 """A record is still parsed up to this many times the allowed size."""
@@ -156,6 +159,10 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     if proposal.kind == "verbatim" and not policy.verbatim:
         what = "the operator takes no verbatim bytes"
         return flaw("verbatim_not_allowed", "kind", what, "propose actions")
+    if proposal.kind == "app_versions" and size > QUESTION_BYTES_MAX:
+        # The answer repeats the names, and must fit into a record of the topic of outcomes.
+        what = f"a question of {size} bytes, {QUESTION_BYTES_MAX} are allowed"
+        return flaw(TOO_LARGE, "app_ids", what, "ask for fewer applications at a time")
     unknown = unknown_field(proposal)
     if unknown is not None:
         return unknown

@@ -112,6 +112,16 @@ def test_a_question_writes_nothing_and_names_its_applications(gate: Gate) -> Non
         proposal(kind="app_versions", read_version=-1)
 
 
+def test_the_answer_to_the_largest_question_fits_into_a_record(gate: Gate) -> None:
+    names = tuple(f"{number:03d}" + "x" * 500 for number in range(1_000))
+    gate.bus.limit(gate.topics.outcomes, 1024 * 1024)
+    assert versions(gate, *names) == dict.fromkeys(names, -1)
+    longer = tuple(name + "x" * 100 for name in names)
+    [outcome] = gate.ask(proposal(kind="app_versions", app_ids=longer, read_version=-1))
+    told = refused(outcome)
+    assert (outcome.status, told.rule, told.field) == ("denied", "too_large", "app_ids")
+
+
 def test_what_another_engine_commits_counts(gate: Gate) -> None:
     store = next(iter(gate.stores.values()))
     txn = {"txn": {"appId": "s", "version": 3, "lastUpdated": 1}}
