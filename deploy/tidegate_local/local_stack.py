@@ -93,10 +93,10 @@ class LocalStack:
         if self._settings.kafka is not None:
             return self._settings.kafka
         assert self._broker is not None, "started"
-        given, told = self._settings.embedded, {"bootstrap_servers": self._broker.bootstrap}
+        given, update = self._settings.embedded, {"bootstrap_servers": self._broker.bootstrap}
         if "session_timeout_ms" in given.model_fields_set:
-            return given.model_copy(update=told)
-        return given.model_copy(update={**told, "session_timeout_ms": SESSION_TIMEOUT_MS})
+            return given.model_copy(update=update)
+        return given.model_copy(update={**update, "session_timeout_ms": SESSION_TIMEOUT_MS})
 
     def __enter__(self) -> Self:
         self.start()

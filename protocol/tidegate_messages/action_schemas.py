@@ -1,7 +1,7 @@
 """The JSON Schema of a proposal's actions: lines of Delta's log, as the committer takes them.
 
 The fields, their types and which are required come from the models of `tidegate_delta.log.actions`.
-Added here is what the committer asks of a proposal beyond the models.
+Added here is what the committer requires of a proposal beyond the models.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ _STATISTICS: Final = {
     "contentMediaType": "application/json",
     "description": "An object of statistics as JSON in a string; it has `numRecords`.",
 }
-_ASKED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+_REQUIRED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "Add": {
         "size": _COUNT,
         "modificationTime": {"minimum": 0, "maximum": TIMESTAMP_MAX},
@@ -66,7 +66,7 @@ _ASKED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     _NEW_VECTOR: {"storageType": {"enum": ["u", "i"]}, "cardinality": _COUNT},
     ROWS_TO_DELETE: {"storageType": {"enum": ["u", "i"]}, "cardinality": {"minimum": 1}},
 }
-"""What the committer asks of a field beyond its type, by schema and field."""
+"""What the committer requires of a field beyond its type, by schema and field."""
 
 _EXTENDED: Final = {
     "if": {
@@ -89,10 +89,10 @@ def action_schemas() -> dict[str, Schema]:
     vector = _definitions(DeletionVector)[DeletionVector.__name__]
     found[_NEW_VECTOR] = {**vector, "title": _NEW_VECTOR}
     found[ROWS_TO_DELETE] = {**vector, "title": ROWS_TO_DELETE}
-    for name, fields in _ASKED.items():
+    for name, fields in _REQUIRED.items():
         properties = found[name]["properties"]
-        asked = {field: _with(properties[field], more) for field, more in fields.items()}
-        found[name] = {**found[name], "properties": {**properties, **asked}}
+        limited = {field: _with(properties[field], more) for field, more in fields.items()}
+        found[name] = {**found[name], "properties": {**properties, **limited}}
     found["Remove"] = {**found["Remove"], **_EXTENDED}
     found[ROW] = _row()
     return found
@@ -120,7 +120,7 @@ def _or_null(field: Schema) -> Schema:
 
 
 def _with(field: Schema, more: Mapping[str, Any]) -> Schema:
-    """Return the schema of a field with more asked of its value where that is not null."""
+    """Return the schema of a field with more required of its value where that is not null."""
     if "anyOf" not in field:
         return {**field, **more}
     options = [

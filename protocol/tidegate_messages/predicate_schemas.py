@@ -77,7 +77,7 @@ def _field(name: str) -> Schema:
 
 
 def _values_by_type(name: str) -> list[Schema]:
-    """Return what each named type asks of the field `value`, or of each one in `values`."""
+    """Return what each named type requires of the field `value`, or of each one in `values`."""
     kinds: list[tuple[Schema, Schema]] = [
         ({"const": kind}, {"type": ["integer", "null"], "minimum": -limit, "maximum": limit - 1})
         for kind, limit in LIMITS.items()

@@ -1,4 +1,4 @@
-"""The JSON Schema of proposals: all that a writer sends, with what the committer asks of it.
+"""The JSON Schema of proposals: all that a writer sends, with what the committer requires of it.
 
 The model of the proposal is the source. Added are the schemas of actions and predicates, which the
 model takes as plain objects, and the rules that concern several fields.
@@ -74,7 +74,7 @@ def _kind(*names: str) -> Mapping[str, Schema]:
 
 
 def _rules() -> list[Schema]:
-    """Return what the committer asks of several fields together."""
+    """Return what the committer requires of several fields together."""
     # A proposal without `kind` is a commit.
     commit = {"properties": _kind("commit")}
     read = _has(read_version={"minimum": 0})

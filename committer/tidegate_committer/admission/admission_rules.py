@@ -1,6 +1,6 @@
 """Admission: is a proposal legal for the table that it read, in time, and allowed by the operator?
 
-The results depend on time and settings, so a refusal is written into the log before it is
+Where a result depends on time or settings, its refusal is written into the log before it is
 published. `ADMISSION` holds the checks in their order; the first refusal is the one that the writer
 gets.
 """

@@ -110,13 +110,13 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
 def app_txn_seen(state: TableState, seen: Txn, wanted: int, field: str) -> Rejection:
     """Return the rejection of an application's version that the table has, or has passed."""
     if seen.version == wanted:
-        told = f"at version {seen.version}: this version of it is there; skip it"
+        detail = f"at version {seen.version}: this version of it is there; skip it"
     else:
-        told = (
+        detail = (
             f"at version {seen.version}, which is after {wanted}: skip this work if the id has one "
             "writer; if it has several, the table may lack these rows"
         )
-    named = _application(state, seen, field, told)
+    named = _application(state, seen, field, detail)
     return Rejection(rule="app_txn_seen", advice="skip", **named)
 
 
@@ -133,22 +133,22 @@ def app_txn_conflict(
         why = "what comes before is not committed (yet): propose that first"
     else:
         why = "another writer went on, or this one has an older position: ask, and go on from there"
-    told = f"{has}, where {expected} was expected before {wanted.version}; {why}"
+    detail = f"{has}, where {expected} was expected before {wanted.version}; {why}"
     return Rejection(
         rule="app_txn_conflict",
         advice="rerun",
         expected_app_version=wanted.expected,
-        **_application(state, found, field, told),
+        **_application(state, found, field, detail),
     )
 
 
-def _application(state: TableState, found: Txn, field: str, told: str) -> dict[str, Any]:
+def _application(state: TableState, found: Txn, field: str, detail: str) -> dict[str, Any]:
     """Return the fields of a rejection over an application."""
     winner = state.written_by(found.app_id)
     by = winner.proposal_with(None, found.app_id) if winner else None
     return {
         "reason": f"{field}: version {state.version} of the table has application "
-        f"{found.app_id!r} {told}",
+        f"{found.app_id!r} {detail}",
         "field": f"{field}.version",
         "winner_version": winner.version if winner else None,
         "winner_proposal_id": str(by) if by else None,

@@ -1,8 +1,8 @@
 """The steps of a decision, in order: the first that returns a verdict decides.
 
 The proposal id is looked up before conflicts are checked, because a committed proposal would
-conflict with itself. A rejection is a promise: if the log does not imply it, it is written into the
-log before it is published.
+conflict with itself. A rejection is a promise: if neither the log nor the bytes imply it, it is
+written into the log before it is published.
 """
 
 from collections.abc import Callable
@@ -54,8 +54,9 @@ with the candidate unchanged.
 
 
 IMPLIED_BY_BYTES: Final = frozenset({MALFORMED, DUPLICATE, BAD_PATH, NOT_SUPPORTED, BAD_PREDICATE})
-"""Rules whose refusals depend on nothing but the record's bytes and RULES_VERSION. Limits that an
-operator can change refuse by other rules (`too_large`).
+"""Rules whose refusals depend only on the proposal's bytes (with those of its claim check), on the
+table's definition at its read version, and on RULES_VERSION. Limits that an operator can change
+refuse by other rules (`too_large`).
 """
 
 

@@ -362,8 +362,8 @@ def _warnings(verdict: Verdict) -> tuple[str, ...] | None:
     if verdict.status != "committed" or candidate.is_verbatim or not candidate.content.txns:
         return None
     return (
-        "actions: a `txn` row is written as it is, without a look at the table's version of its "
-        "application; give it in `app_txns` to have it committed once",
+        "actions: a `txn` row is written without comparing it with the table's version of its "
+        "application; give the version in `app_txns` to have it committed once",
     )
 
 

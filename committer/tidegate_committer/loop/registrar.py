@@ -49,7 +49,7 @@ class Registrar:
         Reading the registry takes tens of milliseconds in which the loop stands still, so a flood
         of such candidates would stall it.
         """
-        assert candidate.proposal is not None, "who asks for a table proposes"
+        assert candidate.proposal is not None, "only a proposal creates or registers a table"
         unregistered = self.tables.unregistered_at(candidate.proposal.table_root)
         for table_committer in unregistered:
             if table_committer.reads_for_request:
@@ -289,7 +289,7 @@ class Registrar:
 
     def _is_under_way(self, candidate: Candidate) -> bool:
         """Deny a candidate if a table at its root is being created; return whether one is."""
-        assert candidate.proposal is not None, "who asks for a table proposes"
+        assert candidate.proposal is not None, "only a proposal creates or registers a table"
         if not self.tables.unregistered_at(candidate.proposal.table_root):
             return False
         placeholder = table_registration.unregistered(candidate)

@@ -82,8 +82,8 @@ def create_table(  # noqa: PLR0913 - each is an option of the command
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
     else:
-        told = f"{place.root} is created: table {outcome.table}, version {outcome.version}"
-        OUT.print(told, soft_wrap=True)
+        made_as = f"table {outcome.table}, version {outcome.version}"
+        OUT.print(f"{place.root} is created: {made_as}", soft_wrap=True)
 
 
 def alter_table(  # noqa: PLR0913 - each is an option of the command

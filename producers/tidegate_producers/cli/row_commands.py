@@ -119,7 +119,7 @@ def _store(uri: str, config: Path | None, set_: list[str] | None) -> LogStore:
 def location_of(root_or_name: str, settings: ServiceSettings) -> TableLocation:
     """Return where a table lies, given by its root, or by the name that it is registered by.
 
-    Only for a name the broker is asked.
+    The registry is read only for a name.
     Raises: Misconfigured; InvalidRequest (`TableNotRegistered`); Unavailable.
     """
     if "/" in root_or_name or Path(root_or_name).exists():

@@ -137,12 +137,12 @@ def _of_its_bytes(case: ProposalHistory, store: LogStore | None) -> Explanation:
 
 
 def _answered(case: ProposalHistory, versions: Mapping[str, int]) -> Explanation:
-    told = ", ".join(f"{app_id} at {version}" for app_id, version in versions.items())
+    positions = ", ".join(f"{app_id} at {version}" for app_id, version in versions.items())
     return Explanation(
         proposal_id=case.proposal_id,
         root=case.root,
         status="answered",
-        meaning=f"it asked where applications are (-1: the table has none): {told}",
+        meaning=f"it asked where applications are (-1: the table has none): {positions}",
         remedy=NOTHING_TO_DO,
         exit_status=EXIT_OK,
     )
