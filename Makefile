@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers
+NIGHT := model simulation properties oracle fuzz contests blows writers images bench
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
 	contests nightly bench docs lock clean $(NIGHT:%=night-%)
 
@@ -124,6 +124,14 @@ night-blows:
 night-writers:
 	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 45 minutes)
 	@$(PYTEST) -v $(call budget,45) tests/integration/test_mixed_writers.py --versions $(NIGHTLY_VERSIONS)
+
+night-images:
+	$(call heading,night: the build steps of an image, replayed; 15 minutes)
+	@$(PYTEST) -v $(call budget,15) tests/integration/test_image_steps.py --full
+
+night-bench:
+	$(call heading,night: small runs of the bench that take long; 15 minutes)
+	@$(PYTEST) -v $(call budget,15) tests/integration/test_bench.py --full
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench

@@ -48,6 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what is marked `nightly` unless `--full` is given."""
+    if config.getoption("--full"):
+        return
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.skip(reason="runs at night, or with --full"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_error_is_swallowed() -> Iterator[None]:
     """Raise errors again that a service contains, so that a bug of ours fails its test."""

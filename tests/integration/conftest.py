@@ -33,10 +33,8 @@ FIRST = (
     "test_spark_stream.py",
     "test_stream_writers.py",
     "test_blows.py",
-    "test_bench.py",
     "test_follower.py",
     "test_checkpointer.py",
-    "test_image_steps.py",
 )
 """The longest files run first; started last, one of them would occupy one core alone."""
 

@@ -18,6 +18,7 @@ FILES = 1_000
 ROWS = 1_000
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_opening_is_measured_for_every_shape_of_log(tmp_path: Path) -> None:
     found = open_table.figures(tmp_path, 1, FILES)
@@ -73,6 +74,7 @@ def test_what_is_asked_of_an_open_table_is_measured(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_what_a_committer_costs_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

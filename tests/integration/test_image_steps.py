@@ -55,6 +55,7 @@ def copy(source: Path, named: Path, spelled: str) -> None:
         shutil.copy(source, named)
 
 
+@pytest.mark.nightly
 def test_the_steps_make_a_committer_that_starts(tmp_path: Path) -> None:
     build = dockerfile.stages((environments.ROOT / "deploy/Dockerfile").read_text())[0]
     target = tmp_path / "opt"
