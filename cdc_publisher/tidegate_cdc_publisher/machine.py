@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 from uuid import UUID
 
-from tidegate_cdc_publisher.stream_position import Position
+from tidegate_messages.stream_position import Position
 
 SnapshotMode = Literal["initial", "no_data"]
 

@@ -16,7 +16,6 @@ from uuid import UUID
 from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
-from tidegate_cdc_publisher.stream_position import Position, Positions, position_of
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_cdc_publisher.transactional_producer import (
     RECORD_BYTES_MAX,
@@ -25,6 +24,7 @@ from tidegate_cdc_publisher.transactional_producer import (
 )
 from tidegate_delta.errors import Fenced, InvalidRequest, Misconfigured, TidegateError, Unavailable
 from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_messages.stream_position import Position, Positions, position_of
 from tidegate_messages.topics import Topic
 from tidegate_runtime.containment import contained, is_fault
 from tidegate_runtime.followers.quarantine import Quarantine

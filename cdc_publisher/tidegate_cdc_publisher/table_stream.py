@@ -40,7 +40,6 @@ from tidegate_cdc_publisher.machine import (
     reordered,
 )
 from tidegate_cdc_publisher.settings import TableChanges
-from tidegate_cdc_publisher.stream_position import Position
 from tidegate_delta.change_feed import plan
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.features.supported_features import check_readable
@@ -49,6 +48,7 @@ from tidegate_delta.log.actions import Metadata, Txn
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import LOG_FOLDER
 from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.stream_position import Position
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore

@@ -27,9 +27,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
-from tidegate_cdc_publisher.stream_position import FORMAT, Position, Positions, positions_of
 from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
+from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of
 from tidegate_runtime.failpoints import reach
 from tidegate_runtime.kafka.error_translation import NO_ANSWER, made, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY

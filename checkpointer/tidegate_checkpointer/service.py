@@ -13,6 +13,8 @@ from math import inf
 from typing import Final, assert_never
 from uuid import UUID
 
+from tidegate_checkpointer.log_cleaner import CleanedTable
+from tidegate_checkpointer.log_cleanup_schedule import CleanupSchedule
 from tidegate_checkpointer.machine import (
     CheckpointDue,
     Checkpointed,
@@ -74,6 +76,7 @@ FAILPOINTS: Final = (
     "checkpointer.after_hint",
     "checkpointer.before_compaction",
     "checkpointer.before_checksum",
+    "checkpointer.before_cleanup",
 )
 """Points at which a test may kill the process."""
 
@@ -188,6 +191,7 @@ class Checkpointer:
         self._views: dict[UUID, TableView] = {}
         self._swept_s: dict[UUID, float] = {}
         topics = settings.kafka.topics
+        self._cleanups = CleanupSchedule(bus, topics, running)
         self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
 
     @property
@@ -221,6 +225,7 @@ class Checkpointer:
         for name in {one.name for one in registry} - {one.name for one in followed}:
             _remove_metrics(name)
         self._quarantine.refresh({one.table for one in followed})
+        self._cleanups.begin_pass({one.table for one in followed})
         for record in followed:
             if self._quarantine.waits(record.table) or self._running.stopping.is_set():
                 continue
@@ -228,6 +233,7 @@ class Checkpointer:
             with self._quarantine.around(table.id, table.name):
                 self._attend(table, max(0, record.published_through))
                 self._sweep(table)
+                self._clean(record)
                 if not self._running.stopping.is_set():
                     self._quarantine.heal(table.id)
         self._quarantine.tell()
@@ -241,6 +247,15 @@ class Checkpointer:
         before_ms = self._running.clock.now_ms() - self._kept_ms
         if swept := sweep(view.store, view.head, before_ms):
             log_event(_log, "swept", table=table.name, files=swept)
+
+    def _clean(self, record: TableRecord) -> None:
+        """Delete expired and replaced files of a table's log, if that is due."""
+        view = self._views.get(record.table)
+        if view is None or view.head < 0 or not self._cleanups.is_due(record.table):
+            return
+        totals = view.totals or view.learn(view.head)
+        cleaned = CleanedTable(view.store, view.head, totals.protocol, totals.metadata)
+        self._cleanups.clean(record, cleaned)
 
     @property
     def _kept_ms(self) -> int:
@@ -291,6 +306,7 @@ class Checkpointer:
         check_stated(view.store, snapshot)
         reach("checkpointer.before_put")
         hint = _write(view.store, snapshot, self._running.clock)
+        self._cleanups.note_written(table.id, hint.size_in_bytes or 0)
         reach("checkpointer.after_put")
         moved = move_hint_forward(view.store, hint)
         reach("checkpointer.after_hint")
@@ -385,6 +401,8 @@ def _remove_metrics(name: str) -> None:
     """Remove the metrics of a table that is left alone, so that they raise no alert."""
     metrics.CHECKPOINT_AGE.remove(name)
     metrics.LOG_TAIL.remove(name)
+    metrics.LOG_CLEANUP_TIME.remove(name)
+    metrics.LOG_CLEANUP_BLOCKED.remove_by_labels({"table": name})
 
 
 def _is_followed(record: TableRecord) -> bool:

@@ -16,7 +16,12 @@ from tidegate_delta.value_limits import DEPTH_MAX, is_deeper, may_be_deep
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.published_records import CommitRecord, FollowerRecord, TableRecord
+from tidegate_messages.published_records import (
+    CommitRecord,
+    FollowerRecord,
+    LeaseRecord,
+    TableRecord,
+)
 from tidegate_messages.ratification import Ratification
 
 M = TypeVar("M", bound=Message)
@@ -38,6 +43,7 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     CommitRecord: "commit/1",
     TableRecord: "table/1",
     FollowerRecord: "follower/1",
+    LeaseRecord: "lease/1",
     Ratification: "ratification/1",
 }
 

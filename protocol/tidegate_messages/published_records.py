@@ -1,18 +1,20 @@
 """What the services publish about tables: one record for each version, and one for each table.
 
 A `CommitRecord` notifies the followers and is an audit trail. A `TableRecord` is the registry's
-record. A `FollowerRecord` says that a follower skips a table.
+record. A `FollowerRecord` says that a follower skips a table. A `LeaseRecord` keeps versions of a
+table from cleanup.
 """
 
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from tidegate_messages.message import Message
 from tidegate_messages.proposal import Sha256, TableRoot
 
 Author = Literal["tidegate", "external"]
+HOLDER_MAX: Final = 100
 TableStatus = Literal["staged", "open", "managed", "halted", "dropped"]
 
 
@@ -71,6 +73,22 @@ class FollowerRecord(Message):
     since_ms: int
     attempts: NonNegativeInt
     next_try_ms: int | None = None
+
+
+class LeaseRecord(Message):
+    """`holder` needs the versions of a table from `needed_from` on, until `until_ms`.
+
+    Until then, no cleanup of the log deletes what these versions are read from. The key is
+    `holder/table`: a later record of a holder replaces the one before, a tombstone gives the lease
+    back. `reason` is shown to operators.
+    Units: `until_ms` in ms since the Unix epoch.
+    """
+
+    table: UUID
+    holder: str = Field(min_length=1, max_length=HOLDER_MAX, pattern=r"^[A-Za-z0-9._-]+$")
+    needed_from: NonNegativeInt
+    until_ms: NonNegativeInt
+    reason: str | None = None
 
 
 class TableRecord(Message):

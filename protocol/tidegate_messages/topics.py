@@ -85,6 +85,11 @@ class Topics:
         """Key: service and table id. Value: why a follower skips the table."""
         return self._name("follower-state")
 
+    @property
+    def leases(self) -> str:
+        """Key: holder and table id. Value: from which version on the holder needs the table."""
+        return self._name("leases")
+
     def changes(self, table_name: str) -> str:
         """Return the topic of a table's changes.
 
@@ -120,6 +125,7 @@ class Topics:
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
             Topic(self.cdc_positions, "table", 1, "compact", -1, short),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
+            Topic(self.leases, "holder/table", 1, "compact", -1, short),
             # One partition for ever: a table that moved to another partition would be decided
             # twice.
             Topic(self.ratify, "table_root", 1, "delete", -1, dated),

@@ -247,6 +247,27 @@ def read_to_ends(
             )
 
 
+def newest_values(bus: Bus, at: TopicPartition, timeout_s: float) -> dict[bytes, Record]:
+    """Return the newest record of each key of a compacted topic partition, without tombstones.
+
+    Raises: Unavailable; Misconfigured, when the topic is missing.
+    """
+    found: dict[bytes, Record] = {}
+    bus.partitions(at.topic, timeout_s)
+    reader = bus.reader()
+    try:
+        first, end = reader.bounds(at, timeout_s)
+        if first < end:
+            until_s = time.monotonic() + timeout_s
+            for record in read_to_ends(reader, {at: end}, {at: first}, until_s):
+                found.pop(record.key or b"", None)
+                if record.value is not None:
+                    found[record.key or b""] = record
+    finally:
+        reader.close()
+    return found
+
+
 def _left_s(until_s: float) -> float:
     return max(_LEAST_S, until_s - time.monotonic())
 

@@ -19,7 +19,6 @@ from tests.builders import add, metadata, protocol, schema, to_bytes
 from tests.fuzz import tables
 from tests.fuzz.tables import DATA, HEAD, KINDS, VECTOR, allowed, holding, silent, use
 from tests.v2_checkpoints import Form
-from tidegate_cdc_publisher import stream_position
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
 from tidegate_delta.change_feed import plan
@@ -47,7 +46,7 @@ from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.types import format_schema, parse_schema, parse_type
 from tidegate_delta.snapshots.bulk_add_reader import BYTES_MIN
 from tidegate_delta.snapshots.replay import is_reconciled, read_part, read_parts
-from tidegate_messages import codec, commit_provenance, trace_context
+from tidegate_messages import codec, commit_provenance, stream_position, trace_context
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_io.table_files import open_table_file

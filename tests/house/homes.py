@@ -45,7 +45,14 @@ HOMES: Final = {
     "mode": (f"{RUNTIME}followers/commit_follower.py", f"{RUNTIME}followers/faust_app.py"),
     "aiokafka": (f"{RUNTIME}followers/faust_app.py",),
     "prometheus_client": (f"{RUNTIME}observability/metrics.py", f"{RUNTIME}service/health.py"),
-    "typer": ("*/__main__.py", f"{RUNTIME}cli/", f"{PRODUCERS}cli/", LOCAL, DEMO),
+    "typer": (
+        "*/__main__.py",
+        f"{RUNTIME}cli/",
+        f"{PRODUCERS}cli/",
+        "checkpointer/tidegate_checkpointer/cli/",
+        LOCAL,
+        DEMO,
+    ),
     "rich": (f"{RUNTIME}cli/", f"{PRODUCERS}cli/", LOCAL, DEMO),
     "pyspark": (
         f"{PRODUCERS}datasource/",

@@ -22,7 +22,6 @@ from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
-from tidegate_cdc_publisher.stream_position import Position, decode
 from tidegate_cdc_publisher.transactional_producer import (
     FAILPOINTS,
     RECORD_BYTES_MAX,
@@ -32,6 +31,7 @@ from tidegate_cdc_publisher.transactional_producer import (
 from tidegate_delta.errors import Fenced, InvalidRequest
 from tidegate_delta.log.file_names import checksum_name
 from tidegate_local.child_processes import ServiceProcess
+from tidegate_messages.stream_position import Position, decode
 from tidegate_messages.topics import Topic
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.topic_admin import create_topics

@@ -9,7 +9,6 @@ next pass.
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from tidegate_runtime.containment import Faults, class_of, contained, is_fault, 
 from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
-from tidegate_runtime.table_registry import PATIENCE_S, read_message, read_to_ends
+from tidegate_runtime.table_registry import PATIENCE_S, newest_values, read_message
 
 _log = logging.getLogger(__name__)
 
@@ -36,23 +35,9 @@ def read_follower_state(
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
-    found: dict[bytes, FollowerRecord] = {}
-    bus.partitions(topics.follower_state, timeout_s)
-    at = TopicPartition(topics.follower_state, 0)
-    reader = bus.reader()
-    try:
-        first, end = reader.bounds(at, timeout_s)
-        if first < end:
-            until_s = time.monotonic() + timeout_s
-            for record in read_to_ends(reader, {at: end}, {at: first}, until_s):
-                key = record.key or b""
-                found.pop(key, None)
-                told = None if record.value is None else read_message(FollowerRecord, record)
-                if told is not None:
-                    found[key] = told
-    finally:
-        reader.close()
-    return found
+    newest = newest_values(bus, TopicPartition(topics.follower_state, 0), timeout_s)
+    read = {key: read_message(FollowerRecord, record) for key, record in newest.items()}
+    return {key: told for key, told in read.items() if told is not None}
 
 
 def tell_follower_state(

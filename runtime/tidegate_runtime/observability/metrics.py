@@ -149,6 +149,20 @@ CHECKPOINT_WRITE: Final = Histogram(
 LOG_TAIL: Final = Gauge(
     "tidegate_log_tail_commits", "Commits a reader replays after the checkpoint.", ["table"]
 )
+LOG_CLEANUP_FILES: Final = Counter(
+    "tidegate_log_cleanup_files_total", "Files deleted from the log.", ["table"]
+)
+LOG_CLEANUP_BYTES: Final = Counter(
+    "tidegate_log_cleanup_bytes_total", "Bytes of the files deleted from the log.", ["table"]
+)
+LOG_CLEANUP_TIME: Final = Gauge(
+    "tidegate_log_cleanup_timestamp_seconds", "When the log was last looked through.", ["table"]
+)
+LOG_CLEANUP_BLOCKED: Final = Gauge(
+    "tidegate_log_cleanup_blocked",
+    "1 while something keeps files of the log that would go by the table's properties.",
+    ["table", "why"],
+)
 CDC_POSITION: Final = Gauge(
     "tidegate_cdc_position_version", "The last version whose changes are published.", ["table"]
 )

@@ -54,6 +54,7 @@ _LEAVES: Final[Mapping[str, str]] = {
 }
 """For each action a field that every writer sets."""
 
+_SIDECAR: Final = "sidecar"
 _SOLE: Final = ("", ".storageType")
 """Suffixes from a field's name to a leaf column that is null only if the field itself is."""
 
@@ -98,6 +99,39 @@ def read_checkpoint(
     )
 
 
+def read_sidecar_names(store: LogStore, file: LogFile) -> frozenset[str] | None:
+    """Return the names of a checkpoint file's sidecars, or None if the file is gone.
+
+    Only the column of sidecars is read.
+    Raises: BrokenLog (`CorruptCheckpoint`) for a torn or malformed file; Unavailable.
+    """
+    path = in_log(file.name)
+    if file.name.endswith(".json"):
+        content = store.read(path)
+        if content is None:
+            return None
+        sidecars = _parsed_json(store, file.name, content, KEYS).sidecars
+    else:
+        try:
+            with store.open(path) as source:
+                shape = pq.read_schema(source)
+                source.seek(0)
+                names = [_SIDECAR] if shape.get_field_index(_SIDECAR) >= 0 else []
+                rows = pq.read_table(source, columns=names, use_threads=False)
+                sidecars = tuple(_sidecars_in(rows))
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _corrupt(store.root, file.name, f"can't be read ({error})") from error
+    return frozenset(sidecar_path(one).rpartition("/")[2] for one in sidecars)
+
+
+def _sidecars_in(rows: pa.Table) -> Iterator[Sidecar]:
+    for one in _models(rows, _SIDECAR, Sidecar):
+        assert isinstance(one, Sidecar), "read as one"
+        yield one
+
+
 def _read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevelFile:
     is_json = file.name.endswith(".json")
     read = _read_json if is_json else _read_parquet
@@ -112,6 +146,10 @@ def _read_json(store: LogStore, path: str, columns: FileColumns) -> TopLevelFile
     content = store.read(path)
     if content is None:
         raise _corrupt(store.root, name, "is gone")
+    return _parsed_json(store, name, content, columns)
+
+
+def _parsed_json(store: LogStore, name: str, content: bytes, columns: FileColumns) -> TopLevelFile:
     try:
         return read_json(name, content, columns.files)
     except (BrokenLog, ValueError) as error:

@@ -10,7 +10,7 @@ from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log.actions import CommitInfo, Protocol
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import LogFileKind, commit_name
-from tidegate_delta.log.log_segment import LogSegment
+from tidegate_delta.log.log_segment import LogSegment, choose, complete_checkpoints
 from tidegate_delta.log.protocol_versions import reader_features
 from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
 from tidegate_delta.snapshots.file_action_columns import KEY_SCHEMA
@@ -124,6 +124,45 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
             check_readable(after.protocol, after.metadata, store.root)
     _check_vectors(store, after.protocol, after.version, LogPart(files=after.files))
     return after
+
+
+def open_checkpoint(store: LogStore, version: int) -> Snapshot:
+    """Return what the checkpoint of a version holds, without any commit.
+
+    Raises: BrokenLog (`CorruptCheckpoint`), also where there is none; UnsupportedFeature;
+    Unavailable.
+    """
+    listed = (file for file, _ in list_log(store, f"{version:020d}") if file.version == version)
+    parts = complete_checkpoints(listed).get(version)
+    if parts is None:
+        raise BrokenLog(
+            f"table {store.root} has no complete checkpoint of version {version}",
+            error_class="CorruptCheckpoint",
+        )
+    below = read_checkpoint(store, parts, WHOLE)
+    with of_table(store.root):
+        return from_replay(version, replay([], below), None)
+
+
+def open_without_checkpoint(store: LogStore, version: int) -> Snapshot:
+    """Return the table at a version, built without that version's checkpoint and log compactions.
+
+    It comes from the checkpoint before it and from commits.
+    Raises: BrokenLog (`LogGap`, `CorruptCommit`, `CorruptCheckpoint`); InvalidRequest
+    (`VersionNotFound`), if commits or a checkpoint before it are not there any more; Unavailable.
+    """
+    listed = [
+        file
+        for file, _ in list_log(store)
+        if file.kind is not LogFileKind.COMPACTED
+        and not (file.is_checkpoint and file.version >= version)
+    ]
+    with of_table(store.root):
+        segment = choose(listed, version)
+    below = read_checkpoint(store, segment.checkpoint, WHOLE) if segment.checkpoint else None
+    deltas = read_deltas(store, segment.deltas, WHOLE.files)
+    with of_table(store.root):
+        return from_replay(version, replay(deltas, below), None)
 
 
 def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:

@@ -6,9 +6,11 @@ before.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.file_names import LogFile, LogFileKind, commit_name
 from tidegate_delta.log.log_segment import complete_checkpoints
 from tidegate_delta.properties.table_properties import (
@@ -27,7 +29,16 @@ UNEVEN: Final = 100
 raise later ones. delta-spark lists as many.
 """
 
-Opened = Snapshot | LiveKeys
+
+@dataclass(frozen=True)
+class TableHead:
+    """The newest version of a table and its metadata: all that a search by time needs of it."""
+
+    version: int
+    metadata: Metadata
+
+
+Opened = Snapshot | LiveKeys | TableHead
 """A table at its newest version."""
 
 

@@ -9,9 +9,9 @@ from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
 from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
 from tidegate_cdc_publisher.machine import SnapshotMode, StreamState
 from tidegate_cdc_publisher.settings import TableChanges
-from tidegate_cdc_publisher.stream_position import Position
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_delta.errors import Unavailable
+from tidegate_messages.stream_position import Position
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running

@@ -17,7 +17,7 @@ from tidegate_cdc_publisher.machine import (
     evolve,
     reordered,
 )
-from tidegate_cdc_publisher.stream_position import Position
+from tidegate_messages.stream_position import Position
 
 TABLE = UUID(int=1)
 ORDER = "1:k"

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher.settings import TableChanges
-from tidegate_cdc_publisher.stream_position import Position
 from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate_messages.stream_position import Position
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
-from tidegate_cdc_publisher.stream_position import Position
 from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
 from tidegate_delta.errors import Unavailable
+from tidegate_messages.stream_position import Position
 
 
 def by_id(content: Rows) -> Rows:

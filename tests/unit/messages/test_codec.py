@@ -9,7 +9,12 @@ from tidegate_delta.value_limits import DEPTH_MAX
 from tidegate_messages.codec import FORMATS, decode, encode, headers, parse_json
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.published_records import CommitRecord, FollowerRecord, TableRecord
+from tidegate_messages.published_records import (
+    CommitRecord,
+    FollowerRecord,
+    LeaseRecord,
+    TableRecord,
+)
 from tidegate_messages.ratification import Ratification
 
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -51,7 +56,7 @@ def test_a_record_of_a_table_has_no_proposal_in_its_headers() -> None:
 
 def test_every_message_has_a_format_of_its_own() -> None:
     assert set(FORMATS) == {
-        *(Proposal, Outcome, CommitRecord, TableRecord, FollowerRecord, Ratification)
+        *(Proposal, Outcome, CommitRecord, TableRecord, FollowerRecord, LeaseRecord, Ratification)
     }
     assert len(set(FORMATS.values())) == len(FORMATS)
 

@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from tidegate_cdc_publisher.stream_position import Position, decode, position_of, positions_of
 from tidegate_delta.errors import MalformedRecord
 from tidegate_messages import codec
+from tidegate_messages.stream_position import Position, decode, position_of, positions_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Reads who needs which versions of a table: the change publisher, the committer, lease holders."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
+
+from tidegate_checkpointer.log_cleanup import Gate
+from tidegate_delta.errors import MalformedRecord
+from tidegate_messages.published_records import LeaseRecord, TableRecord
+from tidegate_messages.stream_position import Positions, positions_of
+from tidegate_messages.topics import Topics
+from tidegate_runtime.clock import instant
+from tidegate_runtime.followers.leases import read_leases
+from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
+from tidegate_runtime.table_registry import PATIENCE_S, newest_values
+
+
+class GateReader:
+    """The gates of all tables. The topics are read once for each pass, and only if one is asked."""
+
+    def __init__(self, bus: Bus, topics: Topics) -> None:
+        self._bus, self._topics = bus, topics
+        self._read: tuple[Positions, Mapping[UUID, Sequence[LeaseRecord]]] | None = None
+
+    def forget(self) -> None:
+        """Read the topics again at the next question."""
+        self._read = None
+
+    def of(self, record: TableRecord, now_ms: int) -> tuple[Gate, ...]:
+        """Return who needs which versions of a table.
+
+        Raises: Unavailable; Misconfigured, when a topic is missing.
+        """
+        if self._read is None:
+            self._read = self._positions(), read_leases(self._bus, self._topics, now_ms)
+        return tuple(_gates(record, *self._read))
+
+    def _positions(self) -> Positions:
+        at = TopicPartition(self._topics.cdc_positions, 0)
+        newest = newest_values(self._bus, at, PATIENCE_S)
+        return positions_of({key: one.value for key, one in newest.items()})
+
+
+def _gates(
+    record: TableRecord, positions: Positions, leases: Mapping[UUID, Sequence[LeaseRecord]]
+) -> Iterator[Gate]:
+    if record.published_through >= 0:
+        yield Gate(record.published_through, "the committer, which publishes what follows,")
+    position = positions.get(record.table)
+    if isinstance(position, MalformedRecord):
+        yield Gate(0, f"the change publisher, whose position can't be read ({position}),")
+    elif position is not None:
+        yield Gate(position.version, "the change publisher")
+    for lease in leases.get(record.table, ()):
+        why = f" ({lease.reason})" if lease.reason else ""
+        yield Gate(
+            lease.needed_from,
+            f"{lease.holder}{why}, by a lease until {instant(lease.until_ms)} UTC,",
+        )

@@ -1,0 +1,1 @@
+"""The subcommands that the checkpointer adds to `tidegate table`."""

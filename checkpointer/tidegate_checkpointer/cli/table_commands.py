@@ -1,0 +1,147 @@
+"""`tidegate table cleanup`: what of a table's log goes, and why; with --apply it goes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from tidegate_checkpointer.cleanup_gates import GateReader
+from tidegate_checkpointer.log_cleaner import (
+    CleanedTable,
+    CleanupMemory,
+    delete,
+    survey,
+    verify,
+)
+from tidegate_checkpointer.log_cleanup import CleanupPlan, Gate, Verdict
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_delta.errors import BrokenLog
+from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.storage.root_paths import canonical_root
+from tidegate_runtime.table_io.open_table import open_keys
+from tidegate_runtime.table_registry import find_table, read_registry
+
+_OUT: Final = console()
+_SHOWN_MAX: Final = 20
+"""Files shown of each reason; --json lists all."""
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def _table() -> None:
+    """Registered Delta tables."""
+
+
+@app.command()
+def cleanup(
+    uri: Annotated[str, typer.Argument(help="The table's root, or its registered name.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Delete; without it only show what would go.")
+    ] = False,
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline", help="Ask no broker who needs old versions: for unregistered tables."
+        ),
+    ] = False,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show which files of a table's log have expired or were replaced, and why each goes or stays.
+
+    With --apply the checkpoints that the rest depends on are compared with an independent fold of
+    the log; if they are right, the files go, in an order that leaves every kept version readable.
+    """
+    settings = loaded(CheckpointerSettings, config, set_)
+    with errors_as_exit_status():
+        root, gates = (canonical_root(uri), ()) if offline else _followed(uri, settings)
+        store, memory, now_ms = open_store(root, settings.storage), CleanupMemory(), _now_ms()
+        head = open_keys(store)
+        table = CleanedTable(store, head.version, head.protocol, head.metadata)
+        due = survey(table, memory, gates, now_ms)
+        _show(root, due, apply=apply, as_json=as_json)
+        if not apply or not due.goes:
+            return
+        if not verify(store, due, memory, now_ms):
+            raise BrokenLog(
+                f"nothing of table {root} was deleted: {memory.contradiction}; delete that "
+                "checkpoint if the commits before it are there, or restore it from a backup",
+                error_class="CorruptCheckpoint",
+            )
+        cleaned = delete(store, due, lambda: True)
+    if not as_json:
+        _OUT.print(f"deleted {cleaned.files} files, {cleaned.size_bytes} bytes", soft_wrap=True)
+
+
+def _followed(uri: str, settings: CheckpointerSettings) -> tuple[str, Sequence[Gate]]:
+    """Return the root of a table, and who needs which of its versions."""
+    topics = settings.kafka.topics
+    bus = KafkaBus(settings.kafka, "tidegate-table-cleanup")
+    record = find_table(read_registry(bus, topics), uri)
+    if record is None:
+        return canonical_root(uri), ()
+    return record.table_root, GateReader(bus, topics).of(record, _now_ms())
+
+
+def _now_ms() -> int:
+    return SystemClock().now_ms()
+
+
+def _show(root: str, due: CleanupPlan, *, apply: bool, as_json: bool) -> None:
+    if as_json:
+        _OUT.print_json(data=_as_data(root, due, apply=apply))
+        return
+    verb = "goes" if apply else "would go"
+    for title, verdicts in ((verb, due.goes), ("stays", due.stays)):
+        files: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for one in verdicts:
+            files[one.why] += 1
+            sizes[one.why] += one.file.size_bytes
+        for why, count in files.items():
+            told = f"{title}: {count} files, {sizes[why]} bytes: {why}"
+            _OUT.print(_printable(told), soft_wrap=True)
+            shown = [one.file.path for one in verdicts if one.why == why][:_SHOWN_MAX]
+            for path in shown if title != "stays" else ():
+                _OUT.print(_printable(f"  {path}"), soft_wrap=True)
+            if title != "stays" and count > len(shown):
+                _OUT.print(f"  and {count - len(shown)} more", soft_wrap=True)
+    for blocked in due.blocked:
+        _OUT.print(_printable(f"kept back: {blocked.why}"), soft_wrap=True)
+    if not apply and due.goes:
+        versions = ", ".join(map(str, due.to_verify))
+        _OUT.print(
+            f"--apply deletes {len(due.goes)} files, {due.bytes_going} bytes, once the checkpoints "
+            f"of {versions} are verified",
+            soft_wrap=True,
+        )
+
+
+def _as_data(root: str, due: CleanupPlan, *, apply: bool) -> dict[str, Any]:
+    def told(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+        return [
+            {"path": one.file.path, "bytes": one.file.size_bytes, "why": one.why}
+            for one in verdicts
+        ]
+
+    return {
+        "table_root": root,
+        "applied": apply,
+        "floor": due.floor,
+        "to_verify": list(due.to_verify),
+        "blocked": [vars(one) for one in due.blocked],
+        "goes": told(due.goes),
+        "stays": told(due.stays),
+    }
+
+
+def _printable(text: str) -> str:
+    """Return a text with control characters escaped: names of files come from any writer."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

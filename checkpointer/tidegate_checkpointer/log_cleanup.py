@@ -1,0 +1,501 @@
+"""Decides which files of one table's log go, and why each goes or stays. Pure: deletes nothing.
+
+The newest checkpoint at or before the cutoff, the *floor*, stays with all commits from its version
+on, so that every later version can be read. What lies below it goes. Above it, a checkpoint or log
+compaction goes once newer ones replace it, after a grace for readers that have listed it.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, chain, pairwise
+from typing import Final, Literal
+
+from tidegate_delta.log.file_names import (
+    LAST_CHECKPOINT,
+    LogFile,
+    LogFileKind,
+    parse,
+    staged_version,
+)
+
+HOUR_MS: Final = 60 * 60 * 1000
+DAY_MS: Final = 24 * HOUR_MS
+GRACE_MS: Final = 10 * 60 * 1000
+"""How long a replaced checkpoint or log compaction stays for readers that have listed it."""
+
+GRACE_LEAST_MS: Final = 60 * 1000
+"""How long it stays where replaced checkpoints weigh more than the rest of the log."""
+
+GRACE_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of replaced checkpoints that stay for the whole grace, whatever the rest weighs."""
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file as a listing shows it. `path` is relative to the table root."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+    @property
+    def name(self) -> str:
+        """The bare name."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class LogListing:
+    """The files in `_delta_log`, in `_sidecars` and in `_staged_commits`.
+
+    The sidecars must be listed first: then a sidecar that is listed belongs to a checkpoint that is
+    listed, too, or to one that is being written.
+    """
+
+    log: Sequence[ListedFile]
+    sidecars: Sequence[ListedFile] = ()
+    staged: Sequence[ListedFile] = ()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`holder` needs every version from `needed_from` on."""
+
+    needed_from: int
+    holder: str
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What decides besides the listing.
+
+    `cutoff_version` is the newest version that was committed at or before the cutoff, or -1.
+    `protected_before` is the version below which checkpoints are protected, or 0. `verified` are
+    versions whose checkpoints were compared with an independent fold. `sidecars_of` maps the name
+    of a checkpoint file to the names of its sidecars; `unread` are checkpoint files of which these
+    are not known.
+    """
+
+    now_ms: int
+    cutoff_version: int
+    is_enabled: bool = True
+    protected_before: int = 0
+    gates: tuple[Gate, ...] = ()
+    verified: frozenset[int] = frozenset()
+    sidecars_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A file, and why it goes or stays."""
+
+    file: ListedFile
+    why: str
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Why less goes than the table's properties allow: a word for metrics, and a sentence."""
+
+    cause: Literal["disabled", "gap", "held", "protected", "unreadable"]
+    why: str
+
+
+@dataclass(frozen=True)
+class CleanupPlan:
+    """The files that go, in the order in which they are to be deleted, and those that stay.
+
+    `floor` is the version of the oldest checkpoint that stays, with all commits from it on; -1
+    where nothing goes by age. `to_verify` are versions whose checkpoints must be verified before
+    the first file goes. `rest_bytes` are those of the commits that stay and of two checkpoints.
+    """
+
+    goes: tuple[Verdict, ...] = ()
+    stays: tuple[Verdict, ...] = ()
+    floor: int = -1
+    to_verify: tuple[int, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    rest_bytes: int = 0
+
+    @property
+    def bytes_going(self) -> int:
+        """The bytes of the files that go."""
+        return sum(one.file.size_bytes for one in self.goes)
+
+
+def cutoff_ms(now_ms: int, retention_ms: int) -> int:
+    """Return midnight UTC of the day on which the retention began. Units: Unix time in ms."""
+    return (now_ms - retention_ms) // DAY_MS * DAY_MS
+
+
+def plan(listing: LogListing, given: Circumstances) -> CleanupPlan:
+    """Return which files go and which stay.
+
+    Law: `_last_checkpoint`, unknown files, the two newest checkpoints, two verified ones, and all
+    commits from the floor on stay.
+    Law: every version from the floor on can be read without any file that goes.
+    """
+    every = (*listing.log, *listing.sidecars, *listing.staged)
+    if not given.is_enabled:
+        why = "delta.enableExpiredLogCleanup is false, so nothing of this log is ever deleted"
+        return CleanupPlan(
+            stays=tuple(Verdict(file, why) for file in every), blocked=(Blocked("disabled", why),)
+        )
+    log = _Log(listing, given)
+    if log.gap is not None:
+        why = f"version {log.gap} is missing from the log: restore it before anything is deleted"
+        return CleanupPlan(
+            stays=tuple(Verdict(file, why) for file in every), blocked=(Blocked("gap", why),)
+        )
+    goes, stays = log.verdicts()
+    to_verify = log.to_verify if goes else ()
+    return CleanupPlan(goes, stays, log.floor, to_verify, tuple(log.blocked()), log.rest_bytes)
+
+
+def is_due(since_ms: float, written_bytes: int, rest_bytes: int) -> bool:
+    """Return whether a cleanup is due: once an hour, and sooner where checkpoints are large.
+
+    `since_ms` is the time since the last cleanup, `written_bytes` are those of the checkpoints
+    written since, `rest_bytes` those of the log that must stay.
+    """
+    is_heavy = written_bytes > max(GRACE_BYTES, rest_bytes // 2)
+    return since_ms >= HOUR_MS or is_heavy
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """One checkpoint of a version: a file, or the parts of a multi-part checkpoint."""
+
+    version: int
+    kind: LogFileKind
+    files: tuple[ListedFile, ...]
+    is_complete: bool
+
+    @property
+    def modified_ms(self) -> int:
+        return max(file.modified_ms for file in self.files)
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """The instance that readers take among several of one version has the highest rank."""
+        order = (
+            LogFileKind.CHECKPOINT_PART,
+            LogFileKind.CHECKPOINT_CLASSIC,
+            LogFileKind.CHECKPOINT_V2,
+        )
+        return order.index(self.kind), self.files[0].name
+
+
+class _Log:
+    """A listed log, and what of it is needed."""
+
+    def __init__(self, listing: LogListing, given: Circumstances) -> None:
+        self._listing, self._given = listing, given
+        self._known: list[tuple[LogFile, ListedFile]] = []
+        self._unknown: list[ListedFile] = []
+        for file in listing.log:
+            parsed = parse(file.name)
+            if parsed is None:
+                self._unknown.append(file)
+            else:
+                self._known.append((parsed, file))
+        self._commits = {int(p.version): f for p, f in self._known if p.kind is LogFileKind.COMMIT}
+        self._instances = list(_instances(self._known))
+        best: dict[int, _Instance] = {}
+        for one in self._instances:
+            known = best.get(one.version)
+            if one.is_complete and (known is None or known.rank < one.rank):
+                best[one.version] = one
+        self._best = dict(sorted(best.items()))
+        self._versions = list(self._best)
+        self._sizes = {file.name: file.size_bytes for file in listing.sidecars}
+        self._weights = _RunningTotal(self._commits)
+
+    @cached_property
+    def gap(self) -> int | None:
+        """The first version that is missing between the floor and the newest commit, or None."""
+        first = self.floor if self.floor >= 0 else self._second_newest
+        for before, after in pairwise(sorted(v for v in self._commits if v >= first)):
+            if after != before + 1:
+                return before + 1
+        return None
+
+    @cached_property
+    def floor(self) -> int:
+        """The version from which everything stays, or -1."""
+        unprotected = self._floor_by_age
+        return -1 if unprotected < self._given.protected_before else unprotected
+
+    @cached_property
+    def rest_bytes(self) -> int:
+        """The bytes of the commits that stay and of the two newest checkpoints."""
+        newest = [self._best[version] for version in self._versions[-2:]]
+        commits = self._weights.between(self.floor - 1, 2**63)
+        return commits + sum(self._own_bytes(one, ()) for one in newest)
+
+    @cached_property
+    def to_verify(self) -> tuple[int, ...]:
+        """The versions to verify: the floor where files go below it, and the newest up to two."""
+        verified = self._given.verified & self._best.keys()
+        found = [self.floor] if self._goes_below and self.floor not in verified else []
+        for version in reversed(self._versions):
+            if len(verified.union(found)) >= 2:
+                break
+            if version not in verified and version not in found:
+                found.append(version)
+        return tuple(found)
+
+    def blocked(self) -> Iterator[Blocked]:
+        """Yield why less goes by age than the table's properties allow."""
+        given = self._given
+        for gate in given.gates:
+            if gate.needed_from < min(given.cutoff_version, self._second_newest):
+                why = f"{gate.holder} needs the versions from {gate.needed_from} on"
+                yield Blocked("held", why)
+        if 0 <= self._floor_by_age < given.protected_before:
+            why = (
+                f"checkpoints before version {given.protected_before} are protected until "
+                "everything before it can go at once"
+            )
+            yield Blocked("protected", why)
+        if given.unread:
+            why = f"checkpoint {min(given.unread)} can't be read, so no sidecar goes"
+            yield Blocked("unreadable", why)
+
+    def verdicts(self) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+        """Return what goes, in the order of deletion, and what stays."""
+        judged = list(chain(self._small_files(), self._staged(), self._checkpoints()))
+        gone = {file.name for file, _, goes in judged if goes}
+        judged += self._sidecars(gone)
+        judged += [(file, _unknown_because(file.name), False) for file in self._unknown]
+        goes = tuple(Verdict(file, why) for file, why, goes in judged if goes)
+        return goes, tuple(Verdict(file, why) for file, why, goes in judged if not goes)
+
+    @cached_property
+    def _second_newest(self) -> int:
+        return self._versions[-2] if len(self._versions) > 1 else -1
+
+    @cached_property
+    def _floor_by_age(self) -> int:
+        needed = [gate.needed_from for gate in self._given.gates]
+        return self._at_or_before(
+            min(self._given.cutoff_version, self._second_newest, *needed, 2**63)
+        )
+
+    def _at_or_before(self, version: int) -> int:
+        """Return the version of the newest checkpoint at or before a version, or -1."""
+        place = bisect_right(self._versions, version)
+        return self._versions[place - 1] if place else -1
+
+    @cached_property
+    def _goes_below(self) -> bool:
+        return any(parsed.version < self.floor for parsed, _ in self._known)
+
+    def _small_files(self) -> Iterator[tuple[ListedFile, str, bool]]:
+        """Yield the commits, oldest first, then checksums and log compactions."""
+        kinds = (LogFileKind.COMMIT, LogFileKind.CHECKSUM, LogFileKind.COMPACTED)
+        spans = _Spans(p for p, _ in self._known if p.kind is LogFileKind.COMPACTED)
+        below = f"older than the retention, and not needed beside the checkpoint of {self.floor}"
+        needed = (
+            f"versions from {self.floor} on are kept"
+            if self.floor >= 0
+            else ("no checkpoint is as old as the retention")
+        )
+        for kind in kinds:
+            for parsed, file in self._known:
+                if parsed.kind is not kind:
+                    continue
+                is_compaction = kind is LogFileKind.COMPACTED
+                if parsed.start < self.floor or (is_compaction and parsed.start == self.floor):
+                    yield file, below, True
+                elif is_compaction:
+                    yield self._compaction(parsed, file, spans)
+                else:
+                    yield file, needed, False
+
+    def _compaction(
+        self, parsed: LogFile, file: ListedFile, spans: "_Spans"
+    ) -> tuple[ListedFile, str, bool]:
+        is_replaced = parsed.version <= self._second_newest or spans.covers(parsed)
+        if not is_replaced:
+            return file, "readers of new versions read it instead of commits", False
+        if self._is_held(parsed):
+            return file, "a reader holds a version that it is part of", False
+        if self._given.now_ms - file.modified_ms < GRACE_MS:
+            return file, "replaced, and kept for readers that have listed it", False
+        return file, "replaced by a newer checkpoint or a longer compaction", True
+
+    def _is_held(self, parsed: LogFile) -> bool:
+        return any(
+            self._at_or_before(gate.needed_from) < parsed.start
+            and parsed.version <= gate.needed_from
+            for gate in self._given.gates
+        )
+
+    def _staged(self) -> Iterator[tuple[ListedFile, str, bool]]:
+        for file in self._listing.staged:
+            version = staged_version(file.name)
+            if version is None:
+                yield file, "no file of the log that this release knows", False
+            elif version <= self.floor:
+                yield file, f"published, and not needed beside the checkpoint of {self.floor}", True
+            else:
+                yield file, "staged for a version that is kept, or not yet decided", False
+
+    def _checkpoints(self) -> Iterator[tuple[ListedFile, str, bool]]:
+        kept = self._kept()
+        for one in self._instances:
+            why, goes = self._checkpoint(one, kept)
+            for file in one.files:
+                yield file, why, goes
+
+    def _checkpoint(self, one: _Instance, kept: Mapping[int, str]) -> tuple[str, bool]:
+        given = self._given
+        if one.version < self.floor:
+            return f"older than the retention: the checkpoint of {self.floor} replaces it", True
+        if one.version < given.protected_before:
+            return f"checkpoints before version {given.protected_before} are protected", False
+        if not one.is_complete:
+            is_torn = bool(self._versions) and one.version < self._versions[-1]
+            if is_torn and given.now_ms - one.modified_ms >= DAY_MS:
+                return "never completed, and a day old", True
+            return "not complete: it may be being written", False
+        if one.version not in kept:
+            return "replaced by newer checkpoints; commits lead to its version", True
+        best = self._best[one.version]
+        if one is best or one.kind is LogFileKind.CHECKPOINT_CLASSIC:
+            return kept[one.version], False
+        if given.now_ms - best.modified_ms < GRACE_MS or one.version >= self._second_newest:
+            return "a second checkpoint of its version, kept for its readers", False
+        return f"a second checkpoint of its version, beside {best.files[0].name}", True
+
+    def _kept(self) -> dict[int, str]:
+        """Return the versions whose checkpoints stay, each with the reason."""
+        given = self._given
+        verified = sorted({*given.verified, *self.to_verify} & self._best.keys())[-2:]
+        kept = {version: "starts an hour of its own" for version in self._hourly()}
+        held = {self._at_or_before(gate.needed_from): gate.holder for gate in given.gates}
+        kept |= {version: f"{holder} needs it" for version, holder in held.items() if version >= 0}
+        kept |= {version: "one of two that are verified" for version in verified}
+        kept |= {version: "one of the two newest" for version in self._versions[-2:]}
+        if self.floor >= 0:
+            kept[self.floor] = "the oldest version that is kept is read from it"
+        elif self._versions:
+            kept.setdefault(self._versions[0], "no checkpoint is as old as the retention")
+        return kept | self._in_grace(kept)
+
+    def _hourly(self) -> Iterator[int]:
+        """Yield the first checkpoint of each hour, unless it weighs more than what it spares."""
+        last: int | None = None
+        for version, one in self._best.items():
+            if version < self.floor:
+                continue
+            if last is not None:
+                is_new_hour = one.modified_ms // HOUR_MS > self._best[last].modified_ms // HOUR_MS
+                spared = self._weights.between(last, version)
+                if not is_new_hour or self._own_bytes(one, self._below(last)) > spared:
+                    continue
+                yield version
+            last = version
+
+    def _in_grace(self, kept: Mapping[int, str]) -> dict[int, str]:
+        """Return replaced checkpoints that stay for a while, the newest first, within a weight."""
+        found: dict[int, str] = {}
+        counted = set(chain.from_iterable(self._below(version) for version in kept))
+        left = max(GRACE_BYTES, self.rest_bytes // 2)
+        for before, version in pairwise(reversed(self._versions)):
+            if version < self.floor or version in kept:
+                continue
+            one = self._best[version]
+            age_ms = self._given.now_ms - self._best[before].modified_ms
+            left -= self._own_bytes(one, counted)
+            counted |= self._below(version)
+            if age_ms < GRACE_LEAST_MS or (age_ms < GRACE_MS and left >= 0):
+                found[version] = "replaced, and kept for readers that have listed it"
+        return found
+
+    def _below(self, version: int) -> frozenset[str]:
+        return self._sidecars_of(self._best[version])
+
+    def _sidecars_of(self, one: _Instance) -> frozenset[str]:
+        of = self._given.sidecars_of
+        return frozenset().union(*(of.get(file.name, frozenset()) for file in one.files))
+
+    def _own_bytes(self, one: _Instance, shared: Iterable[str]) -> int:
+        """Return the bytes of a checkpoint with the sidecars that it does not share."""
+        own = self._sidecars_of(one).difference(shared)
+        top = sum(file.size_bytes for file in one.files)
+        return top + sum(self._sizes.get(name, 0) for name in own)
+
+    def _sidecars(self, gone: set[str]) -> Iterator[tuple[ListedFile, str, bool]]:
+        """Yield the sidecars; those of checkpoints that go need no age."""
+        given = self._given
+        needed: set[str] = set()
+        freed: set[str] = set()
+        for name, sidecars in given.sidecars_of.items():
+            (freed if name in gone else needed).update(sidecars)
+        cutoff = cutoff_ms(given.now_ms, DAY_MS)
+        for file in self._listing.sidecars:
+            if file.name in needed:
+                yield file, "a checkpoint that stays refers to it", False
+            elif given.unread - gone:
+                yield file, "a checkpoint can't be read that may refer to it", False
+            elif file.name in freed:
+                yield file, "only checkpoints that go refer to it", True
+            elif file.modified_ms < cutoff:
+                yield file, "no checkpoint refers to it, and it is older than a day", True
+            else:
+                yield file, "it may belong to a checkpoint that is being written", False
+
+
+class _RunningTotal:
+    """The bytes of the commits between two versions."""
+
+    def __init__(self, commits: Mapping[int, ListedFile]) -> None:
+        self._versions = sorted(commits)
+        self._sums = [0, *accumulate(commits[version].size_bytes for version in self._versions)]
+
+    def between(self, after: int, until: int) -> int:
+        """Return the bytes of the commits after one version, up to another."""
+        end = self._sums[bisect_right(self._versions, until)]
+        return end - self._sums[bisect_right(self._versions, after)]
+
+
+class _Spans:
+    """The ranges of log compactions."""
+
+    def __init__(self, compactions: Iterable[LogFile]) -> None:
+        self._sorted = sorted((one.start, -one.version) for one in compactions)
+        self._reach = list(accumulate((-end for _, end in self._sorted), max))
+
+    def covers(self, one: LogFile) -> bool:
+        """Return whether a longer compaction holds all versions of this one."""
+        place = self._sorted.index((one.start, -one.version))
+        return place > 0 and self._reach[place - 1] >= one.version
+
+
+def _instances(known: Iterable[tuple[LogFile, ListedFile]]) -> Iterator[_Instance]:
+    """Yield the checkpoints, ascending by version; an empty file makes one incomplete."""
+    found: dict[tuple[int, str], list[tuple[LogFile, ListedFile]]] = defaultdict(list)
+    for parsed, file in known:
+        if parsed.is_checkpoint:
+            is_part = parsed.kind is LogFileKind.CHECKPOINT_PART
+            found[parsed.version, str(parsed.parts) if is_part else parsed.name].append(
+                (parsed, file)
+            )
+    for (version, _), members in sorted(found.items()):
+        first = members[0][0]
+        is_whole = first.kind is not LogFileKind.CHECKPOINT_PART or len(members) == first.parts
+        files = tuple(file for _, file in members)
+        is_complete = is_whole and all(file.size_bytes > 0 for file in files)
+        yield _Instance(version, first.kind, files, is_complete)
+
+
+def _unknown_because(name: str) -> str:
+    if name == LAST_CHECKPOINT:
+        return "the hint to the newest checkpoint is never deleted"
+    return "no file of the log that this release knows"

@@ -1,0 +1,125 @@
+"""When each table's log is cleaned, how long one turn may take, and what is reported of it."""
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from tidegate_checkpointer.cleanup_gates import GateReader
+from tidegate_checkpointer.log_cleaner import CleanedTable, CleanupMemory, delete, survey, verify
+from tidegate_checkpointer.log_cleanup import HOUR_MS, Blocked, is_due
+from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.topics import Topics
+from tidegate_runtime.failpoints import reach
+from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.service.runner import Running
+
+TURN_S: Final = 20.0
+"""Seconds of deletions after which the other tables have their turn."""
+
+_CAUSES: Final = ("disabled", "gap", "held", "protected", "unreadable", "contradicted")
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Cleanup:
+    """One table's. `next_s` is by `Clock.boot_s`; a heavy log is due before it."""
+
+    next_s: float
+    written_bytes: int = 0
+    rest_bytes: int = 0
+    memory: CleanupMemory = field(default_factory=CleanupMemory)
+
+
+class CleanupSchedule:
+    """The cleanups of all tables of one checkpointer."""
+
+    def __init__(self, bus: Bus, topics: Topics, running: Running) -> None:
+        self._gates = GateReader(bus, topics)
+        self._running = running
+        self._tables: dict[UUID, _Cleanup] = {}
+
+    def begin_pass(self, followed: Collection[UUID]) -> None:
+        """Forget tables that are not followed any more, and what was read of gates."""
+        self._gates.forget()
+        for table in self._tables.keys() - set(followed):
+            del self._tables[table]
+
+    def note_written(self, table: UUID, size_bytes: int) -> None:
+        """Note the size of a checkpoint that was written."""
+        self._of(table).written_bytes += size_bytes
+
+    def is_due(self, table: UUID) -> bool:
+        """Return whether a table's log is to be cleaned now."""
+        one, now_s = self._of(table), self._running.clock.boot_s()
+        # Sidecars of a table that was not looked through yet may weigh anything.
+        return now_s >= one.next_s or (
+            one.rest_bytes > 0 and is_due(0, one.written_bytes, one.rest_bytes)
+        )
+
+    def clean(self, record: TableRecord, table: CleanedTable) -> None:
+        """Clean a table's log for a while; what is left is due at the next pass.
+
+        Raises: UnsupportedFeature; BrokenLog; Unavailable.
+        """
+        one, clock = self._of(record.table), self._running.clock
+        now_ms = clock.now_ms()
+        one.written_bytes, one.next_s = 0, clock.boot_s() + HOUR_MS / 1000
+        try:
+            gates = self._gates.of(record, now_ms)
+        except (Misconfigured, Unavailable) as error:
+            # Who needs what is not known, so nothing goes; the table itself is all right.
+            why = f"it is not known who needs which versions: {error}"
+            _report(record.name, [Blocked("held", why)], one.memory)
+            return
+        due = survey(table, one.memory, gates, now_ms)
+        one.rest_bytes = due.rest_bytes
+        metrics.LOG_CLEANUP_TIME.labels(record.name).set(now_ms / 1000)
+        is_right = not due.goes or verify(table.store, due, one.memory, now_ms)
+        _report(record.name, due.blocked, one.memory)
+        if not due.goes or not is_right:
+            return
+        reach("checkpointer.before_cleanup")
+        until_s = clock.boot_s() + TURN_S
+        cleaned = delete(table.store, due, lambda: self._may_go_on(until_s))
+        if not cleaned.is_finished:
+            one.next_s = clock.boot_s()
+        metrics.LOG_CLEANUP_FILES.labels(record.name).inc(cleaned.files)
+        metrics.LOG_CLEANUP_BYTES.labels(record.name).inc(cleaned.size_bytes)
+        log_event(
+            _log,
+            "cleaned",
+            table=record.name,
+            files=cleaned.files,
+            bytes=cleaned.size_bytes,
+            left=len(due.goes) - cleaned.files,
+            floor=due.floor,
+        )
+
+    def _may_go_on(self, until_s: float) -> bool:
+        self._running.health.progress("commits")
+        return self._running.clock.boot_s() < until_s and not self._running.stopping.is_set()
+
+    def _of(self, table: UUID) -> _Cleanup:
+        known = self._tables.get(table)
+        if known is None:
+            # Tables that are met together begin at different times of the hour.
+            now_s = self._running.clock.boot_s()
+            offset_s = table.int % (HOUR_MS // 1000)
+            known = self._tables[table] = _Cleanup(now_s + offset_s)
+        return known
+
+
+def _report(name: str, blocked: Sequence[Blocked], memory: CleanupMemory) -> None:
+    """Publish why less goes than a table's properties allow."""
+    told: dict[str, str] = {one.cause: one.why for one in blocked}
+    if memory.contradiction:
+        told["contradicted"] = memory.contradiction
+    for cause in _CAUSES:
+        metrics.LOG_CLEANUP_BLOCKED.labels(name, cause).set(cause in told)
+    for cause, why in told.items():
+        log_event(_log, "cleanup_blocked", table=name, cause=cause, why=why)

@@ -1,0 +1,255 @@
+"""Cleanup of real logs: what stays reads the same for delta-rs and for us, whenever it dies."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tests.fakes.memory_store import MemoryBus
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate_checkpointer.log_cleaner import (
+    CleanedTable,
+    CleanupMemory,
+    delete,
+    survey,
+    verify,
+)
+from tidegate_checkpointer.log_cleanup import DAY_MS, CleanupPlan, Gate
+from tidegate_checkpointer.service import Checkpointer
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.file_names import checkpoint_name, commit_name, compacted_name
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.published_records import LeaseRecord
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.followers.leases import give_back_lease, take_lease
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, Form, write_v2
+
+NOW_MS = 100 * DAY_MS + DAY_MS // 2
+EVERY = 3
+FORMS = (None, Form.JSON, Form.PARQUET, Form.CLASSIC)
+
+
+def written(folder: Path, form: Form | None = None, versions: int = 20) -> WrittenTable:
+    """Write a table of a version a day, the newest of today, with checkpoints and compactions."""
+    table = WrittenTable(folder).create()
+    if form is not None:
+        lists = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **lists}
+        table.commit("UPGRADE", {"protocol": protocol})
+    table.set_metadata(**{"delta.logRetentionDuration": "interval 5 days"})
+    store, clock = LocalStore(table.root), SystemClock()
+    while table.version < versions:
+        table.append(rows(table.version))
+        if table.version % 4 == 3:
+            table.drop(next(iter(table.files)))
+        if table.version % EVERY == 0:
+            snapshot = open_snapshot(store, table.version)
+            if form is None:
+                hint = write_classic(store, snapshot, NOW_MS)
+            else:
+                layout = CheckpointLayout(form, sidecar_files=2)
+                hint = write_v2(store, snapshot, layout, NOW_MS, lambda: new_id(clock))
+            move_hint_forward(store, hint)
+    (folder / "_delta_log" / compacted_name(1, 2)).write_bytes(
+        b"".join((folder / "_delta_log" / commit_name(v)).read_bytes() for v in (1, 2))
+    )
+    for path in (folder / "_delta_log").rglob("*"):
+        if path.is_file() and path.name[:20].isdigit():
+            age = table.version - int(path.name[:20])
+            at_s = (NOW_MS - age * DAY_MS) / 1000
+            os.utime(path, (at_s, at_s))
+    return table
+
+
+def planned(table: WrittenTable, *gates: Gate, memory: CleanupMemory | None = None) -> CleanupPlan:
+    store = LocalStore(table.root)
+    head = open_snapshot(store)
+    found = CleanedTable(store, head.version, head.protocol, head.metadata)
+    return survey(found, memory or CleanupMemory(), gates, NOW_MS)
+
+
+def by_delta_rs(table: WrittenTable, version: int) -> list[Any]:
+    return sorted(DeltaTable(table.root, version=version).file_uris())
+
+
+def ours(table: WrittenTable, version: int) -> list[str]:
+    files = open_snapshot(LocalStore(table.root), version).files["path"].to_pylist()
+    return sorted(f"{table.folder}/{path}" for path in files)
+
+
+def log_of(table: WrittenTable) -> set[str]:
+    found = (table.folder / "_delta_log").rglob("*")
+    return {path.name for path in found if path.is_file()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_versions_from_the_floor_on_read_the_same_and_older_ones_are_gone(
+    tmp_path: Path, form: Form | None
+) -> None:
+    table = written(tmp_path / "t", form)
+    store, memory = LocalStore(table.root), CleanupMemory()
+    due = planned(table, memory=memory)
+    assert 0 < due.floor < table.version - 5
+    assert due.floor % EVERY == 0
+    kept = range(due.floor, table.version + 1)
+    before = [ours(table, version) for version in kept]
+    assert [by_delta_rs(table, version) for version in kept] == before
+    assert verify(store, due, memory, NOW_MS)
+    assert delete(store, due, lambda: True).files == len(due.goes) > due.floor
+    assert [ours(table, version) for version in kept] == before
+    assert [by_delta_rs(table, version) for version in kept] == before
+    assert not {commit_name(version) for version in range(due.floor)} & log_of(table)
+    assert {commit_name(version) for version in kept} <= log_of(table)
+    assert compacted_name(1, 2) not in log_of(table)
+    for version in (0, due.floor - 1):
+        with pytest.raises(InvalidRequest, match="cleaned up"):
+            open_snapshot(store, version)
+        with pytest.raises(DeltaError):
+            by_delta_rs(table, version)
+    assert planned(table, memory=memory).goes == ()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_cleanup_that_dies_at_any_file_leaves_a_readable_table(
+    tmp_path: Path, form: Form | None
+) -> None:
+    table = written(tmp_path / "t", form)
+    store, due = LocalStore(table.root), planned(table)
+    kept = range(due.floor, table.version + 1)
+    before = [ours(table, version) for version in kept]
+    for one in due.goes:
+        store.delete(one.file.path)
+        assert [ours(table, version) for version in (kept[0], kept[-1])] == [before[0], before[-1]]
+        assert by_delta_rs(table, kept[-1]) == before[-1]
+        again = planned(table)
+        assert again.floor == due.floor
+        assert {v.file.path for v in again.goes} <= {v.file.path for v in due.goes}
+    assert [ours(table, version) for version in kept] == before
+
+
+def test_sidecars_of_checkpoints_that_go_go_and_the_others_stay(tmp_path: Path) -> None:
+    table = written(tmp_path / "t", Form.JSON)
+    sidecars = table.folder / "_delta_log" / "_sidecars"
+    old, new = sidecars / "old.parquet", sidecars / "new.parquet"
+    for path, at_s in ((old, (NOW_MS - 2 * DAY_MS) / 1000), (new, NOW_MS / 1000)):
+        path.write_bytes(b"x")
+        os.utime(path, (at_s, at_s))
+    due = planned(table)
+    going = {one.file.name for one in due.goes}
+    assert old.name in going
+    assert new.name not in going
+    below = {path.name for path in sidecars.iterdir() if path.name[:20].isdigit()}
+    assert {name for name in below if int(name[:20]) < due.floor} <= going
+
+
+def test_whoever_needs_older_versions_holds_the_floor_down(tmp_path: Path) -> None:
+    table = written(tmp_path / "t")
+    free, held = planned(table), planned(table, Gate(7, "a reader"))
+    assert held.floor == 6 < free.floor
+    assert [one.why for one in held.blocked] == ["a reader needs the versions from 7 on"]
+
+
+@pytest.mark.parametrize("value", ["false", "FALSE"])
+def test_a_table_that_forbids_cleanup_is_left_as_it_is(tmp_path: Path, value: str) -> None:
+    table = written(tmp_path / "t")
+    table.set_metadata(**{"delta.enableExpiredLogCleanup": value})
+    due = planned(table)
+    assert due.goes == ()
+    assert [one.cause for one in due.blocked] == ["disabled"]
+
+
+def test_protected_checkpoints_go_only_with_everything_before_the_bound(tmp_path: Path) -> None:
+    table = written(tmp_path / "t")
+    floor = planned(table).floor
+    protocol = {
+        "minReaderVersion": 1,
+        "minWriterVersion": 7,
+        "writerFeatures": ["checkpointProtection"],
+    }
+    table.commit("PROTECT", {"protocol": protocol})
+    bound = "delta.requireCheckpointProtectionBeforeVersion"
+    table.set_metadata(**{bound: str(floor + 1)})
+    held = planned(table)
+    assert held.floor == -1
+    assert not [one for one in held.goes if "checkpoint" in one.file.name]
+    assert "protected" in [one.cause for one in held.blocked]
+    table.set_metadata(**{bound: str(floor)})
+    assert planned(table).floor >= floor
+
+
+def test_a_checkpoint_that_contradicts_the_log_stops_the_cleanup(tmp_path: Path) -> None:
+    table = written(tmp_path / "t")
+    store, memory = LocalStore(table.root), CleanupMemory()
+    due = planned(table)
+    wrong = open_snapshot(store, due.floor)
+    path = table.folder / "_delta_log" / checkpoint_name(due.floor)
+    at_s = path.stat().st_mtime
+    other = open_snapshot(store, due.floor - EVERY)
+    write_classic(store, other.__class__(**{**vars_of(other), "version": wrong.version}), NOW_MS)
+    os.utime(path, (at_s, at_s))
+    assert not verify(store, due, memory, NOW_MS)
+    assert "contradicts the log: it " in memory.contradiction
+    assert not verify(store, due, memory, NOW_MS + DAY_MS - 1)
+
+
+def vars_of(snapshot: Any) -> dict[str, Any]:
+    return {name: getattr(snapshot, name) for name in snapshot.__dataclass_fields__}
+
+
+def test_the_service_cleans_a_log_within_an_hour_and_respects_a_lease(tmp_path: Path) -> None:
+    settings = CheckpointerSettings()
+    topics = settings.kafka.topics
+    bus = MemoryBus(topics.declared())
+    table = written(tmp_path / "t")
+    publisher = bus.producer()
+    record = table.record(published_through=table.version)
+    publisher.publish(
+        TopicPartition(topics.table_state, 0),
+        str(table.id).encode(),
+        encode(record),
+        headers(record),
+    )
+    publisher.close()
+    lease = LeaseRecord(table=table.id, holder="report", needed_from=7, until_ms=NOW_MS + DAY_MS)
+    take_lease(bus, topics, lease)
+    clock = SetClock()
+    service = Checkpointer(settings, bus, Running(clock, Health(clock)))
+    service.poll()
+    assert commit_name(0) in log_of(table)
+    clock.at_s += 3_600
+    service.poll()
+    assert commit_name(5) not in log_of(table)
+    assert {commit_name(version) for version in range(6, 21)} <= log_of(table)
+    give_back_lease(bus, topics, "report", table.id)
+    clock.at_s += 6 * DAY_MS / 1000
+    service.poll()
+    assert commit_name(17) not in log_of(table)
+    assert commit_name(18) in log_of(table)
+    labels = {"table": "t"}
+    files = prometheus_client.REGISTRY.get_sample_value("tidegate_log_cleanup_files_total", labels)
+    assert files is not None
+    assert files > 18
+
+
+class SetClock(SystemClock):
+    """A clock that stands at NOW_MS until a test moves it."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def boot_s(self) -> float:
+        return self.at_s
+
+    def now_ms(self) -> int:
+        return NOW_MS + round(self.at_s * 1000)
