@@ -25,7 +25,7 @@ from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.codec import decode, encode
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import AppTxn, Operation, Proposal
+from tidegate_messages.proposal import OPERATOR_REQUESTS, AppTxn, Operation, Proposal
 from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_intent import RowIntent
@@ -251,6 +251,10 @@ def _pass(store: LogStore) -> None:
     """Accept every store as qualified."""
 
 
+def _is_request(one: Proposal | bytes) -> bool:
+    return not isinstance(one, bytes) and one.kind in OPERATOR_REQUESTS
+
+
 @dataclass
 class Gate:
     """A committer with in-memory dependencies. `stores` maps each table root to its store."""
@@ -305,9 +309,10 @@ class Gate:
         return worker.tables.committers[table]
 
     def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
-        """Produce proposals, or values that are not proposals."""
-        at = TopicPartition(self.topics.proposals, 0)
+        """Produce proposals and operators' requests, or values that are neither."""
         for one in proposals:
+            topic = self.topics.admin if _is_request(one) else self.topics.proposals
+            at = TopicPartition(topic, 0)
             value = one if isinstance(one, bytes) else encode(one)
             self.bus.append(at, None, value, headers)
 
@@ -318,10 +323,15 @@ class Gate:
             self.clock.boot += 0.3
 
     def ask(self, *proposals: Proposal | bytes) -> list[Outcome]:
-        """Send proposals, settle, and return the new outcomes."""
+        """Send proposals, settle, and return the new outcomes.
+
+        What follows an operator's request is sent after its outcome: their topics have no common
+        order.
+        """
         before = len(self.outcomes())
-        self.send(*proposals)
-        self.settle()
+        for _, run in itertools.groupby(proposals, key=_is_request):
+            self.send(*run)
+            self.settle()
         return self.outcomes()[before:]
 
     def outcomes(self) -> list[Outcome]:

@@ -16,6 +16,9 @@ from tidegate_messages.strict_types import Count, HyphenatedUuid, Whole
 ProposalKind = Literal[
     "commit", "cancel", "app_versions", "register", "halt", "reopen", "drop", "verbatim"
 ]
+OPERATOR_REQUESTS: Final = frozenset({"halt", "reopen", "drop"})
+"""The kinds of operators' requests. They go to the topic `admin`; all others to `proposals`."""
+
 CdcMode = Literal["explicit", "implicit", "none"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

@@ -248,6 +248,11 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "the record or an action is not what the schema of proposals or PROTOCOL.md says",
         "correct the program that wrote it: the answer names the field",
     ),
+    "wrong_topic": RefusalRule(
+        "an operator's request (`halt`, `reopen`, `drop`) came on the topic `proposals`, or "
+        "something else on `admin`",
+        "send it to the topic that the answer names, on the same partition number",
+    ),
     "unknown_kind": RefusalRule(
         "the record says a kind that no release has had",
         "correct the program that wrote it, or upgrade the committer if it is newer",

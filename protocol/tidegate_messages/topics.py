@@ -6,12 +6,16 @@ All records of one table go, explicitly, to the partition number recorded at its
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidegate_delta.errors import Misconfigured
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 _LENGTH_MAX = 249
+
+REQUEST_BYTES_MAX: Final = 64 * 1024
+"""The largest operator's request, which holds ids, a root and a reason."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class Topics:
     def proposals(self) -> str:
         """Key: table id. Value: a proposal. Not compacted: all proposals of a table share a key."""
         return self._name("proposals")
+
+    @property
+    def admin(self) -> str:
+        """Key: table id. Value: an operator's request about a table, in the form of a proposal."""
+        return self._name("admin")
 
     @property
     def outcomes(self) -> str:
@@ -118,6 +127,14 @@ class Topics:
         return (
             Topic(
                 self.proposals, "table", n, "delete", 14 * _DAY_MS, {**large, **dated, **unpacked}
+            ),
+            Topic(
+                self.admin,
+                "table",
+                n,
+                "delete",
+                14 * _DAY_MS,
+                {"max.message.bytes": str(REQUEST_BYTES_MAX), **dated, **unpacked},
             ),
             Topic(self.outcomes, "proposal_id", n, "compact,delete", 7 * _DAY_MS, dated),
             Topic(self.commits, "table", n, "delete", 30 * _DAY_MS, dated),

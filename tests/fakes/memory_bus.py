@@ -86,9 +86,12 @@ class MemoryBus:
         self._partitions[name] += 1
         self._rebalance(name)
 
-    def consumer(self, group: str, topics: Sequence[str]) -> "MemoryConsumer":
+    def consumer(
+        self, group: str, topics: Sequence[str], beside: Sequence[str] = ()
+    ) -> "MemoryConsumer":
         """Return a consumer; it becomes a member of the group at its first poll."""
-        return MemoryConsumer(self, self._groups.setdefault(group, _Group(group)), tuple(topics))
+        joined = self._groups.setdefault(group, _Group(group))
+        return MemoryConsumer(self, joined, tuple(topics), tuple(beside))
 
     def producer(self) -> MemoryProducer:
         """Return a new producer."""
@@ -210,8 +213,15 @@ class _Group:
 class MemoryConsumer:
     """A member of a group. `poll` never waits."""
 
-    def __init__(self, bus: MemoryBus, group: _Group, topics: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        bus: MemoryBus,
+        group: _Group,
+        topics: tuple[str, ...],
+        beside: tuple[str, ...] = (),
+    ) -> None:
         self.topics = topics
+        self.beside = beside
         self._bus = bus
         self._group = group
         self._membership = _Membership.OUTSIDE
@@ -315,7 +325,7 @@ class MemoryConsumer:
             self._membership = _Membership.EXPIRED
 
     def _drop(self) -> tuple[TopicPartition, ...]:
-        held = tuple(sorted(self._positions))
+        held = tuple(sorted(at for at in self._positions if at.topic in self.topics))
         self._positions.clear()
         self._paused.clear()
         self._parting.clear()
@@ -325,7 +335,9 @@ class MemoryConsumer:
         self._generation = self._group.generation
         counts = {topic: self._bus.partitions(topic) for topic in self.topics}
         assigned = tuple(self._group.share(self, counts))
-        self._positions = {at: self._start(at) for at in assigned}
+        numbers = sorted({at.partition for at in assigned})
+        more = [TopicPartition(topic, number) for topic in self.beside for number in numbers]
+        self._positions = {at: self._start(at) for at in (*assigned, *more)}
         return assigned
 
     def _start(self, at: TopicPartition) -> Offset:

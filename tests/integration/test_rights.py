@@ -19,10 +19,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from tests.integration.conftest import Line
 from tests.integration.test_checkpointer import wait_until
 from tests.integration.test_outages import free_port
+from tidegate_delta.errors import Misconfigured
 from tidegate_local.embedded_kafka import HOST, EmbeddedKafka
 from tidegate_messages.topics import Topic
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.table_registration import register
+from tidegate_producers.writing.table_registration import halt, register, reopen
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -44,7 +45,7 @@ KINDS = {
     "group": ResourceType.GROUP,
     "transactional id": ResourceType.TRANSACTIONAL_ID,
 }
-WHO = ("committer", "checkpointer", "cdc_publisher", "writer")
+WHO = ("committer", "checkpointer", "cdc_publisher", "writer", "operator")
 
 
 class GuardedKafka(EmbeddedKafka):
@@ -105,6 +106,31 @@ def guarded(tmp_path: Path) -> Iterator[GuardedKafka]:
         yield broker
 
 
+def client_of(kafka: KafkaSettings, who: str) -> Client:
+    security = {key.removeprefix("security."): value for key, value in login(who).items()}
+    secured = KafkaSettings.model_validate({**kafka.model_dump(), "security": security})
+    return Client(KafkaBus(secured, who), secured.topics)
+
+
+def test_only_who_may_write_admin_halts_a_table(guarded: GuardedKafka, tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    deltalake.write_deltalake(tables / "t", pa.table({"k": [1, 2]}))
+    kafka = KafkaSettings(bootstrap_servers=guarded.guarded, topic_prefix=PREFIX)
+    line = Line(kafka, tmp_path / "services", tables)
+    root = (tables / "t").as_uri()
+    try:
+        line.started("committer", "committer", kafka=login("committer"))
+        writer, operator = client_of(kafka, "writer"), client_of(kafka, "operator")
+        assert register(writer, TableLocation(root, {}), None, 60.0).status == "committed"
+        with pytest.raises(Misconfigured, match="admin"):
+            halt(writer, root, "no right to", 20.0)
+        assert halt(operator, root, "a restore", 60.0).status == "committed"
+        assert client_of(kafka, "writer").require(root).halted_by_hand == "a restore"
+        assert reopen(operator, root, 60.0).status == "committed"
+    finally:
+        line.stop()
+
+
 def test_the_services_do_their_work_with_the_rights_that_the_manual_names(
     guarded: GuardedKafka, tmp_path: Path
 ) -> None:
@@ -121,13 +147,7 @@ def test_the_services_do_their_work_with_the_rights_that_the_manual_names(
         ):
             section = "cdc" if service == "cdc_publisher" else service
             line.started(service, service, kafka=login(service), **{section: own})
-        secured = KafkaSettings.model_validate(
-            {
-                **kafka.model_dump(),
-                "security": {k.removeprefix("security."): v for k, v in login("writer").items()},
-            }
-        )
-        client = Client(KafkaBus(secured, "writer"), secured.topics)
+        client = client_of(kafka, "writer")
         assert (
             register(client, TableLocation((tables / "t").as_uri(), {}), None, 60.0).status
             == "committed"

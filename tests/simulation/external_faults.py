@@ -38,6 +38,8 @@ def rewind_offsets(stage: Stage) -> None:
         at = TopicPartition(stage.topics.proposals, number)
         back = Offset(stage.dice.randint(0, len(stage.bus.logs[at])))
         stage.bus.rewind(f"{stage.topics.prefix}committer", at, back)
+        requests = TopicPartition(stage.topics.admin, number)
+        stage.bus.rewind(f"{stage.topics.prefix}committer", requests, Offset(0))
 
 
 def rewind_registry(stage: Stage) -> None:
@@ -87,7 +89,8 @@ def add_partition(stage: Stage) -> None:
     """
     topics = stage.topics
     stage.weather.spells["stale_count"] = stage.clock.boot + STALE_COUNT_S
-    for topic in (topics.proposals, topics.outcomes, topics.commits, topics.table_state):
+    beside = (topics.outcomes, topics.commits, topics.table_state, topics.admin)
+    for topic in (topics.proposals, *beside):
         stage.bus.add_partition(topic)
 
 

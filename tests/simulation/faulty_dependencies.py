@@ -507,9 +507,11 @@ class StormyBus:
     weather: Weather
     members: list[MemoryConsumer]
 
-    def consumer(self, group: str, topics: Sequence[str]) -> StormyConsumer:
+    def consumer(
+        self, group: str, topics: Sequence[str], beside: Sequence[str] = ()
+    ) -> StormyConsumer:
         """Return a new member."""
-        member = self.inner.consumer(group, topics)
+        member = self.inner.consumer(group, topics, beside)
         self.members.append(member)
         return StormyConsumer(member, self.weather)
 

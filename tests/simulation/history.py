@@ -165,6 +165,7 @@ class History:
         grown = [log.read(self.moment, now_s) for log in self.logs.values()]
         takers: dict[str, Callable[[Spot, Record], None]] = {
             self.topics.proposals: self._delivered,
+            self.topics.admin: self._delivered,
             self.topics.outcomes: self._answered,
             self.topics.commits: self._published,
             self.topics.table_state: self._registered,
@@ -193,12 +194,11 @@ class History:
         return max(told, default=-1)
 
     def spots(self) -> dict[TopicPartition, list[Sent | None]]:
-        """Return the deliveries in the present life of the proposals topic."""
-        life = self._life(self.topics.proposals)
-        numbers = range(self.bus.partitions(self.topics.proposals))
+        """Return the proposals and requests in the present lives of their topics."""
         return {
-            TopicPartition(self.topics.proposals, number): self.deliveries.get((life, number), [])
-            for number in numbers
+            TopicPartition(topic, number): self.deliveries.get((self._life(topic), number), [])
+            for topic in (self.topics.proposals, self.topics.admin)
+            for number in range(self.bus.partitions(topic))
         }
 
     def account(self) -> run_record.Account:
@@ -221,7 +221,7 @@ class History:
         }
         told = [run_record.Told(one.body, one.moment) for one in self.told]
         # Records of a topic that was recreated may never have been read.
-        lives = {life for life, _ in self.deliveries}
+        lives = {life for life, _ in self.deliveries if not life.startswith(self.topics.admin)}
         return run_record.Account(sent, told, tables, claims, is_over=len(lives) == 1)
 
     def digest(self) -> str:

@@ -44,7 +44,7 @@ def _ask(stage: Stage, table: Table, **told: str) -> None:
         "table": table.id,
         "table_root": table.root,
     }
-    stage.produce(table.id, builders.value_of(builders.proposal(**{**known, **told})))
+    stage.administer(table.id, builders.value_of(builders.proposal(**{**known, **told})))
 
 
 def halted_by_hand(history: History) -> str | None:
@@ -53,19 +53,14 @@ def halted_by_hand(history: History) -> str | None:
     for told in history.told:
         if told.body["status"] == "committed":
             answered.setdefault(told.key, told.moment)
-    spots = history.spots().values()
-    everywhere = {
-        delivery.key for deliveries in spots for delivery in deliveries if delivery is not None
-    }
-    for deliveries in spots:
-        keys = [None if delivery is None else delivery.key for delivery in deliveries]
-        for place, one in enumerate(deliveries):
+    for deliveries in history.spots().values():
+        for one in deliveries:
             if one is None or one.kind not in ("halt", "drop") or one.key not in answered:
                 continue
-            # A proposal on another topic partition was never before the halt, wherever it was
-            # answered.
-            behind = everywhere - {key for key in keys[:place] if key}
-            found = _committed(history, one, answered[one.key], behind)
+            # A committer that was suspended may still land what it took before that.
+            since = answered[one.key]
+            behind = {sent.key for sent in history.sent.values() if sent.moment > since}
+            found = _committed(history, one, since, behind)
             if found is not None:
                 return found
     return None

@@ -284,6 +284,13 @@ class Stage:
         at = TopicPartition(self.topics.proposals, (number + elsewhere) % count)
         self.bus.append(at, str(table).encode(), value)
 
+    def administer(self, table: UUID, value: bytes) -> None:
+        """Produce an operator's request, beside the partition of the table's proposals."""
+        count = self.bus.partitions(self.topics.admin)
+        home = self.history.home_of(str(table))
+        number = table.int % count if home is None else home
+        self.bus.append(TopicPartition(self.topics.admin, number), str(table).encode(), value)
+
     def foreign_put(self, table: Table, rows: list[dict[str, Any]]) -> None:
         """Let another engine write the version after the head."""
         path = commit_path(self.log(table).head + 1)

@@ -59,9 +59,10 @@ class Candidate:
 
     Its identity is (`id`, `sha256`), where `sha256` is the hash of the record's value. `flaw` says
     why it can't be committed, whatever the table holds. `proposal` is None if the record was
-    malformed but its identity could be read. `intents` are the rows that it deletes by deletion
-    vectors, `moves` the rows that its compaction moves to new files. `producer` and `trace` come
-    from the record's headers.
+    malformed but its identity could be read. `is_admin` says that it came on the topic of
+    operators' requests, in which `offset` counts then. `intents` are the rows that it deletes by
+    deletion vectors, `moves` the rows that its compaction moves to new files. `producer` and
+    `trace` come from the record's headers.
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
     columns, `came` the files into which a winner moved rows that it read, `moved_away` its intents
@@ -89,6 +90,7 @@ class Candidate:
     moved_away: tuple[RowDelete, ...] = ()
     removed_domains: frozenset[str] = frozenset()
     sent_ms: int | None = None
+    is_admin: bool = False
 
     @property
     def since_ms(self) -> int | None:

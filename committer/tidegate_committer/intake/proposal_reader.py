@@ -45,7 +45,9 @@ _FOR_ONE_TABLE: Final = ("commit", "verbatim")
 """The kinds that name the table that their writer read, by its `metaData.id`."""
 
 _REQUESTS: Final = ("cancel", "register", "halt", "reopen", "drop")
-"""The kinds that propose no content. One with a flaw becomes a dead letter."""
+"""The kinds that propose no content. One with a flaw becomes a dead letter, and is not carried out:
+it is no fact of the table's log.
+"""
 
 _IDENTITY: Final = ("proposal_id", "table")
 
@@ -105,7 +107,6 @@ def read_record(
         except InvalidProposal as error:
             wrong = error.rejection
     if wrong is not None and proposal.kind in _REQUESTS:
-        # It is carried out or not, without a look at its flaw; it is no fact of the table's log.
         return DeadLetter(wrong.rule, wrong.reason, digest, proposal.proposal_id, proposal.table)
     is_question = proposal.kind == "app_versions"
     fields = {
@@ -129,6 +130,7 @@ def read_record(
         "moved_away": (),
         "removed_domains": frozenset(),
         "sent_ms": sent_ms,
+        "is_admin": False,
     }
     return made(Candidate, fields)
 

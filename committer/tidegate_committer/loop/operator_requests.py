@@ -1,8 +1,9 @@
 """Operators' requests about a table: halt it, reopen it, drop it.
 
-A request is a record among the table's proposals. Proposals after it wait until it is carried out.
-A drop waits for the proposals before it, unless a halt follows. A halt is for incidents: it waits
-only for the PUT in flight, and waiting proposals are denied with the advice to retry.
+A request comes on a topic of its own (`request_intake`). Proposals that come while it waits are
+decided after it is carried out. A drop waits for the proposals that came before it, unless a halt
+follows. A halt is for incidents: it waits only for the PUT in flight, and waiting proposals are
+denied with the advice to retry.
 """
 
 import logging
@@ -18,13 +19,12 @@ from tidegate_committer.loop import table_registration
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_delta.errors import Unavailable
+from tidegate_messages.proposal import OPERATOR_REQUESTS
 from tidegate_messages.published_records import Ruling, TableRecord
+from tidegate_messages.topics import Topics
 from tidegate_runtime.containment import attempted, class_of, is_fault, reason_of
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.metrics import FAULTS
-
-REQUESTS: Final = frozenset({"halt", "reopen", "drop"})
-"""The kinds of operators' requests; they write nothing to the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class OperatorRequests:
         """Carry out a request and answer it; return False while the table's log is being read."""
         assert candidate.proposal is not None, "a request is a proposal"
         why, kind = candidate.proposal.reason, candidate.proposal.kind
-        record, stream = table_committer.record, self.tables.origin.stream
+        record, stream = table_committer.record, self.tables.requests_stream
         ruled = ruling(candidate, record, stream)
         if is_over(candidate, record, stream):
             self._answer(granted(candidate, record, repeat=True), record)
@@ -125,6 +125,28 @@ def _unread(table_committer: TableCommitter, error: Exception) -> Exception:
         told = {"table": table_committer.record.name, "why": reason_of(error)}
         log_event(_log, "request_fault", level=logging.ERROR, fault=error, **told)
     return error
+
+
+def is_misplaced(candidate: Candidate) -> bool:
+    """Return whether a request came among the proposals, or something else among the requests."""
+    kind = candidate.proposal.kind if candidate.proposal is not None else "commit"
+    return candidate.is_admin != (kind in OPERATOR_REQUESTS)
+
+
+def wrong_topic(candidate: Candidate, topics: Topics) -> Verdict:
+    """Return the denial of a candidate that is misplaced."""
+    kind = candidate.proposal.kind if candidate.proposal is not None else "commit"
+    if candidate.is_admin:
+        said = f"only {', '.join(sorted(OPERATOR_REQUESTS))} are taken on {topics.admin}"
+        return denied(
+            candidate, "wrong_topic", f"kind: {kind!r}, and {said}; send it to {topics.proposals}"
+        )
+    return denied(
+        candidate,
+        "wrong_topic",
+        f"kind: {kind!r} is an operator's request, which is not taken on {topics.proposals}; send "
+        f"it to {topics.admin}, on the same partition number, as a client that may write there",
+    )
 
 
 def objection(candidate: Candidate, table_committer: TableCommitter) -> Verdict | None:

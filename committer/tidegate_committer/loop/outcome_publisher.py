@@ -65,7 +65,7 @@ class OutcomePublisher:
     """Publishes for one topic partition of proposals, to the same partition number of each topic.
 
     `tables` are the registered tables: only these are named in metrics. `read_ahead` are the
-    records without an outcome.
+    proposals without an outcome; `requests` the offsets of operators' requests without one.
     """
 
     producer: Producer
@@ -76,6 +76,11 @@ class OutcomePublisher:
     """Records published since the last flush."""
     tables: set[UUID] = field(default_factory=set)
     read_ahead: ReadAhead = field(default_factory=ReadAhead)
+    requests: dict[int, None] = field(default_factory=dict)
+
+    def awaits(self, candidate: Candidate) -> bool:
+        """Return whether a candidate has no outcome yet."""
+        return candidate.offset in (self.requests if candidate.is_admin else self.read_ahead)
 
     def answer(self, verdict: Verdict, record: TableRecord, entry: Entry | None = None) -> None:
         """Publish the outcome of a verdict, after which its record has one; `entry` is the version
@@ -97,7 +102,10 @@ class OutcomePublisher:
         candidate = verdict.candidate
         with contained(deny, passing=TidegateError):
             self.verdict(verdict, record, entry)
-        self.read_ahead.discard(candidate.offset)
+        if candidate.is_admin:
+            self.requests.pop(candidate.offset, None)
+        else:
+            self.read_ahead.discard(candidate.offset)
 
     def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
         """Publish the outcome of a verdict; `entry` is the version that the proposal is in."""

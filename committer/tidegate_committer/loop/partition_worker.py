@@ -24,6 +24,7 @@ from tidegate_committer.loop.operator_requests import awaits_halt
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, read_poison
 from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
+from tidegate_committer.loop.request_intake import RequestIntake
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter, seat_of
 from tidegate_committer.loop.table_registration import table_halted
@@ -60,6 +61,7 @@ class PartitionWorker:
     dependencies: Dependencies
     router: TableRouter
     suspects: PoisonSuspects
+    requests: RequestIntake
     read_to: int = 0
     position: Offset | None = None
     committed: Offset | None = None
@@ -94,6 +96,11 @@ class PartitionWorker:
         self.read_ahead.hold(record, flow)
         self.position = Offset(record.offset + 1)
         return False
+
+    def take_request(self, record: Record) -> None:
+        """Carry out or queue an operator's request, or publish it as a dead letter."""
+        take = partial(self.requests.take, record)
+        self._handle(record, attempted(take, partial(self._failed_over, record)))
 
     def judge_held(self, most: int) -> None:
         """Handle at most `most` of the records that were held back, as far as there is room."""
@@ -134,13 +141,16 @@ class PartitionWorker:
 
     def _judge(self, record: Record) -> None:
         read = attempted(partial(self._read, record), partial(self._failed_over, record))
+        self._handle(record, read)
+        reach("after_take")
+
+    def _handle(self, record: Record, read: Candidate | DeadLetter) -> None:
         if isinstance(read, DeadLetter):
             self._set_aside(record, read)
         else:
             # A `TidegateError` comes from the bus here, and concerns all tables: it ends the loop.
             with contained(partial(self._misrouted, record, read), passing=TidegateError):
                 self.router.route(read)
-        reach("after_take")
 
     def _failed_over(self, record: Record, error: Exception) -> DeadLetter:
         """Return the dead letter of a record whose handling failed unexpectedly."""
@@ -155,15 +165,22 @@ class PartitionWorker:
 
         with contained(shorter, passing=TidegateError):
             self.publisher.letter(letter, record)
-        self.read_ahead.discard(record.offset)
+        self._discard(record)
 
     def _misrouted(self, record: Record, candidate: Candidate, error: Exception) -> None:
         """Publish a record as a dead letter, and halt its table: routing it failed unexpectedly."""
-        self.read_ahead.discard(record.offset)
+        self._discard(record)
         self._set_aside(record, self._failed_over(record, error))
         table_committer = self.tables.committers.get(candidate.table)
         if table_committer is not None:
             self._halt(table_committer, error)
+
+    def _discard(self, record: Record) -> None:
+        """Count a record as one that has its outcome."""
+        if record.at == self.requests.at:
+            self.publisher.requests.pop(record.offset, None)
+        else:
+            self.read_ahead.discard(record.offset)
 
     @property
     def _is_in_order(self) -> bool:
@@ -307,7 +324,8 @@ class PartitionWorker:
     @property
     def lags(self) -> bool:
         """Whether something published is not durable yet, or the offset has advanced."""
-        return bool(self.publisher.unflushed or self.registry_due or self._safe != self.committed)
+        is_past = self._safe != self.committed or self.requests.due is not None
+        return bool(self.publisher.unflushed or self.registry_due or is_past)
 
     @property
     def _safe(self) -> Offset | None:
@@ -318,7 +336,7 @@ class PartitionWorker:
     @property
     def unsettled(self) -> int:
         """How many records have no outcome yet."""
-        return len(self.read_ahead) + len(self.suspects.held)
+        return len(self.read_ahead) + len(self.suspects.held) + self.requests.unsettled
 
     @property
     def unsettled_bytes(self) -> int:
@@ -502,7 +520,7 @@ class PartitionWorker:
 
     def _deny(self, table_committer: TableCommitter, candidate: Candidate) -> None:
         """Deny a candidate of a halted table, unless it has its outcome."""
-        if table_committer.halted is not None and candidate.offset in self.read_ahead:
+        if table_committer.halted is not None and self.publisher.awaits(candidate):
             self.publisher.answer(
                 table_halted(candidate, table_committer.halted), table_committer.record
             )

@@ -38,7 +38,8 @@ class ServedTables:
     `dropped` are the registrations of dropped tables: they have no table committer, but keep their
     ids and roots. `registry` is the registry as last read, at `opened_s` by `Clock.boot_s`;
     `partitions` is how many partitions the proposals topic had then. `seats_given` is how many
-    table committers were started.
+    table committers were started. `requests_stream` identifies the topic partition of operators'
+    requests, as `origin.stream` does that of the proposals.
     """
 
     topic_partition: TopicPartition
@@ -46,6 +47,7 @@ class ServedTables:
     publisher: OutcomePublisher
     origin: EntryWriter
     registry_reader: RegistryReader
+    requests_stream: str
     committers: dict[UUID, TableCommitter] = field(default_factory=dict)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     scheduler: TableScheduler = field(default_factory=TableScheduler)

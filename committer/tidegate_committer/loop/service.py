@@ -19,10 +19,11 @@ from tidegate_committer.loop.open_transactions import OpenTransactions
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.partition_worker import PartitionWorker
 from tidegate_committer.loop.poison_records import SuspectNote, note_text, take_over
+from tidegate_committer.loop.request_intake import RequestIntake
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.policy import Policy
-from tidegate_delta.errors import Fenced, Unavailable
+from tidegate_delta.errors import Fenced, Misconfigured, Unavailable
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import (
     Consumer,
@@ -98,7 +99,7 @@ class CommitterLoop:
     def __post_init__(self) -> None:
         topics = self.dependencies.topics
         self.consumer = self.dependencies.bus.consumer(
-            f"{topics.prefix}committer", [topics.proposals]
+            f"{topics.prefix}committer", [topics.proposals], [topics.admin]
         )
         self.producer = self.dependencies.bus.producer()
         self.registry_reader = RegistryReader(self.dependencies.bus, topics)
@@ -119,9 +120,15 @@ class CommitterLoop:
             age_ms = self.dependencies.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
         self._note_judging(polled)
-        left = HANDLED_MAX
+        left, requests = HANDLED_MAX, list[Record]()
         for record in polled.records:
-            left -= self._take(record, may_judge=left > 0)
+            if record.at.topic == self.dependencies.topics.admin:
+                requests.append(record)
+            else:
+                left -= self._take(record, may_judge=left > 0)
+        # Kafka has no order between two topics: a drop comes after the proposals read with it.
+        for record in requests:
+            self._take(record, may_judge=True)
         for worker in self.workers.values():
             worker.judge_held(left // len(self.workers) + 1)
         called = [self._judge_suspect(at) for at in list(self.workers)]
@@ -181,18 +188,23 @@ class CommitterLoop:
 
     def _take(self, record: Record, *, may_judge: bool) -> bool:
         """Hand a record to its partition worker; return whether it was handled."""
-        worker = self.workers.get(record.at)
+        topics = self.dependencies.topics
+        worker = self.workers.get(TopicPartition(topics.proposals, record.at.partition))
         if worker is None:
             return False
-        if record.offset < worker.read_to:
+        taker = worker.requests if record.at.topic == topics.admin else worker
+        if record.offset < taker.read_to:
             # Offsets count within one topic, and Kafka does not report that a topic was deleted and
             # another created under its name.
             raise Unavailable(
                 f"{record.at} comes from offset {record.offset} on, and was read to "
-                f"{worker.read_to}: it was recreated, or cut by its brokers; the loop starts over"
+                f"{taker.read_to}: it was recreated, or cut by its brokers; the loop starts over"
             )
-        worker.read_to = record.offset + 1
-        return worker.take(record, may_judge=may_judge)
+        taker.read_to = record.offset + 1
+        if taker is worker:
+            return worker.take(record, may_judge=may_judge)
+        worker.take_request(record)
+        return True
 
     def _observe_transactions(self) -> None:
         """Record what open transactions hold back. Paused topic partitions are left out: they are
@@ -272,23 +284,31 @@ class CommitterLoop:
         return True
 
     def _worker(self, at: TopicPartition, registry: Mapping[UUID, TableRecord]) -> PartitionWorker:
-        identity = self.dependencies.bus.identity([at.topic])
-        topic_id = identity.topic_ids[at.topic]
+        bus, topics = self.dependencies.bus, self.dependencies.topics
+        identity = bus.identity([at.topic, topics.admin])
+        topic_id, admin_id = identity.topic_ids[at.topic], identity.topic_ids[topics.admin]
+        if bus.partitions(topics.admin) <= at.partition:
+            raise Misconfigured(
+                f"{topics.admin} has no partition {at.partition}; give it as many partitions as "
+                f"{at.topic} has (`tidegate topics plan`)"
+            )
         origin = EntryWriter(
             epoch=self.dependencies.new_id(),
             stream=f"{identity.cluster_id}/{topic_id}/{at.partition}",
             app_id=f"tidegate/{topic_id}/{at.partition}",
             engine=self.dependencies.engine,
         )
-        publisher = OutcomePublisher(
-            self.producer, self.dependencies.topics, at.partition, self.dependencies.clock
+        publisher = OutcomePublisher(self.producer, topics, at.partition, self.dependencies.clock)
+        requests_stream = f"{identity.cluster_id}/{admin_id}/{at.partition}"
+        tables = ServedTables(
+            at, self.dependencies, publisher, origin, self.registry_reader, requests_stream
         )
-        tables = ServedTables(at, self.dependencies, publisher, origin, self.registry_reader)
-        tables.serve_all(registry, self.dependencies.bus.partitions(at.topic))
+        tables.serve_all(registry, bus.partitions(at.topic))
         router = TableRouter(tables)
         router.registrar.withdraw_claims()
-        suspects = take_over(self.dependencies.bus, self.consumer, at, self.process, topic_id)
-        return PartitionWorker(self.dependencies, router, suspects)
+        suspects = take_over(bus, self.consumer, at, self.process, topic_id)
+        requests = RequestIntake(TopicPartition(topics.admin, at.partition), publisher)
+        return PartitionWorker(self.dependencies, router, suspects, requests)
 
     def _make_durable_if_due(self) -> None:
         """Flush and commit offsets `DURABLE_S` after the first record that is not yet durable."""
@@ -309,23 +329,32 @@ class CommitterLoop:
             for at, worker in self.workers.items()
             if (offset := worker.make_durable()) is not None
         }
-        if not safe:
+        answered = {
+            intake.at: (intake, offset)
+            for intake in (worker.requests for worker in self.workers.values())
+            if (offset := intake.due) is not None
+        }
+        if not (safe or answered):
             return
         reach("before_offsets")
-        if not self._record(safe, record):
+        if not self._record(safe | {at: offset for at, (_, offset) in answered.items()}, record):
             return
         reach("after_offsets")
         for at, offset in safe.items():
             self.workers[at].committed = offset
+        for intake, offset in answered.values():
+            intake.committed = offset
 
     def _record(
         self, offsets: Mapping[TopicPartition, Offset], record: OffsetCommit | None = None
     ) -> bool:
-        """Commit offsets, each with its partition's note; return False if the group has fenced us.
+        """Commit offsets, those of proposals with their notes; return False if the group has fenced
+        us.
 
         Raises: Unavailable.
         """
-        notes = {at: self.workers[at].suspects.told(offset) for at, offset in offsets.items()}
+        own = {at: offset for at, offset in offsets.items() if at in self.workers}
+        notes = {at: self.workers[at].suspects.told(offset) for at, offset in own.items()}
         try:
             (record or self.consumer.commit)(offsets, notes)
         except Fenced as error:
@@ -334,7 +363,7 @@ class CommitterLoop:
             self.workers.clear()
             self.paused.clear()
             return False
-        for at, offset in offsets.items():
+        for at, offset in own.items():
             self.workers[at].suspects.recorded = offset
         return True
 

@@ -15,6 +15,7 @@ from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.registrar import Registrar
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_messages.proposal import OPERATOR_REQUESTS
 from tidegate_messages.table_home import recorded_home
 
 
@@ -35,6 +36,9 @@ class TableRouter:
     def route(self, candidate: Candidate) -> None:
         """Queue a candidate at its table's committer, or answer it at once."""
         tables, table = self.tables, candidate.table
+        if operator_requests.is_misplaced(candidate):
+            self._deny_misplaced(candidate)
+            return
         tables.scheduler.wake(table)
         if table not in tables.committers and tables.is_stale:
             tables.open()
@@ -97,7 +101,7 @@ class TableRouter:
         record, kind = table_committer.record, "commit"
         if candidate.proposal is not None:
             kind = candidate.proposal.kind
-        if kind in operator_requests.REQUESTS:
+        if kind in OPERATOR_REQUESTS:
             self._request(candidate, table_committer)
         elif record.halted_by_hand is not None:
             self.publisher.answer(operator_requests.denied_by_halt(candidate, record), record)
@@ -110,6 +114,12 @@ class TableRouter:
             self.publisher.answer(refused, record)
         else:
             table_committer.queue.join(candidate, self.tables.dependencies.clock.boot_s())
+
+    def _deny_misplaced(self, candidate: Candidate) -> None:
+        served = self.tables.committers.get(candidate.table)
+        record = served.record if served else table_registration.unregistered(candidate)
+        topics = self.tables.dependencies.topics
+        self.publisher.answer(operator_requests.wrong_topic(candidate, topics), record)
 
     def _request(self, candidate: Candidate, table_committer: TableCommitter) -> None:
         wrong = operator_requests.objection(candidate, table_committer)

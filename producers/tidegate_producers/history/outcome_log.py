@@ -7,6 +7,7 @@ outcomes of their own. A record that can't be read is known only by its outcomes
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -137,7 +138,9 @@ def _newest(bus: Bus, topics: Topics, number: int, limit: int) -> Iterator[Propo
         at = TopicPartition(topics.outcomes, number)
         answers = _by_digest(_tail(reader, at, limit * OUTCOMES_EACH))
         seen: set[tuple[UUID, str]] = set()
-        for record in _tail(reader, TopicPartition(topics.proposals, number), limit):
+        requests = _tail(reader, TopicPartition(topics.admin, number), limit)
+        proposals = _tail(reader, TopicPartition(topics.proposals, number), limit)
+        for record in chain(requests, proposals):
             told = _told(record, answers)
             if told is None:
                 continue
@@ -156,7 +159,9 @@ def _of_id(bus: Bus, topics: Topics, number: int, proposal_id: UUID) -> list[Pro
         outcomes = _tail(reader, TopicPartition(topics.outcomes, number), None)
         answers = _by_digest(record for record in outcomes if record.key == key)
         found: dict[str, ProposalOutcomes] = {}
-        for record in _tail(reader, TopicPartition(topics.proposals, number), None):
+        requests = _tail(reader, TopicPartition(topics.admin, number), None)
+        proposals = _tail(reader, TopicPartition(topics.proposals, number), None)
+        for record in chain(requests, proposals):
             if proposal_id.hex.encode() in (record.value or b"").lower().replace(b"-", b""):
                 told = _told(record, answers)
                 if told is not None and told.proposal_id == proposal_id:

@@ -19,7 +19,7 @@ from tidegate_delta.errors import (
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import PRODUCER, decode, encode, headers
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposal import OPERATOR_REQUESTS, Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.refusals import REFUSALS
 from tidegate_messages.table_home import Home, home_of
@@ -192,7 +192,7 @@ class Client:
                 self.clock.sleep(min(_PAUSE_S, max(0.0, until_s - self.clock.boot_s())))
             if outcome is not None:
                 self._read_to[route.outcomes] = (waited.offset, self.clock.boot_s())
-                home = self._home_told(outcome, route, deadline_s)
+                home = self._home_told(outcome, proposal, route, deadline_s)
                 if home is None:
                     return outcome
                 # For a moment a committer may see another number of partitions.
@@ -258,14 +258,15 @@ class Client:
         record, count = registry.get(table), 1
         if record is None or record.status == "staged":
             count = self._bus.partitions(topic, min(timeout_s, ANSWER_S))
-        return self._route_of(home_of(table, registry, topic, count))
+        return self._route_of(home_of(table, registry, topic, count), proposal)
 
-    def _route_of(self, home: Home) -> ProposalRoute:
-        at = TopicPartition(home.topic, home.partition)
+    def _route_of(self, home: Home, proposal: Proposal) -> ProposalRoute:
+        topic = self.topics.admin if proposal.kind in OPERATOR_REQUESTS else home.topic
+        at = TopicPartition(topic, home.partition)
         return ProposalRoute(at, TopicPartition(self.topics.outcomes, home.partition))
 
     def _home_told(
-        self, outcome: Outcome, route: ProposalRoute, deadline_s: float
+        self, outcome: Outcome, proposal: Proposal, route: ProposalRoute, deadline_s: float
     ) -> ProposalRoute | None:
         """Return the route that an outcome names, if the proposal went to a wrong partition.
 
@@ -277,7 +278,7 @@ class Client:
             return None
         record = self.tables(left_s).get(outcome.table)
         topic = record.proposals_topic if record is not None else self.topics.proposals
-        home = self._route_of(Home(topic, number))
+        home = self._route_of(Home(topic, number), proposal)
         return home if home != route else None
 
     def _start_of(self, outcomes: TopicPartition, deadline_s: float) -> Offset:

@@ -170,8 +170,12 @@ class ClusterIdentity:
 class Bus(Protocol):
     """Makes consumers, producers and readers, and answers questions about the cluster."""
 
-    def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
-        """Return a new member of a group."""
+    def consumer(self, group: str, topics: Sequence[str], beside: Sequence[str] = ()) -> Consumer:
+        """Return a new member of a group, which shares out the partitions of `topics`.
+
+        With each of these the member also reads the partition of the same number of every topic in
+        `beside`. `Polled` names only partitions of `topics` in rebalances.
+        """
 
     def producer(self) -> Producer:
         """Return a new idempotent producer."""

@@ -48,7 +48,9 @@ class KafkaBus:
         self._client_id = client_id
         self._admin: AdminClient | None = None
 
-    def consumer(self, group: str, topics: Sequence[str]) -> KafkaConsumer:
+    def consumer(
+        self, group: str, topics: Sequence[str], beside: Sequence[str] = ()
+    ) -> KafkaConsumer:
         """Return a new dynamic member of a group with eager range assignment."""
         session_ms = self._settings.session_timeout_ms
         config = self._config(
@@ -64,7 +66,7 @@ class KafkaBus:
                 "partition.assignment.strategy": "range",
             },
         )
-        return KafkaConsumer(config, group, topics)
+        return KafkaConsumer(config, group, topics, beside)
 
     def producer(self) -> KafkaProducer:
         """Return a new idempotent producer, acks=all."""

@@ -27,13 +27,24 @@ _TICK_S: Final = 0.001
 
 
 class KafkaConsumer:
-    """A group member. Callbacks collect rebalances, and `poll` returns them."""
+    """A group member. Callbacks collect rebalances, and `poll` returns them.
 
-    def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
+    The group does not know the topics in `beside`: what it assigns decides what is read of them, so
+    both always have the same owner, whatever other members subscribe to.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        group: str,
+        topics: Sequence[str],
+        beside: Sequence[str] = (),
+    ) -> None:
         callbacks = {"on_commit": self._on_commit, "stats_cb": self._on_statistics}
         self._consumer = made(Consumer, {**config, **callbacks})
         self._group = group
         self._topics = list(topics)
+        self._beside = list(beside)
         self._subscribed = False
         self._is_member = False
         self._revoked: list[TopicPartition] = []
@@ -189,7 +200,7 @@ class KafkaConsumer:
         for record in records([it for it in messages if it is not None], "read what is assigned"):
             firsts.setdefault(record.at, record.offset)
         for at, offset in firsts.items():
-            if at in self._assigned:
+            if at in self._assigned or at.topic in self._beside:
                 self.seek(at, offset)
 
     def _told(self) -> Polled:
@@ -214,7 +225,9 @@ class KafkaConsumer:
         }
 
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
-        consumer.assign(partitions)
+        numbers = {partition.partition for partition in partitions}
+        more = [RdPartition(topic, number) for topic in self._beside for number in sorted(numbers)]
+        consumer.assign([*partitions, *more])
         # librdkafka keeps a paused partition paused across assignments.
         consumer.resume(partitions)
         self._not_recorded = None
@@ -247,7 +260,8 @@ class KafkaConsumer:
         self._not_recorded = None
         self._held_back = {}
         unreported, self._assigned = self._assigned, []
-        return [at for at in ours(partitions) if at not in unreported]
+        assigned = [at for at in ours(partitions) if at.topic in self._topics]
+        return [at for at in assigned if at not in unreported]
 
 
 def _held_back(told: Mapping[str, Any]) -> HeldBack | None:

@@ -32,7 +32,7 @@ class Prompt(MemoryProducer):
         self._work = work
 
     def flush(self, timeout_s: float) -> None:
-        is_asking = any(at.topic.endswith("proposals") for at, *_ in self.queued)
+        is_asking = any(at.topic.endswith(("proposals", "admin")) for at, *_ in self.queued)
         super().flush(timeout_s)
         if is_asking:
             self._work()

@@ -222,7 +222,9 @@ def test_a_record_that_can_not_be_given_to_its_table_halts_it(gate: Gate) -> Non
 def test_a_request_over_which_we_fail_is_answered_and_so_are_those_behind(gate: Gate) -> None:
     gate.clock.boot += 0.1
     with mock.patch.object(OperatorRequests, "_drop", fail):
-        gate.send(proposal(kind="drop"), proposal(add("b")))
+        gate.send(proposal(kind="drop"))
+        gate.loop.step()
+        gate.send(proposal(add("b")))
         gate.settle()
     assert {rule_of(outcome) for outcome in gate.outcomes()[-2:]} <= {"fault", "table_halted"}
     assert not gate.loop.unsettled

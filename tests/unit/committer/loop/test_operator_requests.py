@@ -1,4 +1,4 @@
-"""Operator requests to halt, reopen or drop tables, each decided at its offset in the topic."""
+"""Operator requests to halt, reopen or drop tables, on a topic beside the proposals."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +28,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
 from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import InlineExecutor
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log, staged_name
 from tidegate_messages.codec import decode, encode
@@ -160,7 +161,7 @@ def test_a_request_on_a_topic_that_was_made_anew_is_no_repeat_of_one_on_the_form
     gate: Gate,
 ) -> None:
     assert rules(gate.ask(halt(), reopen())) == ["committed", "committed"]
-    gate.bus.create_topic(gate.topics.proposals, 1)
+    gate.bus.create_topic(gate.topics.admin, 1)
     gate.send(halt())
     with pytest.raises(Unavailable, match="recreated"):
         gate.settle()
@@ -188,7 +189,9 @@ def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again(
     puts.is_holding = True
     gate.send(proposal(add("a")))
     gate.settle(2)
-    gate.send(proposal(add("b")), halt(), proposal(add("c")))
+    gate.send(proposal(add("b")), halt())
+    gate.loop.step()
+    gate.send(proposal(add("c")))
     gate.settle()
     assert record_of(gate).status == "open", "nobody is told before what flies has landed"
     puts.release()
@@ -329,8 +332,9 @@ def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate:
 
 
 def test_who_came_before_a_drop_is_judged_before_it(gate: Gate) -> None:
-    gate.send(proposal(add("a")), proposal(add("b")), request_to_drop(), proposal(add("c")))
+    gate.send(proposal(add("a")), proposal(add("b")), request_to_drop())
     gate.settle()
+    gate.ask(proposal(add("c")))
     assert rules(gate.outcomes()[1:]) == ["committed", "committed", "committed", "table_dropped"]
     assert record_of(gate).published_through == len(gate.entries()) - 1 > 0
     assert record_of(gate).status == "dropped"
@@ -356,7 +360,9 @@ def test_a_drop_waits_for_a_store_that_is_away_unless_the_table_is_halted_first(
 
 def test_a_drop_that_waits_for_a_store_that_is_away_is_ended_by_a_halt(gate: Gate) -> None:
     with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
-        gate.send(proposal(add("a")), request_to_drop(), proposal(add("b")))
+        gate.send(proposal(add("a")), request_to_drop())
+        gate.loop.step()
+        gate.send(proposal(add("b")))
         gate.settle()
         assert len(gate.outcomes()) == 1
         assert rules(gate.ask(halt())) == ["table_dropped", "committed", *["table_dropped"] * 2]
@@ -365,14 +371,14 @@ def test_a_drop_that_waits_for_a_store_that_is_away_is_ended_by_a_halt(gate: Gat
     assert len(gate.entries()) == 1
 
 
-def test_requests_are_obeyed_in_the_order_of_the_topic(gate: Gate) -> None:
+def test_requests_and_proposals_that_wait_for_one_another_are_obeyed_in_order(gate: Gate) -> None:
     asked = (
         *(proposal(add("a")), halt(), proposal(add("b")), reopen(), proposal(add("c"))),
         *(delete("nobody"), request_to_drop(), reopen()),
     )
     told = {one.proposal_id: one for one in gate.ask(*asked)}
     assert rules([told[one.proposal_id] for one in asked]) == [
-        *("table_halted", "committed", "table_halted", "committed", "committed"),
+        *("committed", "committed", "table_halted", "committed", "committed"),
         *("removed_file_not_live", "committed", "table_dropped"),
     ]
 
@@ -384,7 +390,9 @@ def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
     puts.is_holding = True
     gate.send(proposal(add("a")))
     gate.settle(2)
-    gate.send(request_to_drop(), proposal(add("b")))
+    gate.send(request_to_drop())
+    gate.loop.step()
+    gate.send(proposal(add("b")))
     gate.settle()
     assert gate.tables()[TABLE].status == "open"
     puts.release()
@@ -393,6 +401,49 @@ def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
     assert [commit.version for commit in gate.commits()] == [0, 1]
     told = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
     assert sorted(told, key=str) == [("committed", 1), ("committed", 1), ("denied", None)]
+
+
+@pytest.mark.parametrize("asked", [halt(), request_to_drop(), reopen()])
+def test_a_request_among_the_proposals_is_denied_by_the_name_of_its_topic(
+    gate: Gate, asked: Proposal
+) -> None:
+    gate.send(encode(asked))
+    gate.settle()
+    rejection = gate.outcomes()[-1].rejection
+    assert rejection is not None
+    assert (rejection.rule, "tidegate.admin" in rejection.reason) == ("wrong_topic", True)
+    assert record_of(gate).status == "open"
+    assert gate.loop.unsettled == 0
+
+
+@pytest.mark.parametrize("value", [encode(proposal(add("a"))), b"no JSON"])
+def test_what_is_no_request_among_the_requests_is_not_carried_out(gate: Gate, value: bytes) -> None:
+    gate.bus.append(TopicPartition(gate.topics.admin, 0), None, value)
+    gate.settle()
+    if value.startswith(b"{"):
+        assert rules(gate.outcomes()[1:]) == ["wrong_topic"]
+    else:
+        [letter] = gate.letters()
+        assert letter.value == value
+    assert len(gate.entries()) == 1
+    at = TopicPartition(gate.topics.admin, 0)
+    assert gate.bus.committed("tidegate.committer")[at] == 1
+
+
+def test_a_request_whose_outcome_is_not_durable_is_read_again(gate: Gate) -> None:
+    at = TopicPartition(gate.topics.admin, 0)
+    puts = HeldPuts(is_holding=True)
+    gate.puts = puts
+    gate.restart()
+    gate.settle()
+    gate.send(proposal(add("a")), request_to_drop())
+    gate.settle()
+    assert gate.bus.committed("tidegate.committer").get(at, 0) == 0, "it waits for the PUT"
+    gate.puts = InlineExecutor()
+    gate.restart()
+    gate.settle(12)
+    assert record_of(gate).status == "dropped"
+    assert gate.bus.committed("tidegate.committer")[at] == 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tidegate_committer.loop.registrar import Registrar
 from tidegate_committer.loop.served_tables import STALE_S, ServedTables
 from tidegate_messages.codec import decode, encode, headers
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposal import OPERATOR_REQUESTS, Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.table_home import partition_of
 from tidegate_messages.topics import Topics
@@ -36,8 +36,10 @@ def gate_of(partitions: int = 2, **told: Any) -> Gate:
 
 
 def send(gate: Gate, partition: int, *proposals: Proposal) -> None:
+    topics = gate.topics
     for one in proposals:
-        gate.bus.append(TopicPartition(gate.topics.proposals, partition), None, encode(one))
+        topic = topics.admin if one.kind in OPERATOR_REQUESTS else topics.proposals
+        gate.bus.append(TopicPartition(topic, partition), None, encode(one))
 
 
 def outcomes(gate: Gate, partition: int) -> list[Outcome]:
@@ -123,7 +125,7 @@ def test_what_comes_for_a_table_of_another_topic_partition_is_told_its_home(kind
 def test_a_registered_table_keeps_its_home_when_topic_partitions_are_added() -> None:
     gate = gate_of(1)
     ask(gate, 0, create(table=UUID(int=7)))
-    for topic in ("outcomes", "commits", "table_state", "proposals"):
+    for topic in ("outcomes", "commits", "table_state", "admin", "proposals"):
         gate.bus.add_partition(getattr(gate.topics, topic))
     assert partition_of(UUID(int=7), 2) == 1
     gate.settle(12)
