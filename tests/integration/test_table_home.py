@@ -15,7 +15,7 @@ from tests.integration.proposers import CLOCK, creation, read_topic, write_file
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import decode, encode, headers
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposal import OPERATOR_REQUESTS, Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.table_home import partition_of
 from tidegate_producers.writing.table_registration import request
@@ -55,7 +55,8 @@ def wide(broker: str, tmp_path: Path) -> Iterator[Line]:
 
 def send(kafka: KafkaSettings, producer: Producer, partition: int, *proposals: Proposal) -> None:
     for proposal in proposals:
-        at = TopicPartition(kafka.topics.proposals, partition)
+        topics, is_request = kafka.topics, proposal.kind in OPERATOR_REQUESTS
+        at = TopicPartition(topics.admin if is_request else topics.proposals, partition)
         producer.publish(at, str(proposal.table).encode(), encode(proposal), headers(proposal))
     producer.flush(WAIT_S)
 

@@ -17,7 +17,7 @@ from tidegate_delta.errors import (
     Unavailable,
 )
 from tidegate_delta.log.commit import sha256
-from tidegate_messages.codec import PRODUCER, decode, encode, headers
+from tidegate_messages.codec import PRODUCER, PRODUCER_BYTES_MAX, decode, encode, headers
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import OPERATOR_REQUESTS, Proposal
 from tidegate_messages.published_records import TableRecord
@@ -93,7 +93,9 @@ class ProposalRoute:
 class Client:
     """Sends proposals and waits for their outcomes. Not thread-safe: use one for each thread.
 
-    `patience_s` is how long it waits for an outcome before it sends the proposal again.
+    `patience_s` is how long it waits for an outcome before it sends the proposal again. `producer`
+    is the name under which the committer serves its writers fairly: the same for all clients of one
+    job makes them share one turn. Without it each client has a random one.
     """
 
     def __init__(
@@ -102,12 +104,19 @@ class Client:
         topics: Topics,
         clock: Clock | None = None,
         patience_s: float = PATIENCE_S,
+        producer: str | None = None,
     ) -> None:
         self.topics = topics
         self.clock: Clock = clock or SystemClock()
         self._bus = bus
         self._patience_s = patience_s
-        self._name = str(new_id(self.clock)).encode()
+        if producer is not None and not 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX:
+            raise InvalidRequest(
+                f"producer: {len(producer.encode())} bytes; give a name of 1 to "
+                f"{PRODUCER_BYTES_MAX} bytes, or none",
+                error_class="BadProducerName",
+            )
+        self._name = (producer or str(new_id(self.clock))).encode()
         self._producer: Producer | None = None
         self._reader: Reader | None = None
         self._registry: Mapping[UUID, TableRecord] = {}

@@ -18,7 +18,7 @@ from tests.unit.producers.answering_bus import (
 )
 from tidegate_delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
 from tidegate_delta.log.actions import Add
-from tidegate_messages.codec import decode
+from tidegate_messages.codec import PRODUCER_BYTES_MAX, decode
 from tidegate_messages.outcome import ClientAdvice, Outcome, Rejection
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.table_home import partition_of
@@ -90,6 +90,18 @@ def test_silence_is_answered_by_the_same_bytes_again() -> None:
     assert client.propose(proposal(), 60).version == 1
     assert len({value for _, value in gate.sent}) == 1
     assert len(gate.sent) == 3
+
+
+def test_a_client_may_name_its_writer_and_the_name_is_in_each_record() -> None:
+    gate = Gate(Topics(), always)
+    for name in ("flights", None):
+        Client(gate, gate.topics, ManualClock(), producer=name).propose(proposal())
+    named, unnamed = gate.log(TopicPartition(gate.topics.proposals, 0))
+    assert dict(named.headers)["producer"] == b"flights"
+    assert dict(unnamed.headers)["producer"] not in (b"flights", b"")
+    for wrong in ("", "n" * (PRODUCER_BYTES_MAX + 1)):
+        with pytest.raises(InvalidRequest, match="producer"):
+            Client(gate, gate.topics, producer=wrong)
 
 
 def test_a_proposal_carries_one_trace_however_often_it_is_sent(
