@@ -387,7 +387,9 @@ def test_a_table_is_reopened_while_others_commit(found: Gate, loads: Held) -> No
     found.ask(proposal(kind="halt", table=OTHER, table_root=OTHER_ROOT, reason="a restore"))
     loads.held.add(OTHER_ROOT)
     reopen = proposal(kind="reopen", table=OTHER, table_root=OTHER_ROOT)
-    found.send(reopen, at_other(add("b")))
+    found.send(reopen)
+    found.loop.step()
+    found.send(at_other(add("b")))
     assert told(found.ask(proposal(add("a")))) == [(TABLE, "committed", 1)]
     assert found.tables()[OTHER].status == "halted"
     loads.answer()
