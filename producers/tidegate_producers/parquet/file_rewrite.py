@@ -25,7 +25,7 @@ from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import read_file
-from tidegate_runtime.table_io.deletion_vector_reader import live_rows, read_vector
+from tidegate_runtime.table_io.deletion_vector_reader import ChosenRows, live_rows, read_vector
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,21 @@ class Rewriter:
         gone = live_rows(self._store, file).without
         marked = matching if gone is None else matching - read_vector(self._store, gone)
         return Rewritten(str(file["path"]), len(marked), 0, (), marked)
+
+    def copy_without(self, file: Mapping[str, Any], rows: Bitmap) -> Rewritten:
+        """Rewrite a file, given as a row of ADD_SCHEMA, without the rows at some positions.
+
+        Raises: as `mark`.
+        """
+        gone = live_rows(self._store, file).without
+        left_out = rows if gone is None else rows | read_vector(self._store, gone)
+        whole = {**file, "deletionVector": None}
+        writer, copied = FileWriter(self._store, self._layout, self._clock, self._task), 0
+        batches = read_file(self._store, whole, self._metadata)
+        for batch in ChosenRows(left_out, are_left_out=True).of_batches(batches):
+            writer.write(batch)
+            copied += batch.num_rows
+        return Rewritten(str(file["path"]), len(rows), copied, tuple(writer.finish()))
 
     def _read(self, file: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
         for batch in read_file(self._store, file, self._metadata, columns):

@@ -1,6 +1,7 @@
 """Turns a SQL condition into a predicate tree over the table's columns.
 
-Expressions that the tree can't hold are refused: a delete must know exactly which rows match.
+`predicate_of` refuses what the tree can't hold. `wider_predicate_of` refuses nothing: Spark decides
+which rows match, and the tree only says which files and which rows of others may matter.
 """
 
 import re
@@ -76,6 +77,45 @@ def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predi
             error_class="PARSE_SYNTAX_ERROR",
         ) from error
     return _node(parsed, _Scope(schema, zone))
+
+
+def wider_predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:
+    """Return a predicate that is true of every row for which a SQL condition is true.
+
+    Parts that the tree can't hold are opaque nodes, which may be true of any row.
+    Raises: UnsupportedFeature, for a sub-query: what it reads could not be stated.
+    """
+    try:
+        parsed = sqlglot.parse_one(condition, dialect="spark")
+    except SqlglotError:
+        return _opaque(condition)
+    if parsed.find(exp.Query) is not None:
+        raise UnsupportedFeature(
+            f"the condition {condition!r} holds a sub-query: join the other table with "
+            "Table.merge, or collect its values into the condition",
+            feature="DELTA_UNSUPPORTED_SUBQUERY",
+        )
+    return _wider(parsed, _Scope(schema, zone))
+
+
+def _wider(node: exp.Expr, scope: _Scope) -> Predicate:
+    match node:
+        case exp.Paren():
+            return _wider(node.this, scope)
+        case exp.And():
+            return {"op": "and", "args": [_wider(one, scope) for one in node.flatten()]}
+        case exp.Or():
+            return {"op": "or", "args": [_wider(one, scope) for one in node.flatten()]}
+        case exp.Not():
+            return _negated(_wider(node.this, scope))
+    try:
+        return _node(node, scope)
+    except (InvalidRequest, UnsupportedFeature):
+        return _opaque(node.sql("spark"))
+
+
+def _opaque(text: str) -> Predicate:
+    return {"op": "opaque", "columns": [], "text": text}
 
 
 def _node(node: exp.Expr, scope: _Scope) -> Predicate:

@@ -6,24 +6,31 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.schema.types import StructType as Fields
+from tidegate_delta.schema.types import parse_schema
+from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import for_writing
 from tidegate_producers.table.delete import delete
+from tidegate_producers.table.merge import MergeBuilder
+from tidegate_producers.table.new_rows import Expression
 from tidegate_producers.table.rewrite_runner import SparkRunner
+from tidegate_producers.table.row_level_change import RowChange, change_rows
+from tidegate_producers.table.sql_condition import predicate_of
 from tidegate_producers.table.time_zones import in_zone
+from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.clock import utc
-from tidegate_runtime.table_io.open_table import head_version
+from tidegate_runtime.table_io.open_table import head_version, open_keys
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 NO_COMMENTS: Final[Mapping[str, str | None]] = {}
-EVERY_ROW: Final = "true"
+NO_VALUES: Final[Mapping[str, Expression]] = {}
 _ZONE: Final = "spark.sql.session.timeZone"
 
 _HISTORY: Final = (
@@ -43,6 +50,7 @@ class Table:
         self, spark: SparkSession, path: str, options: Mapping[str, str] = NO_OPTIONS
     ) -> None:
         self._spark = spark
+        self._alias: str | None = None
         self._given = dict(options)
         self._options = for_writing({**options, "path": path})
         if self._options.txn_app_id is not None or self._options.txn_version is not None:
@@ -95,19 +103,54 @@ class Table:
         """Return the newest version. Raises: InvalidRequest (`NotADeltaTable`)."""
         return next(iter(history(store_for(self._options.place), 1))).version
 
-    def delete(self, condition: str = EVERY_ROW) -> int | None:
-        """Delete the rows for which a SQL condition is true, and return the new version.
+    def alias(self, name: str) -> Self:
+        """Return the same table under a name for conditions and expressions, as in `t.id`."""
+        table = type(self)(self._spark, self.root, self._given)
+        table._alias = name
+        return table
 
-        If no row matches, nothing is proposed and None is returned. Timestamps without a zone are
-        in the session's time zone.
+    def delete(self, condition: Expression = EVERY_ROW) -> int | None:
+        """Delete the rows for which a condition is true, and return the new version.
+
+        A condition is SQL text or a Column, and Spark evaluates it; one that needs no more than
+        the table's statistics and comparisons starts no Spark job. If no row matches, nothing is
+        proposed and None is returned. Timestamps without a zone are in the session's time zone.
         Raises: Rejected, with rule and winner, on a conflict with another commit (run it again);
-        OutcomeUnknown; InvalidRequest; UnsupportedFeature.
+        OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors for a wrong condition.
         """
-        asked = self._options
-        client, runner = client_for(asked.kafka), SparkRunner(self._spark)
-        outcome = delete(client, asked.place, condition, WriteRequest.of(asked), runner, self._zone)
-        tell(self.root, outcome)
-        return None if outcome is None else outcome.version
+        if self._alias is None and isinstance(condition, str) and self._is_simple(condition):
+            asked = self._options
+            client, runner = client_for(asked.kafka), SparkRunner(self._spark)
+            request = WriteRequest.of(asked)
+            outcome = delete(client, asked.place, condition, request, runner, self._zone)
+            return self._told(outcome)
+        return self._change(deletion(condition, self._alias, self._zone))
+
+    def update(
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, Expression] = NO_VALUES,
+    ) -> int | None:
+        """Set columns of the rows for which a condition is true, and return the new version.
+
+        `set` maps columns to SQL text or Columns; without a condition every row is updated. If no
+        row matches, nothing is proposed and None is returned.
+        Raises: as `delete`; TypeError, for a value that is neither text nor a Column.
+        """
+        if not set:
+            raise InvalidRequest(
+                "update needs set={column: expression}; nothing was proposed",
+                error_class="DELTA_MISSING_SET_COLUMN",
+            )
+        chosen = EVERY_ROW if condition is None else condition
+        return self._change(updating(chosen, set, self._alias, self._zone))
+
+    def merge(self, source: DataFrame, condition: Expression) -> MergeBuilder:
+        """Return a builder of a merge with a source, to which clauses are added.
+
+        `execute` returns the new version, or None if no row changed.
+        """
+        return MergeBuilder(source, condition, self._change).of(self._alias)
 
     def alter(
         self,
@@ -170,6 +213,22 @@ class Table:
         if timestamp is not None:
             reader = reader.option("timestampAsOf", in_zone(timestamp, self._zone))
         return reader.load(self.root)
+
+    def _is_simple(self, condition: str) -> bool:
+        """Return whether our own evaluation of a condition is surely Spark's."""
+        schema = parse_schema(open_keys(store_for(self._options.place)).metadata.schema_string)
+        try:
+            predicate_of(condition, schema, self._zone)
+        except (InvalidRequest, UnsupportedFeature):
+            return False
+        return True
+
+    def _change(self, change: RowChange) -> int | None:
+        return self._told(change_rows(self._spark, self._options, change))
+
+    def _told(self, outcome: Outcome | None) -> int | None:
+        tell(self.root, outcome)
+        return None if outcome is None else outcome.version
 
     @property
     def _zone(self) -> str:

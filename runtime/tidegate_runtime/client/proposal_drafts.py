@@ -5,7 +5,7 @@ commitInfo.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
@@ -29,7 +29,7 @@ from tidegate_messages.proposal import (
     ProposalKind,
 )
 from tidegate_messages.read_set import Predicate, ReadSet
-from tidegate_messages.row_intent import ROW_INTENT, RowIntent
+from tidegate_messages.row_intent import ROW_INTENT, Purpose, RowIntent
 
 INLINE_BYTES_MAX: Final = 512 * 1024
 """Size of a record above which its actions go to a file in the store, named by a claim check."""
@@ -87,10 +87,12 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class Deletion:
-    """A delete: its predicate, the files that it read, removed and added, and its metrics.
+    """A delete, update or merge: its predicate, the files that it read, removed and added.
 
     `text` is the condition as the user wrote it, for the table's history; `marked` are files that
-    stay, with the positions of the rows to delete from them.
+    stay, with the positions of the rows to delete from them. `updated` are those marked files of
+    which a row has a new image among `added`. `is_row_by_row` says that each written row depends on
+    the row that it replaces and on no other row of the table.
     """
 
     text: str
@@ -100,6 +102,10 @@ class Deletion:
     added: Sequence[Add]
     metrics: Mapping[str, int]
     marked: Sequence[tuple[Add, Bitmap]] = ()
+    operation: str = "DELETE"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    updated: frozenset[str] = frozenset()
+    is_row_by_row: bool = True
 
 
 def create(
@@ -168,22 +174,25 @@ def vectors_of(
 def delete(
     target: Target, stamp: Stamp, deletion: Deletion, vectors: Sequence[DeletionVector] = ()
 ) -> Proposal:
-    """Return a delete of the rows that match a predicate, with its exact read set.
+    """Return a delete, update or merge of rows, with its exact read set.
 
-    `vectors` hold the rows to delete from the marked files. Whether a row matches depends on that
-    row alone, so rows that others delete meanwhile are no conflict (`delete_insensitive`).
+    `vectors` hold the rows to delete from the marked files. Where a row's fate depends on that row
+    alone, rows that others delete meanwhile are no conflict (`delete_insensitive`).
     """
     operation = Operation(
-        name="DELETE",
-        parameters={"predicate": _names([deletion.text])},
+        name=deletion.operation,
+        parameters={"predicate": _names([deletion.text]), **deletion.parameters},
         metrics={name: str(value) for name, value in deletion.metrics.items()},
     )
     removes = [removal(add, stamp.created_ms) for add in deletion.removed]
     reads = ReadSet(
-        predicates=(deletion.predicate,), files=tuple(deletion.read), delete_insensitive=True
+        predicates=(deletion.predicate,),
+        files=tuple(deletion.read),
+        delete_insensitive=deletion.is_row_by_row,
     )
     intents = tuple(
-        _intent(add, vector) for (add, _), vector in zip(deletion.marked, vectors, strict=True)
+        _intent(add, vector, "update" if add.path in deletion.updated else "delete")
+        for (add, _), vector in zip(deletion.marked, vectors, strict=True)
     )
     body = Body(operation, _rows([*removes, *deletion.added]), reads, intents=intents)
     return of_body("commit", target, stamp, body)
@@ -319,7 +328,7 @@ def _rows(actions: Sequence[Action]) -> tuple[Mapping[str, JsonValue], ...]:
     return tuple(action.to_row() for action in actions)
 
 
-def _intent(add: Add, vector: DeletionVector) -> RowIntent:
+def _intent(add: Add, vector: DeletionVector, purpose: Purpose) -> RowIntent:
     count = row_count(add)
     assert count is not None, "rows are marked in files that tell their number"
     return RowIntent(
@@ -327,6 +336,7 @@ def _intent(add: Add, vector: DeletionVector) -> RowIntent:
         base=add.deletion_vector.unique_id if add.deletion_vector else None,
         rows=vector.model_dump(by_alias=True, exclude_none=True),
         num_records=count,
+        op=purpose,
     )
 
 

@@ -20,7 +20,7 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
-from tidegate_producers.table.sql_condition import predicate_of
+from tidegate_producers.table.sql_condition import predicate_of, wider_predicate_of
 
 SCHEMA = StructType(
     (
@@ -192,3 +192,42 @@ def test_a_zone_that_nobody_knows_is_no_matter_until_it_is_asked_for() -> None:
     assert predicate_of("a = 1", SCHEMA, "Nowhere/At_All") == leaf("=", "a", 1, "integer")
     with pytest.raises(InvalidRequest, match="name the zone in the timestamps"):
         predicate_of("t = '2013-01-01'", SCHEMA, "Nowhere/At_All")
+
+
+def opaque(text: str) -> dict[str, Any]:
+    return {"op": "opaque", "columns": [], "text": text}
+
+
+@pytest.mark.parametrize(
+    ("sql", "tree"),
+    [
+        ("a = 1", leaf("=", "a", 1, "integer")),
+        ("LENGTH(s) > 3", opaque("LENGTH(s) > 3")),
+        (
+            "a = 1 AND NOT (LENGTH(s) > 3 OR s = 'q')",
+            {
+                "op": "and",
+                "args": [
+                    leaf("=", "a", 1, "integer"),
+                    {
+                        "op": "not",
+                        "arg": {
+                            "op": "or",
+                            "args": [opaque("LENGTH(s) > 3"), leaf("=", "s", "q", "string")],
+                        },
+                    },
+                ],
+            },
+        ),
+        ("a = 1.5", opaque("a = 1.5")),
+        ("a = ", opaque("a = ")),
+    ],
+)
+def test_what_the_tree_cannot_say_may_be_true_of_any_row(sql: str, tree: dict[str, Any]) -> None:
+    assert wider_predicate_of(sql, SCHEMA) == tree
+
+
+def test_a_sub_query_is_refused_in_every_condition() -> None:
+    for sql in ("a IN (SELECT 1)", "s = 'q' OR EXISTS (SELECT 1)"):
+        with pytest.raises(UnsupportedFeature, match="sub-query"):
+            wider_predicate_of(sql, SCHEMA)

@@ -1,0 +1,333 @@
+"""`Table.merge`: a builder like delta-spark's, whose clauses become one change of rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, Literal
+
+import orjson
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate_delta.constraints.row_constraints import WriteRequirements
+from tidegate_delta.data_skipping.partition_predicates import Predicate
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.schema.field_paths import same_name
+from tidegate_delta.schema.types import StructType
+from tidegate_producers.table.new_rows import Expression, as_column, by_column, checked, stored
+from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED, UPDATED
+from tidegate_producers.table.row_level_change import Opened, RowChange
+from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+from tidegate_producers.table.update import aliased, text_of
+
+Kind = Literal["matched", "not matched", "not matched by source"]
+
+_CLAUSE: Final = "__tidegate_clause"
+_IS_SOURCE: Final = "__tidegate_is_source"
+_SOURCE: Final = "__tidegate_source_{}"
+_TARGET: Final = "__tidegate_target_{}"
+_ACTION_NAMES: Final = {DELETED: "delete", UPDATED: "update", INSERTED: "insert"}
+_PARAMETERS: Final[Mapping[Kind, str]] = {
+    "matched": "matchedPredicates",
+    "not matched": "notMatchedPredicates",
+    "not matched by source": "notMatchedBySourcePredicates",
+}
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One clause: which rows, and what happens to them; `values` None takes the source's row."""
+
+    kind: Kind
+    action: int
+    condition: Expression | None = None
+    values: Mapping[str, Expression] | None = None
+
+
+class MergeBuilder:
+    """Collects the clauses of a merge, and executes it; the names are delta-spark's."""
+
+    def __init__(
+        self, source: DataFrame, condition: Expression, execute: Callable[[RowChange], int | None]
+    ) -> None:
+        self._source = source
+        self._condition = condition
+        self._execute = execute
+        self._alias: str | None = None
+        self._clauses: list[Clause] = []
+
+    def of(self, alias: str | None) -> "MergeBuilder":
+        """Set the alias of the target."""
+        self._alias = alias
+        return self
+
+    def whenMatchedUpdate(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, Expression] | None = None,
+    ) -> "MergeBuilder":
+        """Update columns of matched rows."""
+        return self._add(Clause("matched", UPDATED, condition, _given(set, "set")))
+
+    def whenMatchedUpdateAll(  # noqa: N802
+        self, condition: Expression | None = None
+    ) -> "MergeBuilder":
+        """Update every column of matched rows with the source's column of its name."""
+        return self._add(Clause("matched", UPDATED, condition))
+
+    def whenMatchedDelete(self, condition: Expression | None = None) -> "MergeBuilder":  # noqa: N802
+        """Delete matched rows."""
+        return self._add(Clause("matched", DELETED, condition))
+
+    def whenNotMatchedInsert(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        values: Mapping[str, Expression] | None = None,
+    ) -> "MergeBuilder":
+        """Insert a row for each source row without a match."""
+        return self._add(Clause("not matched", INSERTED, condition, _given(values, "values")))
+
+    def whenNotMatchedInsertAll(  # noqa: N802
+        self, condition: Expression | None = None
+    ) -> "MergeBuilder":
+        """Insert each source row without a match."""
+        return self._add(Clause("not matched", INSERTED, condition))
+
+    def whenNotMatchedBySourceUpdate(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, Expression] | None = None,
+    ) -> "MergeBuilder":
+        """Update columns of the table's rows without a match."""
+        clause = Clause("not matched by source", UPDATED, condition, _given(set, "set"))
+        return self._add(clause)
+
+    def whenNotMatchedBySourceDelete(  # noqa: N802
+        self, condition: Expression | None = None
+    ) -> "MergeBuilder":
+        """Delete the table's rows without a match."""
+        return self._add(Clause("not matched by source", DELETED, condition))
+
+    def withSchemaEvolution(self) -> "MergeBuilder":  # noqa: N802
+        """Refuse: this release adds no columns in a merge. Raises: UnsupportedFeature."""
+        raise UnsupportedFeature(
+            "a merge adds no columns in this release: add them with Table.alter first; nothing "
+            "was proposed",
+            feature="withSchemaEvolution",
+        )
+
+    def execute(self) -> int | None:
+        """Merge, and return the new version, or None if no row changed.
+
+        Raises: Rejected; OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors.
+        """
+        check_clauses(self._clauses)
+        return self._execute(merging(self._source, self._condition, self._clauses, self._alias))
+
+    def _add(self, clause: Clause) -> "MergeBuilder":
+        self._clauses.append(clause)
+        return self
+
+
+def check_clauses(clauses: Sequence[Clause]) -> None:
+    """Check that there are clauses, and that only the last of each kind has no condition.
+
+    Raises: InvalidRequest.
+    """
+    if not clauses:
+        raise InvalidRequest(
+            "a merge needs a clause, such as whenMatchedUpdateAll() or whenNotMatchedInsertAll(); "
+            "nothing was proposed",
+            error_class="DELTA_MERGE_MISSING_WHEN",
+        )
+    for kind in _PARAMETERS:
+        of_kind = [clause for clause in clauses if clause.kind == kind]
+        if any(clause.condition is None for clause in of_kind[:-1]):
+            raise InvalidRequest(
+                f"when there are several 'when {kind}' clauses, only the last may lack a "
+                "condition: give the others one; nothing was proposed",
+                error_class="DELTA_NON_LAST_"
+                + kind.upper().replace(" ", "_")
+                + "_CLAUSE_OMIT_CONDITION",
+            )
+
+
+def merging(
+    source: DataFrame, condition: Expression, clauses: Sequence[Clause], alias: str | None
+) -> RowChange:
+    """Return the change of rows that a merge makes."""
+
+    def changed(frame: DataFrame, opened: Opened) -> DataFrame:
+        return _changed(frame, opened, source, condition, clauses, alias)
+
+    # Which source rows are inserted depends on the rows that are there; and nothing says whether
+    # the source was computed from this table.
+    return RowChange(
+        "MERGE", text_of(condition), _reads, changed, _parameters(clauses), is_row_by_row=False
+    )
+
+
+def _reads(schema: StructType) -> Predicate:
+    return {"op": "opaque", "columns": [], "text": "merge"}
+
+
+def _changed(
+    frame: DataFrame,
+    opened: Opened,
+    source: DataFrame,
+    condition: Expression,
+    clauses: Sequence[Clause],
+    alias: str | None,
+) -> DataFrame:
+    columns = opened.schema.names
+    joined = _joined(frame, source, condition, clauses, alias)
+    is_target, is_source = F.col(FILE).isNotNull(), F.col(_IS_SOURCE).isNotNull()
+    applies = {
+        "matched": is_target & is_source,
+        "not matched": is_source & ~is_target,
+        "not matched by source": is_target & ~is_source,
+    }
+    number = F.coalesce(
+        *(
+            F.when(
+                applies[clause.kind]
+                & (
+                    F.lit(True)
+                    if clause.condition is None
+                    else as_column(clause.condition, "condition")
+                ),
+                F.lit(at),
+            )
+            for at, clause in enumerate(clauses)
+        )
+    )
+    rows = joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
+    if _is_plain_delete(clauses):
+        rows = rows.dropDuplicates([FILE, POSITION])
+    action = F.element_at(F.array(*(F.lit(one.action) for one in clauses)), F.col(_CLAUSE) + 1)
+    assigned = [_values(one, columns, source, opened.required) for one in clauses]
+    fitted = [
+        {} if not values else dict(zip(values, stored(joined, values, frame.schema), strict=True))
+        for values in assigned
+    ]
+    new = [
+        reduce(
+            lambda other, at: F.when(
+                F.col(_CLAUSE) == at, fitted[at].get(name, F.lit(None))
+            ).otherwise(other),
+            range(len(clauses)),
+            F.lit(None).cast(frame.schema[name].dataType),
+        ).alias(name)
+        for name in columns
+    ]
+    given = _explicit(clauses, columns, source, opened.required)
+    selected = rows.select(action.alias(ACTION), FILE, POSITION, *new)
+    return checked(selected, opened.required, given, frame.schema)
+
+
+def _joined(
+    frame: DataFrame,
+    source: DataFrame,
+    condition: Expression,
+    clauses: Sequence[Clause],
+    alias: str | None,
+) -> DataFrame:
+    kinds = {clause.kind for clause in clauses}
+    how = {
+        (False, False): "inner",
+        (True, False): "right_outer",
+        (False, True): "left_outer",
+        (True, True): "full_outer",
+    }["not matched" in kinds, "not matched by source" in kinds]
+    names = [name for name in frame.columns if name not in (FILE, POSITION)]
+    left = aliased(frame, alias)
+    left = left.select(
+        "*",
+        *(F.col(quoted(name)).alias(_TARGET.format(at)) for at, name in enumerate(names)),
+    )
+    right = source.select(
+        "*",
+        *(F.col(quoted(name)).alias(_SOURCE.format(at)) for at, name in enumerate(source.columns)),
+        F.lit(True).alias(_IS_SOURCE),
+    )
+    return left.join(right, as_column(condition, "condition"), how)
+
+
+def _is_plain_delete(clauses: Sequence[Clause]) -> bool:
+    """Return whether several matches of a row are no doubt: it is deleted in any case."""
+    matched = [clause for clause in clauses if clause.kind == "matched"]
+    return (
+        len(matched) == len(clauses) == 1
+        and matched[0].action == DELETED
+        and matched[0].condition is None
+    )
+
+
+def _values(
+    clause: Clause, columns: Sequence[str], source: DataFrame, required: WriteRequirements
+) -> dict[str, Column]:
+    """Return the value of each column for the rows of a clause."""
+    if clause.action == DELETED:
+        return {}
+    given = _given_values(clause, columns, source, required)
+    if clause.action == UPDATED:
+        return {name: given.get(name, F.col(_TARGET.format(at))) for at, name in enumerate(columns)}
+    defaults = {one.column: F.expr(one.expression) for one in required.defaults}
+    return {name: given.get(name, defaults.get(name, F.lit(None))) for name in columns}
+
+
+def _given_values(
+    clause: Clause, columns: Sequence[str], source: DataFrame, required: WriteRequirements
+) -> dict[str, Column]:
+    if clause.action == DELETED:
+        return {}
+    if clause.values is not None:
+        return by_column(clause.values, columns, f"when {clause.kind}")
+    found = {}
+    may_lack = {one.column for one in required.generated}
+    may_lack |= {one.column for one in required.defaults}
+    for name in columns:
+        at = next((at for at, one in enumerate(source.columns) if same_name(one, name)), None)
+        if at is not None:
+            found[name] = F.col(_SOURCE.format(at))
+        elif clause.action == UPDATED or name not in may_lack:
+            raise InvalidRequest(
+                f"the source has no column {name!r}, which UpdateAll and InsertAll take from it; "
+                f"it has {', '.join(source.columns)}: add it, or name the columns in set or "
+                "values; nothing was proposed",
+                error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
+            )
+    return found
+
+
+def _explicit(
+    clauses: Sequence[Clause],
+    columns: Sequence[str],
+    source: DataFrame,
+    required: WriteRequirements,
+) -> list[str]:
+    """Return the columns that a clause gives a value."""
+    return sorted(
+        {name for one in clauses for name in _given_values(one, columns, source, required)}
+    )
+
+
+def _given(values: Mapping[str, Expression] | None, name: str) -> Mapping[str, Expression]:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name} is a mapping of columns to expressions, and is required")
+    return values
+
+
+def _parameters(clauses: Sequence[Clause]) -> dict[str, str]:
+    found = {}
+    for kind, name in _PARAMETERS.items():
+        listed = [
+            {
+                **({} if one.condition is None else {"predicate": text_of(one.condition)}),
+                "actionType": _ACTION_NAMES[one.action],
+            }
+            for one in clauses
+            if one.kind == kind
+        ]
+        found[name] = orjson.dumps(listed).decode()
+    return found

@@ -1,0 +1,119 @@
+"""The new rows of an update or merge: what is assigned, cast as Spark stores it, and checked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from tidegate_delta.constraints.row_constraints import WriteRequirements
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.field_paths import same_name
+from tidegate_producers.table.row_changes import ACTION, DELETED
+from tidegate_producers.table.target_frame import quoted
+
+Expression = str | Column
+"""SQL text or a Column."""
+
+VIOLATED: Final = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
+_NESTED: Final = (StructType, ArrayType, MapType)
+
+
+def as_column(expression: Expression, what: str) -> Column:
+    """Return an expression as a Column. Raises: TypeError, naming the argument."""
+    if isinstance(expression, str):
+        return F.expr(expression)
+    if isinstance(expression, Column):
+        return expression
+    raise TypeError(
+        f"{what} must be a Spark SQL Column or a string (an expression in SQL), found "
+        f"{expression!r} of type {type(expression).__name__}"
+    )
+
+
+def by_column(
+    assigned: Mapping[str, Expression], columns: Sequence[str], clause: str
+) -> dict[str, Column]:
+    """Return what is assigned to each column, by the column's name in the table.
+
+    Raises: InvalidRequest, for an unknown column, or one that is assigned twice; TypeError.
+    """
+    found: dict[str, Column] = {}
+    for given, expression in assigned.items():
+        bare = given.strip().strip("`").replace("``", "`")
+        name = next((one for one in columns if same_name(one, bare)), None)
+        if name is None:
+            # A name may carry the table's alias.
+            last = bare.rpartition(".")[2].strip("`")
+            name = next((one for one in columns if same_name(one, last)), None)
+            is_nested = any(same_name(one, bare.split(".")[0].strip("`")) for one in columns)
+            name = None if is_nested else name
+        if name is None or name in found:
+            why = "is assigned twice" if name else "is no column of the table"
+            raise InvalidRequest(
+                f"{clause}: {given!r} {why}; the columns are {', '.join(columns)} (a field inside "
+                "a struct is assigned with the whole struct); nothing was proposed",
+                error_class="DELTA_COLUMN_NOT_FOUND",
+            )
+        found[name] = as_column(expression, f"the value of {given!r}")
+    return found
+
+
+def stored(frame: DataFrame, values: Mapping[str, Column], target: StructType) -> list[Column]:
+    """Return the values as columns of the table's types, in the order of `values`.
+
+    A value that does not fit fails the query, whatever `spark.sql.ansi.enabled` says.
+    """
+    kinds = frame.select(
+        *(value.alias(f"_{number}") for number, value in enumerate(values.values()))
+    ).schema
+    return [
+        _fitted(value, field.dataType, target[name].dataType, name).alias(name)
+        for (name, value), field in zip(values.items(), kinds.fields, strict=True)
+    ]
+
+
+def _fitted(value: Column, given: DataType, wanted: DataType, name: str) -> Column:
+    if given == wanted:
+        return value
+    if isinstance(given, _NESTED) or isinstance(wanted, _NESTED):
+        return value.cast(wanted)
+    wrong = F.raise_error(
+        F.lit(
+            f"DELTA_CAST_OVERFLOW_IN_TABLE_WRITE: a value of type {given.simpleString()} does not "
+            f"fit into column {name!r} of type {wanted.simpleString()}: cast it first; nothing was "
+            "proposed"
+        )
+    ).cast(wanted)
+    return F.when(value.isNotNull(), F.coalesce(value.try_cast(wanted), wrong))
+
+
+def checked(
+    rows: DataFrame, required: WriteRequirements, assigned: Sequence[str], target: StructType
+) -> DataFrame:
+    """Return rows with generated columns computed, which fail where they violate a constraint.
+
+    `assigned` are the columns with a given value: for a generated one it must be the generated one.
+    """
+    wrong: list[tuple[str, Column]] = []
+    is_new = F.col(ACTION) != DELETED
+    for column in required.generated:
+        value = F.expr(column.expression).cast(target[column.column].dataType)
+        if column.column in assigned:
+            told = f"Generated Column {column.column} AS ({column.expression})"
+            wrong.append((told, F.col(quoted(column.column)).eqNullSafe(value)))
+        else:
+            rows = rows.withColumn(column.column, F.when(is_new, value))
+    wrong += [
+        (f"CHECK {one.name} ({one.expression})", F.expr(one.expression)) for one in required.checks
+    ]
+    wrong += [
+        (f"invariant ({one.expression})", F.expr(one.expression)) for one in required.invariants
+    ]
+    for told, holds in wrong:
+        failure = F.raise_error(
+            F.lit(f"{VIOLATED}: a row violates {told}: correct the rows; nothing was proposed")
+        ).cast("boolean")
+        rows = rows.where(~is_new | F.coalesce(holds, F.lit(False)) | failure)
+    return rows

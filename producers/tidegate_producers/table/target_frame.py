@@ -1,0 +1,264 @@
+"""The target of a change as a DataFrame: the table's columns, and where each row is stored.
+
+Spark's own Parquet reader reads the files, so that Spark prunes columns and row groups. Where it
+can't find the files as the log names them, our reader makes the same rows on the executors.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, LongType
+from pyspark.sql.types import StructField as SparkField
+from pyspark.sql.types import StructType as SparkSchema
+
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.deletion_vectors.roaring_containers import BLOCK
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.log.file_paths import canonical_path, is_absolute
+from tidegate_delta.schema import lenient_partition_values
+from tidegate_delta.schema import partition_values as partitions
+from tidegate_delta.schema.arrow_types import arrow_type
+from tidegate_delta.schema.char_varchar import TYPE_STRING
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of, to_physical
+from tidegate_delta.schema.types import StructField, StructType, parse_schema
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
+from tidegate_producers.options import TableLocation
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.data_file_reader import (
+    partition_values_of,
+    read_rows,
+    rows_of,
+)
+from tidegate_runtime.table_io.deletion_vector_reader import live_rows, read_vector
+from tidegate_runtime.table_io.row_ids import POSITION as ROW_INDEX
+
+FILE: Final = "__tidegate_file"
+"""The column with the number of a row's file: its place in the list of files."""
+
+POSITION: Final = "__tidegate_position"
+"""The column with a row's position in its file; deleted rows are counted."""
+
+LISTED_MAX: Final = 1_000
+"""Number of files above which Spark's listing of them takes longer than reading them does."""
+
+_URI: Final = "__tidegate_uri"
+_DELETED: Final = "__tidegate_deleted"
+_LOCAL: Final = "file://"
+_GLOB: Final = re.compile(r"([\\{}\[\]*?])")
+_UNQUOTED: Final = "/:@!$&'()*+,;=~_-."
+_PARTITION: Final = "__tidegate_partition_{}"
+
+
+def target_frame(
+    spark: SparkSession, place: TableLocation, metadata: Metadata, files: pa.Table
+) -> DataFrame:
+    """Return the live rows of some files, with the columns FILE and POSITION behind the table's.
+
+    Shape: `files` has ADD_SCHEMA.
+    Raises: BrokenLog, for a deletion vector that can't be read; UnsupportedFeature, for a column
+    type that Spark lacks; Unavailable.
+    """
+    listed = list(rows_of(files))
+    if _reads_itself(place, metadata, listed):
+        return _read_by_spark(spark, place, metadata, listed)
+    return _read_by_us(spark, place, metadata, listed)
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL writes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _reads_itself(
+    place: TableLocation, metadata: Metadata, files: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Return whether Spark finds these files and their columns by itself.
+
+    It leaves out files whose name begins with `_` or `.`, and finds columns by name only.
+    """
+    if not place.root.startswith(_LOCAL) or len(files) > LISTED_MAX:
+        return False
+    names = [file["path"].rpartition("/")[2] for file in files]
+    is_plain = not any(
+        name.startswith(("_", ".", "%")) or is_absolute(file["path"])
+        for name, file in zip(names, files, strict=True)
+    )
+    return is_plain and mode_of(metadata) is not ColumnMappingMode.ID
+
+
+def _read_by_spark(
+    spark: SparkSession,
+    place: TableLocation,
+    metadata: Metadata,
+    files: Sequence[Mapping[str, Any]],
+) -> DataFrame:
+    schema = parse_schema(metadata.schema_string)
+    keys = set(metadata.partition_columns)
+    stored = StructType(tuple(one for one in schema.fields if one.name not in keys))
+    physical = _read_schema(to_physical(stored, mode_of(metadata)))
+    folder = place.root.removeprefix(_LOCAL)
+    paths = [f"{folder}/{canonical_path(file['path'])}" for file in files]
+    reader = spark.read.schema(physical).option("recursiveFileLookup", "true")
+    if not paths:
+        columns = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("long").alias(POSITION)]
+        return spark.createDataFrame([], _read_schema(schema)).select("*", *columns)
+    rows = reader.parquet(*(_GLOB.sub(r"\\\1", f"file:{path}") for path in paths))
+    known = spark.createDataFrame(_known_files(place, metadata, paths, files, schema))
+    joined = rows.select(
+        "*",
+        F.col("_metadata.file_path").alias(_URI),
+        F.col("_metadata.row_index").alias(POSITION),
+    ).join(F.broadcast(known), _URI, "left_outer")
+    return joined.where(_is_live()).select(
+        *_logical_columns(schema, stored, physical, metadata), FILE, POSITION
+    )
+
+
+def _read_schema(schema: StructType) -> SparkSchema:
+    """Return the schema to read files with: nothing is required, and only lengths are kept."""
+    fields = []
+    for field in to_spark(schema).fields:
+        kept = {key: value for key, value in field.metadata.items() if key == TYPE_STRING}
+        fields.append(SparkField(field.name, field.dataType, True, kept))
+    return SparkSchema(fields)
+
+
+def _logical_columns(
+    schema: StructType, stored: StructType, physical: SparkSchema, metadata: Metadata
+) -> Iterator[Column]:
+    names = {
+        field.name: one.name for field, one in zip(stored.fields, physical.fields, strict=True)
+    }
+    wanted = _read_schema(schema)
+    for number, field in enumerate(wanted.fields):
+        source = names.get(field.name, _PARTITION.format(number))
+        column = F.col(quoted(source)).cast(field.dataType)
+        yield column.alias(field.name, metadata=field.metadata)
+
+
+def _known_files(
+    place: TableLocation,
+    metadata: Metadata,
+    paths: Sequence[str],
+    files: Sequence[Mapping[str, Any]],
+    schema: StructType,
+) -> pa.Table:
+    """Return each file's URI as Spark writes it, its number, partition values and deleted rows."""
+    store = store_for(place)
+    columns: dict[str, pa.Array] = {
+        _URI: pa.array([f"file:{_as_uri(path)}" for path in paths], pa.string()),
+        FILE: pa.array(range(len(paths)), pa.int32()),
+        _DELETED: pa.array(
+            [_deleted_bits(store, file) for file in files], pa.list_(pa.list_(pa.int64()))
+        ),
+    }
+    values = [partition_values_of(metadata, dict(file["partitionValues"] or {})) for file in files]
+    for number, field in enumerate(schema.fields):
+        if values and field.name in values[0]:
+            texts = [one[field.name] for one in values]
+            columns[_PARTITION.format(number)] = _partition_column(texts, field)
+    return pa.table(columns)
+
+
+def _partition_column(texts: Sequence[str | None], field: StructField) -> pa.Array:
+    try:
+        return partitions.column(texts, field.kind)
+    except ValueError:
+        values = [
+            None if text is None else lenient_partition_values.cast(text, field.kind)
+            for text in texts
+        ]
+        return pa.array(values, arrow_type(field.kind))
+
+
+def _as_uri(path: str) -> str:
+    """Return a path as Java's URI writes it: characters beyond ASCII stay as they are."""
+    return "".join(
+        char if not char.isascii() and char.isprintable() else quote(char, safe=_UNQUOTED)
+        for char in path
+    )
+
+
+def _deleted_bits(store: LogStore, file: Mapping[str, Any]) -> list[list[int] | None] | None:
+    """Return the deleted rows of a file as 64-bit words, by blocks of 65,536 rows."""
+    choice = live_rows(store, file)
+    if choice.without is None:
+        return None
+    rows = read_vector(store, choice.without, file["path"])
+    return [_words(rows, block) for block in range(max(rows.blocks, default=-1) + 1)]
+
+
+def _words(rows: Bitmap, block: int) -> list[int] | None:
+    if block not in rows.blocks:
+        return None
+    words = pa.Array.from_buffers(pa.int64(), BLOCK // 64, [None, pa.py_buffer(rows.bits(block))])
+    found: list[int] = words.to_pylist()
+    return found
+
+
+def _is_live() -> Column:
+    """Return whether a row is live; it fails for a row of an unknown file, which is a bug."""
+    position = quoted(POSITION)
+    words = f"get({_DELETED}, cast(shiftright({position}, 16) as int))"
+    word = f"coalesce(get({words}, cast(shiftright({position} & 65535, 6) as int)), 0L)"
+    return F.expr(
+        f"CASE WHEN {FILE} IS NULL THEN raise_error(concat('no file of the table is ', {_URI})) "
+        f"WHEN {_DELETED} IS NULL THEN true "
+        f"ELSE (shiftright({word}, cast({position} & 63 as int)) & 1L) = 0L END"
+    )
+
+
+def _read_by_us(
+    spark: SparkSession,
+    place: TableLocation,
+    metadata: Metadata,
+    files: Sequence[Mapping[str, Any]],
+) -> DataFrame:
+    schema = parse_schema(metadata.schema_string)
+    shape = SparkSchema(
+        [
+            *_read_schema(schema).fields,
+            SparkField(FILE, IntegerType()),
+            SparkField(POSITION, LongType()),
+        ]
+    )
+    wanted = arrow_of(shape)
+    texts = [(number, orjson.dumps(file).decode()) for number, file in enumerate(files)]
+    count = min(len(files), 4 * spark.sparkContext.defaultParallelism) or 1
+
+    def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = store_for(place)
+        for batch in batches:
+            for row in batch.to_pylist():
+                file = orjson.loads(row["file"])
+                for found in _rows_of_file(store, file, schema, metadata):
+                    numbers = pa.repeat(pa.scalar(row["number"], pa.int32()), found.num_rows)
+                    columns = [*found.columns[:-1], numbers, found.columns[-1]]
+                    yield _shaped(columns, wanted)
+
+    listed = spark.createDataFrame(texts, "number int, file string").repartition(count)
+    return listed.mapInArrow(on_executor, shape)
+
+
+def _rows_of_file(
+    store: LogStore, file: Mapping[str, Any], schema: StructType, metadata: Metadata
+) -> Iterator[pa.RecordBatch]:
+    values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
+    fields = (*schema.fields, ROW_INDEX)
+    choice = live_rows(store, file)
+    return read_rows(store, file["path"], fields, values, mode_of(metadata), choice)
+
+
+def _shaped(columns: Sequence[pa.Array], wanted: pa.Schema) -> pa.RecordBatch:
+    cast = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, wanted, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(cast, schema=wanted)

@@ -1,0 +1,64 @@
+"""`Table.update`, and `Table.delete` by a condition that only Spark can evaluate."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate_delta.data_skipping.partition_predicates import Predicate
+from tidegate_delta.schema.types import StructType
+from tidegate_producers.table.new_rows import Expression, as_column, by_column, checked, stored
+from tidegate_producers.table.row_changes import ACTION, DELETED, UPDATED
+from tidegate_producers.table.row_level_change import Opened, RowChange
+from tidegate_producers.table.sql_condition import wider_predicate_of
+from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+
+EVERY_ROW: Final = "true"
+
+
+def deletion(condition: Expression, alias: str | None, zone: str) -> RowChange:
+    """Return the delete of the rows for which a condition is true."""
+
+    def changed(frame: DataFrame, opened: Opened) -> DataFrame:
+        rows = aliased(frame, alias).where(as_column(condition, "condition"))
+        return rows.select(F.lit(DELETED).alias(ACTION), FILE, POSITION)
+
+    return RowChange("DELETE", text_of(condition), _reads(condition, zone), changed)
+
+
+def updating(
+    condition: Expression, assigned: Mapping[str, Expression], alias: str | None, zone: str
+) -> RowChange:
+    """Return the update of the rows for which a condition is true."""
+
+    def changed(frame: DataFrame, opened: Opened) -> DataFrame:
+        columns = opened.schema.names
+        values = by_column(assigned, columns, "update")
+        rows = aliased(frame, alias).where(as_column(condition, "condition"))
+        every = {name: values.get(name, F.col(quoted(name))) for name in columns}
+        new = rows.select(
+            F.lit(UPDATED).alias(ACTION), FILE, POSITION, *stored(rows, every, frame.schema)
+        )
+        return checked(new, opened.required, list(values), frame.schema)
+
+    return RowChange("UPDATE", text_of(condition), _reads(condition, zone), changed)
+
+
+def aliased(frame: DataFrame, alias: str | None) -> DataFrame:
+    """Return a frame under the table's alias, if it has one."""
+    return frame if alias is None else frame.alias(alias)
+
+
+def text_of(condition: Expression) -> str:
+    """Return a condition's text for the table's history."""
+    if isinstance(condition, str):
+        return condition
+    return str(condition).removeprefix("Column<'").removesuffix("'>")
+
+
+def _reads(condition: Expression, zone: str) -> Callable[[StructType], Predicate]:
+    def predicate(schema: StructType) -> Predicate:
+        return wider_predicate_of(text_of(condition), schema, zone)
+
+    return predicate

@@ -1,0 +1,127 @@
+"""Table.delete, update and merge through a real broker, for conditions that Spark evaluates."""
+
+from collections.abc import Mapping
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tests.integration.conftest import Line
+from tests.integration.spark_session import open_session
+from tidegate_delta.errors import InvalidRequest
+from tidegate_producers.table import Table
+from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+COLUMNS = "k long, p string, v int, `a.b` string, at timestamp"
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return open_session()
+
+
+@pytest.fixture(params=[{}, VECTORS], ids=["copies", "vectors"])
+def table(request: pytest.FixtureRequest, spark: SparkSession, line: Line) -> Table:
+    """Return a table of twelve rows in four files of two partitions."""
+    line.started("committer")
+    options = {
+        "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
+        "topicPrefix": line.kafka.topic_prefix,
+        "outcomeTimeout": "60s",
+    }
+    properties: Mapping[str, str] = request.param
+    path = str(line.tables / "a table [1]")
+    made = Table.create(spark, path, COLUMNS, ["p"], properties, options)
+    rows = spark.sql(
+        "SELECT id AS k, IF(id % 2 = 0, 'x/ y', NULL) AS p, cast(id * 10 AS int) AS v, "
+        "concat('row ', id) AS `a.b`, timestamp'2024-01-01 00:00:00' AS at FROM range(0, 12, 1, 2)"
+    )
+    rows.write.format("tidegate").mode("append").options(**options).save(path)
+    return made
+
+
+def held(table: Table) -> dict[int, tuple[str | None, int | None]]:
+    """Return the rows by key as delta-rs or, with vectors, our reader reads them."""
+    rows = table.to_df().select("k", "p", "v").collect()
+    found = {row["k"]: (row["p"], row["v"]) for row in rows}
+    assert len(found) == len(rows)
+    foreign = DeltaTable(table.root).to_pyarrow_table if not _has_vectors(table) else None
+    if foreign is not None:
+        assert sorted(foreign()["k"].to_pylist()) == sorted(found)
+    return found
+
+
+def _has_vectors(table: Table) -> bool:
+    properties = DeltaTable(table.root).metadata().configuration
+    return properties.get("delta.enableDeletionVectors") == "true"
+
+
+def before() -> dict[int, tuple[str | None, int | None]]:
+    return {k: ("x/ y" if k % 2 == 0 else None, k * 10) for k in range(12)}
+
+
+def test_spark_decides_which_rows_are_deleted_and_updated(table: Table) -> None:
+    wanted = before()
+    assert table.delete("length(`a.b`) > 5 AND v % 4 = 0") == 2
+    del wanted[10]
+    assert held(table) == wanted
+    assert table.delete(F.col("k").isin(0, 1)) == 3
+    del wanted[0], wanted[1]
+    assert table.delete("k + 1 = 1000") is None
+    assert table.update("k % 3 = 0", set={"v": "v + 1", "P": F.lit("new")}) == 4
+    wanted |= {k: ("new", k * 10 + 1) for k in wanted if k % 3 == 0}
+    assert held(table) == wanted
+    assert table.alias("t").update("t.p IS NULL", {"v": "t.k"}) == 5
+    wanted |= {k: (None, k) for k, (p, _) in wanted.items() if p is None}
+    assert held(table) == wanted
+    assert table.update("v IS NULL AND rand() < 2", {"v": "1"}) is None
+    assert table.update(set={"v": "NULL"}) == 6
+    assert held(table) == {k: (p, None) for k, (p, _) in wanted.items()}
+    told: Row = table.history(1).collect()[0]
+    assert (told["operation"], told["operationMetrics"]["numUpdatedRows"]) == ("UPDATE", "9")
+
+
+def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) -> None:
+    source = spark.createDataFrame(
+        [(1, "m", 1), (2, "d", 2), (3, "ignored", 3), (20, "i", 20), (21, "skip", 21)],
+        "k long, p string, v int",
+    )
+    merge = table.alias("t").merge(source.alias("s"), "t.k = s.k")
+    version = (
+        merge.whenMatchedDelete("s.p = 'd'")
+        .whenMatchedUpdate("s.p = 'm'", set={"v": "t.v + s.v", "p": "s.p"})
+        .whenNotMatchedInsert("s.p = 'i'", values={"k": "s.k", "p": "s.p", "v": "s.v"})
+        .whenNotMatchedBySourceUpdate("t.k = 7", set={"v": "-1"})
+        .whenNotMatchedBySourceDelete("t.k > 8")
+        .execute()
+    )
+    assert version == 2
+    wanted = {k: row for k, row in before().items() if k <= 8 and k != 2}
+    wanted |= {1: ("m", 11), 7: (None, -1), 20: ("i", 20)}
+    assert held(table) == wanted
+    told = table.history(1).collect()[0]["operationMetrics"]
+    assert {name: told[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")} == {
+        "Inserted": "1",
+        "Updated": "2",
+        "Deleted": "4",
+    }
+    nothing = table.merge(source.where("false"), F.lit(True)).whenMatchedDelete()
+    assert nothing.execute() is None
+
+
+def test_a_row_that_two_source_rows_would_change_is_refused(
+    table: Table, spark: SparkSession
+) -> None:
+    twice = spark.createDataFrame([(1, 5), (1, 6)], "k long, v int").alias("s")
+    merge = table.alias("t").merge(twice, "t.k = s.k")
+    with pytest.raises(InvalidRequest) as raised:
+        merge.whenMatchedUpdate(set={"v": "s.v"}).execute()
+    assert raised.value.error_class == MULTIPLE_MATCHES
+    assert held(table) == before()
+    again = table.alias("t").merge(twice, "t.k = s.k").whenMatchedDelete()
+    assert again.execute() == 2
+    assert held(table) == {k: row for k, row in before().items() if k != 1}
