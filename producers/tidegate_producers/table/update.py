@@ -1,6 +1,6 @@
 """`Table.update`, and `Table.delete` by a condition that only Spark can evaluate."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -42,7 +42,9 @@ def updating(
         )
         return checked(new, opened.required, list(values), frame.schema)
 
-    return RowChange("UPDATE", text_of(condition), _reads(condition, zone), changed)
+    return RowChange(
+        "UPDATE", text_of(condition), _reads(condition, zone, assigned.values()), changed
+    )
 
 
 def aliased(frame: DataFrame, alias: str | None) -> DataFrame:
@@ -57,8 +59,18 @@ def text_of(condition: Expression) -> str:
     return str(condition).removeprefix("Column<'").removesuffix("'>")
 
 
-def _reads(condition: Expression, zone: str) -> Callable[[StructType], Predicate]:
+def _reads(
+    condition: Expression, zone: str, values: Iterable[Expression] = ()
+) -> Callable[[StructType], Predicate]:
+    """Return what a change reads; the text of a Column quotes nothing, so it proves nothing.
+
+    Raises: UnsupportedFeature, for a sub-query in the condition or a value.
+    """
+
     def predicate(schema: StructType) -> Predicate:
-        return wider_predicate_of(text_of(condition), schema, zone)
+        found, *_ = [wider_predicate_of(text_of(one), schema, zone) for one in (condition, *values)]
+        if isinstance(condition, str):
+            return found
+        return {"op": "opaque", "columns": [], "text": text_of(condition)}
 
     return predicate
