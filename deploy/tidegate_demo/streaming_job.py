@@ -35,6 +35,7 @@ def stream(
         .option("checkpointLocation", str(checkpoint))
         .option("kafka.bootstrap.servers", bootstrap)
         .option("userMetadata", "stream")
+        .option("partitionColumns", "")
         .trigger(availableNow=True)
         .start(table)
     )

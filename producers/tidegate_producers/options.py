@@ -92,6 +92,13 @@ _SECURITY: Final = {
     "ssl.key.location": "key_location",
     "ssl.key.password": "key_password",
 }
+_BY_PATH: Final = (
+    'name the table by its path: df.write.format("tidegate").save(path), Table.create(spark, path, '
+    "schema), and for SQL CREATE TEMPORARY VIEW v USING tidegate OPTIONS (path ...)"
+)
+_CATALOG_KEYS: Final = frozenset({"provider", "owner"})
+"""Table properties that Spark's catalog passes as options for CREATE TABLE … USING tidegate."""
+
 _WHOLE_MAX: Final = 2**63 - 1
 """The largest version that the log can hold: Delta's versions are 64-bit."""
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|)$")
@@ -225,6 +232,12 @@ def _known(
     options: Mapping[str, str], known: Mapping[str, str], passed: Mapping[str, str]
 ) -> dict[str, str]:
     given: dict[str, str] = {}
+    if {option.lower() for option in options} >= _CATALOG_KEYS:
+        _refuse(
+            "Spark's catalog can't hold a table of format tidegate (CREATE TABLE, CTAS, "
+            f"saveAsTable, toTable): {_BY_PATH}",
+            "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
+        )
     for option, value in options.items():
         name = option.lower()
         if name.startswith(("kafka.", "storage.")):
@@ -253,7 +266,11 @@ def _nearest(name: str, known: Mapping[str, str]) -> str:
 
 def _place(options: Mapping[str, str], given: Mapping[str, str]) -> TableLocation:
     if "path" not in given:
-        _refuse("there is no path: give the table's root to load(...), save(...) or start(...)")
+        _refuse(
+            "there is no path: give the table's root to load(...), save(...) or start(...); Spark "
+            "does not pass on the path of a table in its catalog (INSERT INTO, insertInto, "
+            f"saveAsTable, toTable, CTAS): {_BY_PATH}"
+        )
     prefix = "storage."
     storage = {
         option[len(prefix) :]: value

@@ -52,6 +52,7 @@ class Stream:
             .option("maxFilesPerTrigger", 1)
             .parquet(str(self.source / "*"))
             .writeStream.format("tidegate")
+            .option("partitionColumns", "")
             .option("checkpointLocation", str(self.checkpoint))
             .option("kafka.bootstrap.servers", self.line.kafka.bootstrap_servers)
             .option("topicPrefix", self.line.kafka.topic_prefix)

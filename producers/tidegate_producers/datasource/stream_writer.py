@@ -41,6 +41,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         self._options = options
         self._plan = plan(client_for(options.kafka), frame, mode, options)
+        if self._plan.creation is not None and options.partition_columns is None:
+            # Spark passes a stream's partitionBy to no Python data source: it would be ignored.
+            raise InvalidRequest(
+                f"{options.place.root} is no table yet, and Spark does not tell a Python data "
+                "source a stream's partitionBy: name the columns in the option partitionColumns "
+                "(an empty one for a table without partitions), or make the table first with "
+                "Table.create; nothing was proposed",
+                error_class="DELTA_PARTITION_COLUMN_NOT_FOUND",
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.

@@ -99,6 +99,14 @@ def test_a_path_is_needed() -> None:
         for_writing({})
 
 
+def test_a_table_of_sparks_catalog_is_refused_with_another_way() -> None:
+    with pytest.raises(InvalidRequest, match=r"INSERT INTO.*CREATE TEMPORARY VIEW"):
+        for_writing({})
+    created = {**PATH, "provider": "tidegate", "owner": "ann", "location": "file:/t"}
+    with pytest.raises(InvalidRequest, match=r"CREATE TABLE.*Table\.create"):
+        for_reading(created)
+
+
 def test_table_properties_are_no_options() -> None:
     with pytest.raises(InvalidRequest, match=r"Table\.create"):
         for_writing({**PATH, "delta.appendonly": "true"})

@@ -1,5 +1,7 @@
 """Options that a stream refuses, and that no table is read as a stream."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql.types import StructType as SparkSchema
 
@@ -19,6 +21,14 @@ def test_what_holds_for_one_write_is_no_option_of_a_stream(given: dict[str, str]
     options = for_writing({"path": "memory://t", **given})
     with pytest.raises(InvalidRequest, match=list(given)[-1]):
         StreamWriter(options, SCHEMA, "append")
+
+
+def test_a_stream_that_makes_a_table_says_how_it_is_partitioned(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="partitionBy: name the columns"):
+        StreamWriter(for_writing({"path": str(tmp_path / "t")}), SCHEMA, "append")
+    StreamWriter(
+        for_writing({"path": str(tmp_path / "t"), "partitionColumns": ""}), SCHEMA, "append"
+    )
 
 
 def test_who_reads_a_table_as_a_stream_is_told_what_to_follow() -> None:
