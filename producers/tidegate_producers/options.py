@@ -23,6 +23,7 @@ from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.service.settings import ServiceSettings, load
 from tidegate_runtime.storage.open_store import canonical_root
 
+OverwriteMode = Literal["static", "dynamic"]
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
 WRITING: Final = {
@@ -45,20 +46,18 @@ WRITING: Final = {
         "checkpointLocation",
         "queryName",
         "constraintsEnforced",
+        "mergeSchema",
+        "overwriteSchema",
+        "replaceWhere",
     )
 }
 READING: Final = {name.lower(): name for name in ("path", "versionAsOf", "timestampAsOf")}
-_EVERY_ROW: Final = (
-    "an overwrite replaces every row of the table here; where some rows are meant, delete these "
-    "with Table.delete, and append"
-)
-_COLUMNS_FIRST: Final = "change the columns with Table.alter first, and write the rows then"
+_SOME_ROWS: Final = "say which rows an overwrite replaces in the option replaceWhere"
 _CHANGES: Final = "read the table's change topic, or see `tidegate table changes`"
 LATER: Final[Mapping[str, tuple[str, str]]] = {
     name.lower(): (name, remedy)
     for remedy, names in {
-        _COLUMNS_FIRST: ("mergeSchema", "overwriteSchema"),
-        _EVERY_ROW: ("replaceWhere", "replaceOn", "replaceUsing"),
+        _SOME_ROWS: ("replaceOn", "replaceUsing"),
         _CHANGES: (
             "readChangeFeed",
             "readChangeData",
@@ -118,8 +117,9 @@ class TableLocation:
 class WriteOptions:
     """The checked options of a write.
 
-    `is_static` says that `partitionOverwriteMode=static` was given: an overwrite is meant to
-    replace every row. `read_version` is the table version from which the rows were computed.
+    `overwrite_mode` is the given `partitionOverwriteMode`, None for the session's. `replace_where`
+    is the condition of the rows that an overwrite replaces. `read_version` is the table version
+    from which the rows were computed.
     """
 
     place: TableLocation
@@ -134,7 +134,10 @@ class WriteOptions:
     compression: Compression | None = None
     records_per_file_max: int | None = None
     constraints_enforced: tuple[str, ...] = ()
-    is_static: bool = False
+    overwrite_mode: OverwriteMode | None = None
+    replace_where: str | None = None
+    merge_schema: bool = False
+    overwrite_schema: bool = False
     read_version: int | None = None
 
 
@@ -154,8 +157,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
     """
     given = _known(options, WRITING, {})
     _check_fixed(given, "dataChange", "true")
-    _check_fixed(given, "partitionOverwriteMode", "static", f"; {_EVERY_ROW}")
-    return WriteOptions(
+    options_given = WriteOptions(
         place=_place(options, given),
         kafka=kafka_settings(options),
         name=given.get("name"),
@@ -168,9 +170,14 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         compression=_one_of(given, "compression", get_args(Compression), None),
         records_per_file_max=_whole(given, "maxRecordsPerFile", 1),
         constraints_enforced=_hashes(given.get("constraintsEnforced", "")),
-        is_static="partitionOverwriteMode" in given,
+        overwrite_mode=_one_of(given, "partitionOverwriteMode", get_args(OverwriteMode), None),
+        replace_where=given.get("replaceWhere"),
+        merge_schema=_one_of(given, "mergeSchema", ("true", "false"), "false") == "true",
+        overwrite_schema=_one_of(given, "overwriteSchema", ("true", "false"), "false") == "true",
         read_version=_whole(given, "readVersion", 0),
     )
+    _check_together(options_given)
+    return options_given
 
 
 def for_reading(options: Mapping[str, str]) -> ReadOptions:
@@ -293,12 +300,33 @@ def _hashes(text: str) -> tuple[str, ...]:
     return found
 
 
-def _check_fixed(given: Mapping[str, str], name: str, only: str, remedy: str = "") -> None:
+def _check_fixed(given: Mapping[str, str], name: str, only: str) -> None:
     value = given.get(name, only)
     if value.lower() != only:
         raise UnsupportedFeature(
-            f"this release has no {name}={value}, only {name}={only}{remedy}",
+            f"this release has no {name}={value}, only {name}={only}",
             feature=name,
+        )
+
+
+def _check_together(options: WriteOptions) -> None:
+    """Refuse options of which each says that other rows, or other columns, are replaced."""
+    if options.replace_where is not None and options.overwrite_mode == "dynamic":
+        _refuse(
+            "replaceWhere and partitionOverwriteMode=dynamic both say which rows are replaced: "
+            "give one of them",
+            "DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE",
+        )
+    if options.overwrite_schema and options.overwrite_mode == "dynamic":
+        _refuse(
+            "overwriteSchema replaces the columns of every row, and partitionOverwriteMode=dynamic "
+            "keeps some rows: leave one out, or use mergeSchema",
+            "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
+        )
+    if options.overwrite_schema and options.replace_where is not None:
+        _refuse(
+            "overwriteSchema replaces the columns of every row, and replaceWhere keeps some rows: "
+            "leave one out, or use mergeSchema"
         )
 
 

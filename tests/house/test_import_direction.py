@@ -40,7 +40,7 @@ ROOMS: Final = {
         "client followers cli",
     ),
     "tidegate_producers": (
-        "options history parquet",
+        "options history parquet conditions",
         "cached_clients",
         "writing",
         "datasource cli",

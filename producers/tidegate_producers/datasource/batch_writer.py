@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -12,17 +12,20 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for, clock, store_for
+from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
+from tidegate_producers.writing.partial_overwrite import ReplaceWhere
 from tidegate_producers.writing.table_write import (
     WriteMode,
     WritePlan,
     WriteRequest,
+    check_mode,
     check_served,
     commit,
     plan,
@@ -33,9 +36,13 @@ _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """A task's message: add actions as JSON, for a stream also its plan and query id."""
+    """A task's message: add actions as JSON, for a stream also its plan and query id.
+
+    `by_partition` says that the session wants only the partitions replaced that are written to.
+    """
 
     adds: bytes
+    by_partition: bool = False
     plan: WritePlan | None = None
     query_id: str | None = None
 
@@ -48,48 +55,66 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._app_txn = app_txn_of(options)
         client = client_for(options.kafka)
-        self._plan = plan(client, frame, mode, options)
+        check_mode(options, mode)
+        self._plan = with_condition(plan(client, frame, mode, options), options)
         check_served(client, self._plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.
 
-        Raises: InvalidRequest, for a row that violates the schema; UnsupportedFeature, for an
-        overwrite while the session asks for dynamic partition overwrite.
+        Raises: InvalidRequest, for a row that violates the schema or `replaceWhere`.
         """
         # Only tasks can see the session's settings; even a write without rows has one task.
         task = TaskContext.get()
         session = task.getLocalProperty(_OVERWRITE_MODE) if task is not None else None
-        check_overwrite(self._plan, self._options, session)
-        return Written(write_files(self._plan, iterator))
+        by_partition = replaces_partitions(self._plan, self._options, session)
+        return Written(write_files(self._plan, iterator), by_partition)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
         saying = WriteRequest.of(self._options, self._app_txn)
         client = client_for(self._options.kafka)
-        tell(self._plan.place.root, commit(client, self._plan, adds_of(messages), saying))
+        by_partition = any(isinstance(one, Written) and one.by_partition for one in messages)
+        adds = adds_of(messages)
+        outcome = commit(client, self._plan, adds, saying, by_partition=by_partition)
+        tell(self._plan.place.root, outcome)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Keep the files for VACUUM: a proposal that names them may have been sent."""
 
 
-def check_overwrite(written: WritePlan, options: WriteOptions, session: str | None) -> None:
-    """Refuse to replace every row if the session asks for dynamic partition overwrite.
+def replaces_partitions(written: WritePlan, options: WriteOptions, session: str | None) -> bool:
+    """Return whether an overwrite replaces only the partitions that it writes to.
 
     `session` is the session's `spark.sql.sources.partitionOverwriteMode`, None if it is not set.
-    Raises: UnsupportedFeature.
+    Raises: InvalidRequest, if the columns shall be replaced, too.
     """
     is_partitioned = written.creation is None and bool(written.layout.partition_columns)
-    if written.mode != "overwrite" or not is_partitioned or options.is_static:
-        return
-    if session is not None and session.lower() == "dynamic":
-        raise UnsupportedFeature(
+    if written.mode != "overwrite" or not is_partitioned or options.replace_where is not None:
+        return False
+    mode = options.overwrite_mode or (session or "static").lower()
+    if mode == "dynamic" and options.overwrite_schema:
+        raise InvalidRequest(
             f"the session says {_OVERWRITE_MODE}={session}, by which an overwrite of "
-            f"{written.place.root} would replace only the partitions that it writes to; this "
-            "release replaces all of them: where that is meant, give the option "
-            "partitionOverwriteMode=static; nothing was proposed",
-            feature="partitionOverwriteMode",
+            f"{written.place.root} keeps some rows, and overwriteSchema replaces the columns of "
+            "all: give the option partitionOverwriteMode=static, or leave overwriteSchema out; "
+            "nothing was proposed",
+            error_class="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
         )
+    return mode == "dynamic"
+
+
+def with_condition(written: WritePlan, options: WriteOptions) -> WritePlan:
+    """Return a plan with the condition of `replaceWhere`, if it is given.
+
+    Raises: InvalidRequest; UnsupportedFeature, for an expression that is not evaluated here.
+    """
+    text = options.replace_where
+    if text is None:
+        return written
+    return replace(
+        written, replace_where=ReplaceWhere(text, predicate_of(text, written.layout.schema))
+    )
 
 
 def write_files(written: WritePlan, batches: Iterator[pa.RecordBatch]) -> bytes:
@@ -98,7 +123,7 @@ def write_files(written: WritePlan, batches: Iterator[pa.RecordBatch]) -> bytes:
     number = task.partitionId() if task is not None else 0
     writer = FileWriter(store_for(written.place), written.layout, clock(), number)
     for batch in batches:
-        writer.write(batch)
+        writer.write(batch, written.replace_where)
     return orjson.dumps([add.to_row() for add in writer.finish()])
 
 

@@ -17,7 +17,7 @@ from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource.batch_writer import Written, adds_of, write_files
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions
-from tidegate_producers.writing.table_write import WriteMode, WriteRequest, commit, plan
+from tidegate_producers.writing.table_write import WriteMode, WriteRequest, check_mode, commit, plan
 from tidegate_runtime.client.proposal_drafts import StreamBatch
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -39,6 +39,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "the option readVersion out",
                 error_class="DELTA_ILLEGAL_OPTION",
             )
+        check_mode(options, mode)
+        if options.replace_where is not None or options.overwrite_mode == "dynamic":
+            raise InvalidRequest(
+                "a stream's batch replaces every row of the table or none: leave replaceWhere and "
+                "partitionOverwriteMode=dynamic out, or write with foreachBatch",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
         self._options = options
         self._plan = plan(client_for(options.kafka), frame, mode, options)
         if self._plan.creation is not None and options.partition_columns is None:
@@ -58,7 +65,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         task = TaskContext.get()
         query_id = task.getLocalProperty(_QUERY_ID) if task is not None else None
-        return Written(write_files(self._plan, iterator), self._plan, query_id)
+        adds = write_files(self._plan, iterator)
+        return Written(adds, plan=self._plan, query_id=query_id)
 
     def commit(
         self,

@@ -6,7 +6,7 @@ computed over exactly its rows. A file is durable under a fresh name before its 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import pyarrow as pa
@@ -35,6 +35,13 @@ Values = tuple[str | None, ...]
 """The partition values of some rows, in the log's form."""
 
 
+class RowCheck(Protocol):
+    """Checks rows before they are written."""
+
+    def check(self, rows: pa.Table) -> None:
+        """Refuse rows. Raises: InvalidRequest."""
+
+
 @dataclass
 class _Pending:
     """Buffered rows of one partition."""
@@ -58,14 +65,16 @@ class FileWriter:
         self._buffered = 0
         self._adds: list[Add] = []
 
-    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Buffer rows, and write files that are full.
+    def write(self, batch: pa.RecordBatch | pa.Table, condition: RowCheck | None = None) -> None:
+        """Buffer rows, and write files that are full; `condition` refuses rows.
 
         Raises: InvalidRequest, for a value that does not fit; Unavailable, from the store.
         """
         if batch.num_rows == 0:
             return
         rows = conform(batch, self._layout.schema)
+        if condition is not None:
+            condition.check(rows)
         for values, part in self._split(rows):
             self._take(values, part)
         while self._buffered > BUFFERED_BYTES_MAX:

@@ -20,10 +20,10 @@ from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import store_for
+from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.parquet.file_rewrite import Rewritten, whole_files
-from tidegate_producers.table.sql_condition import predicate_of
 from tidegate_producers.writing import writer_support
 from tidegate_producers.writing.constraint_attestation import (
     Attestation,

@@ -11,6 +11,8 @@ from tidegate_delta.schema.types import StructType as Fields
 from tidegate_delta.schema.types import parse_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import client_for, store_for
+from tidegate_producers.conditions.sql_condition import predicate_of
+from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history
@@ -20,8 +22,6 @@ from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.new_rows import Expression
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
-from tidegate_producers.table.sql_condition import predicate_of
-from tidegate_producers.table.time_zones import in_zone
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.schema.types import StructType
+from tidegate_producers.conditions.sql_condition import wider_predicate_of
 from tidegate_producers.table.new_rows import Expression, as_column, by_column, checked, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, UPDATED
 from tidegate_producers.table.row_level_change import Opened, RowChange
-from tidegate_producers.table.sql_condition import wider_predicate_of
 from tidegate_producers.table.target_frame import FILE, POSITION, quoted
 
 EVERY_ROW: Final = "true"

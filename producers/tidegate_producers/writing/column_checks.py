@@ -122,6 +122,35 @@ def as_nullable(schema: StructType) -> StructType:
     return StructType(tuple(_nullable_field(field) for field in schema.fields))
 
 
+def as_stored(frame: StructType, table: StructType) -> StructType:
+    """Return the frame's columns, with the table's type where the rows are converted to it."""
+    by_name = {field.name.lower(): field for field in table.fields}
+    return StructType(
+        tuple(
+            replace(one, kind=_stored_kind(one.kind, there.kind))
+            if (there := by_name.get(one.name.lower())) is not None
+            else one
+            for one in frame.fields
+        )
+    )
+
+
+def _stored_kind(given: DataType, wanted: DataType) -> DataType:
+    match given, wanted:
+        case StructType(), StructType():
+            return as_stored(given, wanted)
+        case ArrayType(), ArrayType():
+            return ArrayType(_stored_kind(given.element, wanted.element), given.contains_null)
+        case MapType(), MapType():
+            key, value = (
+                _stored_kind(given.key, wanted.key),
+                _stored_kind(given.value, wanted.value),
+            )
+            return MapType(key, value, given.value_contains_null)
+        case _:
+            return wanted if fits(given, wanted) else given
+
+
 def fits(given: DataType, wanted: DataType) -> bool:
     """Return whether every value of one type can be converted to another without loss."""
     match given, wanted:
@@ -164,7 +193,8 @@ def _check_fields(frame: StructType, table: StructType, prefix: str, root: str) 
             raise _invalid(
                 "DELTA_METADATA_MISMATCH",
                 f"{root} has no column {where!r}; its columns are {_names(table, prefix)}: drop "
-                "the column from the DataFrame",
+                "the column from the DataFrame, or give the option mergeSchema=true, which adds "
+                "it to the table",
             )
         if one.name.lower() in seen:
             raise _invalid(

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 from uuid import UUID
 
+from tidegate_delta.definitions.definition import Definition, refuse
 from tidegate_delta.definitions.feature_directives import canonical_keys
-from tidegate_delta.definitions.resolve_definition import define_new
+from tidegate_delta.definitions.resolve_definition import define_new, resolve_definition
 from tidegate_delta.errors import InvalidRequest, Unavailable
 from tidegate_delta.features.supported_features import check_writable
-from tidegate_delta.log.actions import Add, Metadata, Protocol
+from tidegate_delta.log.actions import Action, Add, Metadata, Protocol
 from tidegate_delta.properties.table_properties import append_only, check_names, validate
-from tidegate_delta.schema.types import StructType, format_schema, parse_schema
+from tidegate_delta.schema.types import VOID, StructType, format_schema, holds, parse_schema
+from tidegate_delta.schema_evolution.evolve_on_write import evolved, overwritten
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
 from tidegate_messages.outcome import Outcome
@@ -28,12 +30,23 @@ from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.writing import writer_support
 from tidegate_producers.writing.column_checks import (
     as_nullable,
+    as_stored,
     check_frame,
     check_new,
     check_partitioning,
     resolve_partition_columns,
 )
-from tidegate_producers.writing.constraint_attestation import NOTHING, Attestation, with_attestation
+from tidegate_producers.writing.constraint_attestation import (
+    NOTHING,
+    Attestation,
+    in_table_already,
+    with_attestation,
+)
+from tidegate_producers.writing.partial_overwrite import (
+    ReplaceWhere,
+    partitions_written,
+    rows_where,
+)
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import APP_TXN_SEEN, TABLE_EXISTS, Client, Rejected, result
 from tidegate_runtime.release import ENGINE
@@ -64,6 +77,7 @@ class WritePlan:
     """What is decided before any row is written, at `since_ms`.
 
     `is_derived` says that the rows are computed from the table's own at `read_version`.
+    `definition` is the metadata, and the protocol, that the table gets with the rows.
     """
 
     place: TableLocation
@@ -74,6 +88,8 @@ class WritePlan:
     since_ms: int
     creation: Creation | None = None
     is_derived: bool = False
+    definition: tuple[Action, ...] = ()
+    replace_where: ReplaceWhere | None = None
 
 
 @dataclass(frozen=True)
@@ -123,16 +139,103 @@ def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptio
     schema = check_open_to(seen, place.root)
     enforced = options.constraints_enforced
     writer_support.check_new_rows(seen.protocol, seen.metadata, place.root, enforced)
+    definition = _definition(seen, frame, schema, mode, options)
+    metadata = next((one for one in definition if isinstance(one, Metadata)), seen.metadata)
+    schema = parse_schema(metadata.schema_string)
     check_frame(frame, schema, place.root)
-    columns = seen.metadata.partition_columns
-    check_partitioning(options.partition_columns, schema, columns, place.root)
+    if not options.overwrite_schema:
+        columns = metadata.partition_columns
+        check_partitioning(options.partition_columns, schema, columns, place.root)
     if mode == "overwrite":
         check_may_remove(seen, place.root)
-    limit = options.records_per_file_max
-    layout = layout_of(seen.metadata, options.compression, limit)
-    metadata_id, is_derived = seen.metadata.id, asked is not None
-    version = int(seen.version)
-    return WritePlan(place, mode, layout, version, metadata_id, now_ms, is_derived=is_derived)
+    layout = layout_of(metadata, options.compression, options.records_per_file_max)
+    return WritePlan(
+        place,
+        mode,
+        layout,
+        int(seen.version),
+        seen.metadata.id,
+        now_ms,
+        is_derived=asked is not None,
+        definition=definition,
+    )
+
+
+def _definition(
+    seen: OpenedTable,
+    frame: StructType,
+    schema: StructType,
+    mode: WriteMode,
+    options: WriteOptions,
+) -> tuple[Action, ...]:
+    """Return the metadata, and the protocol, that the table gets for the columns of the rows.
+
+    Raises: InvalidRequest, naming the column; UnsupportedFeature.
+    """
+    root = options.place.root
+    if options.overwrite_schema and mode == "overwrite":
+        metadata = _overwritten(seen, frame, schema, options)
+    elif options.merge_schema:
+        _check_typed(frame, schema, root)
+        metadata = evolved(seen.metadata, seen.protocol, as_stored(frame, schema))
+    else:
+        return ()
+    if metadata == seen.metadata:
+        return ()
+    before = Definition(seen.metadata, seen.protocol)
+    made = resolve_definition(before, metadata)
+    refuse(made.flaws, root)
+    after = made.definition
+    writer_support.check_rows(after.protocol, after.metadata, root)
+    enforced = options.constraints_enforced
+    writer_support.check_new_rows(after.protocol, after.metadata, root, enforced)
+    grown = () if after.protocol == seen.protocol else (after.protocol,)
+    return (*grown, after.metadata)
+
+
+def _overwritten(
+    seen: OpenedTable, frame: StructType, schema: StructType, options: WriteOptions
+) -> Metadata:
+    """Return the metadata of a table whose rows and columns are all replaced.
+
+    As in delta-spark, other columns come without partitions unless the option names them.
+    """
+    root = options.place.root
+    fresh = as_nullable(frame)
+    check_new(fresh, options.partition_columns or (), root)
+    _check_typed(frame, StructType(()), root)
+    columns = options.partition_columns
+    if columns is None:
+        columns = tuple(seen.metadata.partition_columns) if fresh == schema else ()
+    return overwritten(seen.metadata, fresh, columns)
+
+
+def _check_typed(frame: StructType, table: StructType, root: str) -> None:
+    """Refuse a new column of the null type, which no data file can hold."""
+    known = {name.lower() for name in table.names}
+    for one in frame:
+        if one.name.lower() not in known and holds(one.kind, lambda kind: kind == VOID):
+            raise InvalidRequest(
+                f"{root}: the new column {one.name!r} has type {one.kind}, which has no values: "
+                "cast it to the type that it shall have; nothing was proposed",
+                error_class="DELTA_FAILED_TO_MERGE_FIELDS",
+            )
+
+
+def check_mode(options: WriteOptions, mode: WriteMode) -> None:
+    """Refuse options of an overwrite that are given to an append. Raises: InvalidRequest."""
+    told = {
+        "replaceWhere": options.replace_where is not None,
+        "overwriteSchema": options.overwrite_schema,
+        "partitionOverwriteMode=dynamic": options.overwrite_mode == "dynamic",
+    }
+    if mode == "append" and any(told.values()):
+        name = next(name for name, is_given in told.items() if is_given)
+        raise InvalidRequest(
+            f"the option {name} is for an overwrite, and this is an append: give "
+            'mode("overwrite"), or leave it out; nothing was proposed',
+            error_class="DELTA_ILLEGAL_OPTION",
+        )
 
 
 def check_served(client: Client, written: WritePlan) -> None:
@@ -154,11 +257,17 @@ def check_served(client: Client, written: WritePlan) -> None:
 
 
 def commit(
-    client: Client, written: WritePlan, adds: Sequence[Add], request: WriteRequest
+    client: Client,
+    written: WritePlan,
+    adds: Sequence[Add],
+    request: WriteRequest,
+    *,
+    by_partition: bool = False,
 ) -> Outcome | None:
     """Propose the files of a write and return the outcome; None if there is nothing to propose.
 
-    A write whose app transaction is already in the table is no error: its rejection is returned.
+    `by_partition` says that an overwrite replaces only the partitions of the new files. A write
+    whose app transaction is already in the table is no error: its rejection is returned.
     Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a stream's batch
     older than its application's version in the table), Unavailable.
     """
@@ -166,11 +275,14 @@ def commit(
     store = store_for(written.place)
     if written.creation is not None:
         proposal = _draft_creation(written, written.creation, stamp, adds, request)
-    elif written.mode == "append" and not adds:
+    elif not adds and not written.definition and (written.mode == "append" or by_partition):
         return None
     else:
         target = target_of(client.require(written.place.root, request.timeout_s), written)
-        proposal = _draft_change(store, target, stamp, written, adds, request.batch)
+        if by_partition or (written.replace_where is not None and written.mode == "overwrite"):
+            proposal = _draft_some(client, store, target, stamp, written, adds)
+        else:
+            proposal = _draft_change(store, target, stamp, written, adds, request.batch)
     proposal = with_attestation(proposal, request.attestation)
     try:
         return propose(client, store, proposal, request.timeout_s)
@@ -341,6 +453,34 @@ def _draft_change(
 ) -> Proposal:
     if written.mode == "append":
         reads = proposal_drafts.WHOLE_TABLE if written.is_derived else proposal_drafts.NOTHING
-        return proposal_drafts.append(target, stamp, adds, batch, reads)
+        return proposal_drafts.append(target, stamp, adds, batch, reads, written.definition)
     live = rows_to_adds(open_snapshot(store, written.read_version).files)
-    return proposal_drafts.overwrite(target, stamp, adds, live, batch)
+    return proposal_drafts.overwrite(target, stamp, adds, live, batch, written.definition)
+
+
+def _draft_some(
+    client: Client,
+    store: LogStore,
+    target: proposal_drafts.Target,
+    stamp: proposal_drafts.Stamp,
+    written: WritePlan,
+    adds: Sequence[Add],
+) -> Proposal:
+    """Return the overwrite of some rows; it marks or copies the rows of files that it opens."""
+    snapshot = open_snapshot(store, written.read_version)
+    where = written.replace_where
+    if where is None:
+        replaced = partitions_written(snapshot, adds)
+    else:
+        replaced = rows_where(store, snapshot, where, client.clock, written.place.root)
+    vectors, content = proposal_drafts.vectors_of(replaced, client.new_id())
+    if content is not None:
+        store.put(*content)
+    definition = written.definition
+    proposal = proposal_drafts.overwrite_some(target, stamp, adds, replaced, vectors, definition)
+    if replaced.added:
+        held = in_table_already(snapshot.metadata, snapshot.protocol)
+        proposal = with_attestation(proposal, Attestation(held))
+    if written.is_derived:
+        proposal = proposal.model_copy(update={"reads": proposal_drafts.WHOLE_TABLE})
+    return proposal

@@ -137,10 +137,14 @@ def append(
     adds: Sequence[Add],
     batch: "StreamBatch | None" = None,
     reads: ReadSet = NOTHING,
+    definition: Sequence[Action] = (),
 ) -> Proposal:
-    """Return an append. With an empty read set it is blind, and no winner's files conflict."""
+    """Return an append. With an empty read set it is blind, and no winner's files conflict.
+
+    `definition` is the metadata, and the protocol, that the table gets with the rows.
+    """
     operation = _writing("Append", _written(adds), batch)
-    return of_body("commit", target, stamp, Body(operation, _rows(adds), reads))
+    return of_body("commit", target, stamp, Body(operation, _rows([*definition, *adds]), reads))
 
 
 def overwrite(
@@ -149,15 +153,47 @@ def overwrite(
     adds: Sequence[Add],
     live: Sequence[Add],
     batch: "StreamBatch | None" = None,
+    definition: Sequence[Action] = (),
 ) -> Proposal:
     """Return an overwrite: every live file is removed, and the new ones are added."""
     metrics = {**_written(adds), "numRemovedFiles": str(len(live))}
     operation = _writing("Overwrite", metrics, batch)
-    rows = _rows([*(removal(add, stamp.created_ms) for add in live), *adds])
+    rows = _rows([*definition, *(removal(add, stamp.created_ms) for add in live), *adds])
     reads = ReadSet(predicates=(EVERYTHING,), files=tuple(add.path for add in live))
     proposal = of_body("commit", target, stamp, Body(operation, rows, reads))
     # No old row is among the new ones, so the change feed follows from added and removed files.
     return proposal.model_copy(update={"cdc_mode": "implicit"})
+
+
+def overwrite_some(
+    target: Target,
+    stamp: Stamp,
+    adds: Sequence[Add],
+    replaced: Deletion,
+    vectors: Sequence[DeletionVector] = (),
+    definition: Sequence[Action] = (),
+) -> Proposal:
+    """Return an overwrite of some rows: those that `replaced` deletes, by new files.
+
+    A deletion without a text is that of the partitions in which the new files lie. The new rows
+    depend on no old one, so rows that others delete meanwhile are no conflict.
+    """
+    by = {"predicate": replaced.text} if replaced.text else {"isDynamicPartitionOverwrite": "true"}
+    metrics = {
+        **_written(adds),
+        **{name: str(value) for name, value in replaced.metrics.items()},
+    }
+    operation = Operation(name="WRITE", parameters={"mode": "Overwrite", **by}, metrics=metrics)
+    removes = [removal(add, stamp.created_ms) for add in replaced.removed]
+    rows = _rows([*definition, *removes, *replaced.added, *adds])
+    intents = _intents(replaced, vectors)
+    reads = ReadSet(
+        predicates=(replaced.predicate,), files=tuple(replaced.read), delete_insensitive=True
+    )
+    body = Body(operation, rows, reads, intents=intents)
+    proposal = of_body("commit", target, stamp, body)
+    # Copied rows would leave and come back: only without them files alone show the changes.
+    return proposal if replaced.added else proposal.model_copy(update={"cdc_mode": "implicit"})
 
 
 def vectors_of(
@@ -190,10 +226,7 @@ def delete(
         files=tuple(deletion.read),
         delete_insensitive=deletion.is_row_by_row,
     )
-    intents = tuple(
-        _intent(add, vector, "update" if add.path in deletion.updated else "delete")
-        for (add, _), vector in zip(deletion.marked, vectors, strict=True)
-    )
+    intents = _intents(deletion, vectors)
     body = Body(operation, _rows([*removes, *deletion.added]), reads, intents=intents)
     return of_body("commit", target, stamp, body)
 
@@ -326,6 +359,13 @@ def _bounded(proposal: Proposal) -> Proposal:
 
 def _rows(actions: Sequence[Action]) -> tuple[Mapping[str, JsonValue], ...]:
     return tuple(action.to_row() for action in actions)
+
+
+def _intents(deletion: Deletion, vectors: Sequence[DeletionVector]) -> tuple[RowIntent, ...]:
+    return tuple(
+        _intent(add, vector, "update" if add.path in deletion.updated else "delete")
+        for (add, _), vector in zip(deletion.marked, vectors, strict=True)
+    )
 
 
 def _intent(add: Add, vector: DeletionVector, purpose: Purpose) -> RowIntent:

@@ -43,9 +43,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
         for_reading({**PATH, "version": "1"})
 
 
-@pytest.mark.parametrize(
-    "name", ["replaceWhere", "mergeSchema", "overwriteSchema", "readChangeFeed", "optimizeWrite"]
-)
+@pytest.mark.parametrize("name", ["replaceOn", "readChangeFeed", "optimizeWrite"])
 def test_deltas_later_options_are_refused_by_name(name: str) -> None:
     with pytest.raises(UnsupportedFeature, match=name) as raised:
         for_writing({**PATH, name.lower(): "x"})
@@ -53,18 +51,28 @@ def test_deltas_later_options_are_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"replaceWhere": "day = 1"}, {"partitionOverwriteMode": "dynamic"}], ids=str
+    ("given", "error_class"),
+    [
+        (
+            {"replaceWhere": "day = 1", "partitionOverwriteMode": "dynamic"},
+            "DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE",
+        ),
+        (
+            {"overwriteSchema": "true", "partitionOverwriteMode": "dynamic"},
+            "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
+        ),
+        ({"overwriteSchema": "true", "replaceWhere": "day = 1"}, "DELTA_ILLEGAL_OPTION"),
+    ],
+    ids=str,
 )
-def test_who_replaces_some_rows_is_not_told_to_replace_all(given: dict[str, str]) -> None:
-    with pytest.raises(UnsupportedFeature, match="replaces every row") as raised:
+def test_only_one_option_says_what_is_replaced(given: dict[str, str], error_class: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
         for_writing({**PATH, **given})
-    assert "leave it out" not in str(raised.value)
+    assert raised.value.error_class == error_class
 
 
 def test_options_with_one_possible_value_take_that_one() -> None:
-    for_writing({**PATH, "partitionoverwritemode": "STATIC", "datachange": "true"})
-    with pytest.raises(UnsupportedFeature, match="partitionOverwriteMode=dynamic"):
-        for_writing({**PATH, "partitionoverwritemode": "dynamic"})
+    for_writing({**PATH, "datachange": "true"})
     with pytest.raises(UnsupportedFeature, match="dataChange=false"):
         for_writing({**PATH, "datachange": "false"})
 
@@ -76,6 +84,9 @@ def test_options_with_one_possible_value_take_that_one() -> None:
         ("maxRecordsPerFile", "0"),
         ("compression", "rar"),
         ("isolationLevel", "chaos"),
+        ("mergeSchema", "yes"),
+        ("overwriteSchema", "1"),
+        ("partitionOverwriteMode", "some"),
         ("txnVersion", "-1"),
         ("txnVersion", "9223372036854775808"),
         ("readVersion", "\N{SUPERSCRIPT TWO}"),

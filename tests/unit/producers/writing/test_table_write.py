@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,22 +16,25 @@ from tests.unit.producers.answering_bus import Gate, ManualClock, committed, rej
 from tidegate_delta.deletion_vectors.descriptors import inline_rows
 from tidegate_delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Add, DeletionVector, Metadata
-from tidegate_delta.schema.types import LONG, STRING, DataType, StructField, StructType
+from tidegate_delta.schema.types import LONG, STRING, VOID, DataType, StructField, StructType
 from tidegate_messages.codec import decode, encode, headers
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.topics import Topics
+from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.history.table_history import history
 from tidegate_producers.options import WriteOptions, for_writing
 from tidegate_producers.parquet.data_file_writer import FileWriter
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
 from tidegate_producers.table.delete import Rewriting, delete
 from tidegate_producers.writing.constraint_attestation import in_table_already
+from tidegate_producers.writing.partial_overwrite import ReplaceWhere
 from tidegate_producers.writing.table_registration import register
 from tidegate_producers.writing.table_write import (
     WriteMode,
     WritePlan,
     WriteRequest,
+    check_mode,
     check_served,
     commit,
     creating,
@@ -141,6 +145,105 @@ class Line:
 @pytest.fixture
 def line(tmp_path: Path) -> Line:
     return Line(tmp_path)
+
+
+def overwritten(line: Line, new: pa.Table, **given: str) -> Proposal:
+    """Overwrite some rows as the data source does, and return what was proposed."""
+    options = line.options(**given)
+    made = plan(line.client, FRAME, "overwrite", options)
+    text = options.replace_where
+    if text is not None:
+        where = ReplaceWhere(text, predicate_of(text, made.layout.schema))
+        made = replace(made, replace_where=where)
+    writer = FileWriter(line.yes.store, made.layout, line.client.clock)
+    writer.write(new, made.replace_where)
+    saying, by_partition = WriteRequest.of(options), text is None
+    commit(line.client, made, writer.finish(), saying, by_partition=by_partition)
+    return line.last()
+
+
+def test_only_partitions_that_are_written_to_are_replaced_and_read(line: Line) -> None:
+    line.write(rows(1, 2, p="a"), partitioncolumns="p")
+    line.write(rows(3, p="b"))
+    line.write(pa.table({"k": pa.array([4]), "p": pa.array([None], pa.string())}))
+    sent = overwritten(line, rows(5, p="a"))
+    assert [row["k"] for row in line.rows()] == [3, 4, 5]
+    assert sent.reads is not None
+    [read] = sent.reads.predicates
+    assert read["args"] == [
+        {"op": "and", "args": [{"op": "=", "column": ["p"], "value": "a", "type": "string"}]}
+    ]
+    assert len(sent.reads.files) == 1
+    assert sent.operation.parameters["isDynamicPartitionOverwrite"] == "true"
+    overwritten(line, pa.table({"k": pa.array([6]), "p": pa.array([None], pa.string())}))
+    assert [row["k"] for row in line.rows()] == [3, 5, 6]
+
+
+def test_rows_that_match_are_replaced_and_the_others_of_their_files_kept(line: Line) -> None:
+    line.write(rows(1, 2, 3, 4))
+    line.write(rows(9))
+    sent = overwritten(line, rows(3), replacewhere="k > 2 AND k < 5")
+    assert [row["k"] for row in line.rows()] == [1, 2, 3, 9]
+    assert sent.reads is not None
+    assert len(sent.reads.files) == 1
+    assert sent.operation.parameters == {"mode": "Overwrite", "predicate": "k > 2 AND k < 5"}
+    assert sent.operation.metrics["numCopiedRows"] == "2"
+    assert sent.cdc_mode is None
+    with pytest.raises(InvalidRequest, match="'k': 7") as raised:
+        overwritten(line, rows(3, 7), replacewhere="k > 2 AND k < 5")
+    assert raised.value.error_class == "DELTA_REPLACE_WHERE_MISMATCH"
+
+
+def test_rows_that_match_are_marked_where_the_table_takes_vectors(line: Line) -> None:
+    with_vectors(line)
+    line.write(rows(1, 2, 3))
+    sent = overwritten(line, rows(2), replacewhere="k = 2")
+    assert [one.num_records for one in sent.dv_intents] == [3]
+    assert not [row for row in sent.actions if "remove" in row]
+    assert sent.cdc_mode == "implicit"
+
+
+def test_new_columns_come_with_the_rows_that_have_them(line: Line) -> None:
+    line.write(rows(1))
+    inner = StructType((StructField("a", LONG),))
+    wide = StructType((StructField("K", LONG), StructField("n", STRING), StructField("s", inner)))
+    with pytest.raises(InvalidRequest, match="mergeSchema=true"):
+        plan(line.client, wide, "append", line.options())
+    options = line.options(mergeschema="true")
+    made = plan(line.client, wide, "append", options)
+    assert made.layout.schema.names == ("k", "p", "n", "s")
+    new = pa.table({"K": [2], "n": ["x"], "s": [{"a": 1}]})
+    commit(line.client, made, line.files(made, [new]), WriteRequest.of(options))
+    assert [row["n"] for row in line.rows()] == [None, "x"]
+    same = plan(line.client, FRAME, "append", options)
+    assert same.definition == ()
+
+
+def test_an_overwrite_may_replace_the_columns_too(line: Line) -> None:
+    line.write(rows(1), partitioncolumns="p")
+    other = StructType((StructField("k", STRING), StructField("q", LONG)))
+    options = line.options(overwriteschema="true")
+    made = plan(line.client, other, "overwrite", options)
+    new = pa.table({"k": ["x"], "q": pa.array([1], pa.int64())})
+    commit(line.client, made, line.files(made, [new]), WriteRequest.of(options))
+    assert line.rows() == [{"k": "x", "q": 1}]
+    assert open_snapshot(line.yes.store).metadata.partition_columns == ()
+    void = StructType((StructField("k", STRING), StructField("v", VOID)))
+    with pytest.raises(InvalidRequest, match="'v' has type void"):
+        plan(line.client, void, "overwrite", options)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"replacewhere": "k = 1"}, {"overwriteschema": "true"}, {"partitionoverwritemode": "dynamic"}],
+    ids=str,
+)
+def test_what_an_overwrite_is_told_is_refused_by_an_append(
+    line: Line, given: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidRequest, match="for an overwrite"):
+        check_mode(line.options(**given), "append")
+    check_mode(line.options(**given), "overwrite")
 
 
 def rows(*keys: int, p: str = "x") -> pa.Table:

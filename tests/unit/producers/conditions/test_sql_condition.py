@@ -20,7 +20,7 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
-from tidegate_producers.table.sql_condition import predicate_of, wider_predicate_of
+from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
 
 SCHEMA = StructType(
     (

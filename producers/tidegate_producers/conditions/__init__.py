@@ -1,0 +1,1 @@
+"""SQL conditions as predicate trees, and the time zones in which their timestamps are read."""

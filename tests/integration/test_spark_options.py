@@ -1,0 +1,89 @@
+"""The options of `format("tidegate")` through Spark, a broker and a committer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from tests.integration.conftest import Line
+from tests.integration.spark_session import open_session
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return open_session()
+
+
+class Tables:
+    """A running committer, and tables that it serves."""
+
+    def __init__(self, spark: SparkSession, line: Line) -> None:
+        self.spark = spark
+        self.folder = line.tables
+        self.options = {
+            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
+            "topicPrefix": line.kafka.topic_prefix,
+            "outcomeTimeout": "60s",
+        }
+        line.started("committer")
+
+    def write(self, name: str, query: str, mode: str = "append", **options: str) -> None:
+        writer = self.spark.sql(query).write.format("tidegate").mode(mode)
+        writer.options(**self.options, **options).save(str(self.folder / name))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows as delta-rs reads them, ordered by `k`."""
+        found = DeltaTable(str(self.folder / name)).to_pyarrow_table().sort_by("k").to_pylist()
+        return list(found)
+
+    def keys(self, name: str) -> list[Any]:
+        return [row["k"] for row in self.rows(name)]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, line: Line) -> Tables:
+    return Tables(spark, line)
+
+
+def test_an_overwrite_replaces_what_it_is_told_to(tables: Tables) -> None:
+    tables.write("t", "SELECT id AS k, id % 3 AS p FROM range(6)", partitionColumns="p")
+    tables.write("t", "SELECT 10L AS k, 1L AS p, 'x' AS n", mergeSchema="true")
+    assert [row["n"] for row in tables.rows("t")] == [None] * 6 + ["x"]
+    tables.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        tables.write("t", "SELECT 20L AS k, 2L AS p", "overwrite")
+    finally:
+        tables.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert tables.keys("t") == [0, 1, 3, 4, 10, 20]
+    where = {"replaceWhere": "p = 1 AND k > 3"}
+    with pytest.raises(Exception, match="do not all match replaceWhere"):
+        tables.write("t", "SELECT 5L AS k, 0L AS p", "overwrite", **where)
+    tables.write("t", "SELECT 5L AS k, 1L AS p", "overwrite", **where)
+    assert tables.keys("t") == [0, 1, 3, 5, 20]
+    schema = {"overwriteSchema": "true", "partitionColumns": "q"}
+    tables.write("t", "SELECT 'a' AS k, 7 AS q", "overwrite", **schema)
+    assert tables.rows("t") == [{"k": "a", "q": 7}]
+
+
+def test_what_spark_does_not_pass_on_is_refused(tables: Tables) -> None:
+    frame, path = tables.spark.range(3), str(tables.folder / "new")
+    writer = frame.write.format("tidegate").mode("append").options(**tables.options)
+    options = ", ".join(f"`{key}` '{value}'" for key, value in tables.options.items())
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: writer.partitionBy("id").save(path), "provided partitioning"),
+        (lambda: frame.writeTo("c").using("tidegate").create(), "CREATE TEMPORARY VIEW"),
+        (
+            lambda: tables.spark.sql(
+                f"CREATE TABLE c USING tidegate OPTIONS (path '{path}', {options}) AS SELECT 1 AS k"
+            ),
+            "CREATE TEMPORARY VIEW",
+        ),
+    ]
+    for act, why in wrong:
+        with pytest.raises(Exception, match=why):
+            act()
+    assert not (tables.folder / "new").exists()
