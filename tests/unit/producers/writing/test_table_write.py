@@ -16,7 +16,15 @@ from tests.unit.producers.answering_bus import Gate, ManualClock, committed, rej
 from tidegate_delta.deletion_vectors.descriptors import inline_rows
 from tidegate_delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Add, DeletionVector, Metadata
-from tidegate_delta.schema.types import LONG, STRING, VOID, DataType, StructField, StructType
+from tidegate_delta.schema.types import (
+    INTEGER,
+    LONG,
+    STRING,
+    VOID,
+    DataType,
+    StructField,
+    StructType,
+)
 from tidegate_messages.codec import decode, encode, headers
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Proposal
@@ -217,6 +225,8 @@ def test_new_columns_come_with_the_rows_that_have_them(line: Line) -> None:
     assert [row["n"] for row in line.rows()] == [None, "x"]
     same = plan(line.client, FRAME, "append", options)
     assert same.definition == ()
+    narrow = StructType((StructField("k", INTEGER),))
+    assert plan(line.client, narrow, "append", options).definition == ()
 
 
 def test_an_overwrite_may_replace_the_columns_too(line: Line) -> None:
