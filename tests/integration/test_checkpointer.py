@@ -1,8 +1,10 @@
 """The checkpointer as a process: killed anywhere, the table stays readable and it catches up."""
 
+import os
 import random
 import time
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 from deltalake import DeltaTable
@@ -12,13 +14,25 @@ from tests.integration.conftest import Line
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
 from tidegate_checkpointer.service import FAILPOINTS
 from tidegate_delta.checkpoints import last_checkpoint, version_checksum
-from tidegate_delta.log.file_names import checkpoint_name, checksum_name, compacted_name
+from tidegate_delta.log.file_names import (
+    Version,
+    checkpoint_name,
+    checksum_name,
+    commit_name,
+    compacted_name,
+)
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 pytestmark = pytest.mark.broker
+
+BEFORE_CLEANUP = "checkpointer.before_cleanup"
+CLEANED_AT_ONCE = UUID(int=0)
+"""Tables are cleaned at different times of the hour, by their id; this one at its start."""
+
+DAYS_40_S = 40 * 24 * 60 * 60
 
 
 @pytest.fixture
@@ -77,7 +91,7 @@ def test_killed_at_every_named_point_the_table_stays_readable(
     dice = random.Random(3)
     bell = KafkaBus(line.kafka, "test").producer()
     table.append(rows(*range(50)))
-    for number, failpoint in enumerate(FAILPOINTS):
+    for number, failpoint in enumerate(one for one in FAILPOINTS if one != BEFORE_CLEANUP):
         for _ in range(12):
             change_at_random(table, dice)
         service = checkpointer(line, f"checkpointer-{number}", failpoint)
@@ -89,6 +103,42 @@ def test_killed_at_every_named_point_the_table_stays_readable(
     due = table.version - table.version % 10
     wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")
     wait_until(lambda: hinted(table) == due, f"the hint at {due}")
+    check_table(table)
+
+
+@pytest.mark.timeout(400)
+def test_killed_before_it_deletes_it_cleans_the_log_when_it_is_back(line: Line) -> None:
+    dice = random.Random(7)
+    table = WrittenTable(line.tables / "t", id=CLEANED_AT_ONCE).create()
+    bus = KafkaBus(line.kafka, "test")
+    table.register(bus.producer(), line.kafka.topics)
+    table.append(rows(*range(50)))
+    checkpoints = []
+    for number in range(3):
+        while table.version % 10 or table.version <= max(checkpoints, default=0):
+            change_at_random(table, dice)
+        checkpoints.append(table.version)
+        service = checkpointer(line, f"checkpointer-{number}")
+        service.start()
+        wait_for_checkpoint_after(table, table.version - 1)
+        assert service.child.stop(30) == 0
+    check_table(table)
+    log = table.folder / "_delta_log"
+    aged_s = time.time() - DAYS_40_S
+    for path in log.iterdir():
+        os.utime(path, (aged_s, aged_s))
+    listed = sorted(path.name for path in log.iterdir())
+
+    service = checkpointer(line, "killed", BEFORE_CLEANUP)
+    service.start()
+    assert service.child.wait(60) == -9, service.child.tail()
+    assert sorted(path.name for path in log.iterdir()) == listed
+
+    checkpointer(line, "back").start()
+    below = [name for name in listed if name[0].isdigit() and int(name[:20]) < checkpoints[1]]
+    assert below
+    wait_until(lambda: not any(there(table, name) for name in below), "the cleanup")
+    assert there(table, commit_name(Version(checkpoints[1])))
     check_table(table)
 
 

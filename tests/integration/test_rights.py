@@ -45,7 +45,7 @@ KINDS = {
     "group": ResourceType.GROUP,
     "transactional id": ResourceType.TRANSACTIONAL_ID,
 }
-WHO = ("committer", "checkpointer", "cdc_publisher", "writer", "operator")
+WHO = ("committer", "checkpointer", "cdc_publisher", "writer", "operator", "lease_holder")
 
 
 class GuardedKafka(EmbeddedKafka):
@@ -75,6 +75,7 @@ def rights() -> list[AclBinding]:
     found = []
     for row in ROW.finditer(MANUAL.read_text(encoding="utf-8")):
         who = row["who"].replace("change publisher", "cdc_publisher").replace("everybody", "*")
+        who = who.replace("lease holder", "lease_holder")
         for name in re.findall(r"`([\w.*-]+)`", row["names"]):
             pattern = (
                 ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL
