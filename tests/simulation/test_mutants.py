@@ -78,6 +78,7 @@ It only saves time: if it no longer detects the mutant, the other seeds follow.
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proof.md"
 
 
+@pytest.mark.timeout(1_200)  # where the seed at hand has lost it, others are searched
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_rule_is_noticed(name: str) -> None:
     mutant = MUTANTS[name]

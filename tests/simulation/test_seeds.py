@@ -56,6 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("seeds", parts, ids=[f"{part.start}-{part.stop - 1}" for part in parts])
 
 
+@pytest.mark.timeout(1_200)  # a busy machine takes its time
 def test_every_seed_keeps_every_invariant(seeds: range) -> None:
     seen: Counter[str] = Counter()
     for seed in seeds:
