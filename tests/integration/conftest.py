@@ -157,6 +157,19 @@ def line(kafka: KafkaSettings, tmp_path: Path) -> Iterator[Line]:
     line.stop()
 
 
+@pytest.fixture(scope="module")
+def shared_line(session_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    """Yield the same as `line`, once for all tests of a file, whose tables have other names."""
+    session_broker.check("before these tests")
+    folder = tmp_path_factory.mktemp("line")
+    tables = folder / "tables"
+    tables.mkdir()
+    line = Line(own_topics(session_broker.bootstrap), folder / "services", tables)
+    yield line
+    line.stop()
+    session_broker.check("during these tests")
+
+
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Callable[[Command], ServiceProcess]]:
     """Yield a way to start any program as a service process; it is stopped with the test."""

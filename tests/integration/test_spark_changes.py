@@ -16,6 +16,9 @@ from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
+BY_COPIES = pytest.param({}, id="copies")
+BY_VECTORS = pytest.param(VECTORS, id="vectors")
+BY_COPIES_AT_NIGHT = pytest.param({}, id="copies", marks=pytest.mark.nightly)
 COLUMNS = "k long, p string, v int, `a.b` string, at timestamp"
 
 
@@ -24,17 +27,23 @@ def spark() -> SparkSession:
     return open_session()
 
 
-@pytest.fixture(params=[{}, VECTORS], ids=["copies", "vectors"])
-def table(request: pytest.FixtureRequest, spark: SparkSession, line: Line) -> Table:
+@pytest.fixture(scope="module")
+def committing(shared_line: Line) -> Line:
+    """Return the services of this file, with a running committer."""
+    shared_line.started("committer")
+    return shared_line
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest, spark: SparkSession, committing: Line) -> Table:
     """Return a table of twelve rows in four files of two partitions."""
-    line.started("committer")
     options = {
-        "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-        "topicPrefix": line.kafka.topic_prefix,
+        "kafka.bootstrap.servers": committing.kafka.bootstrap_servers,
+        "topicPrefix": committing.kafka.topic_prefix,
         "outcomeTimeout": "60s",
     }
     properties: Mapping[str, str] = request.param
-    path = str(line.tables / "a table [1]")
+    path = str(committing.tables / f"a table [{request.node.name}]")
     made = Table.create(spark, path, COLUMNS, ["p"], properties, options)
     rows = spark.sql(
         "SELECT id AS k, IF(id % 2 = 0, 'x/ y', NULL) AS p, cast(id * 10 AS int) AS v, "
@@ -64,6 +73,7 @@ def before() -> dict[int, tuple[str | None, int | None]]:
     return {k: ("x/ y" if k % 2 == 0 else None, k * 10) for k in range(12)}
 
 
+@pytest.mark.parametrize("table", [BY_VECTORS, BY_COPIES_AT_NIGHT], indirect=True)
 def test_spark_decides_which_rows_are_deleted_and_updated(table: Table) -> None:
     wanted = before()
     assert table.delete("length(`a.b`) > 5 AND v % 4 = 0") == 2
@@ -85,6 +95,7 @@ def test_spark_decides_which_rows_are_deleted_and_updated(table: Table) -> None:
     assert (told["operation"], told["operationMetrics"]["numUpdatedRows"]) == ("UPDATE", "9")
 
 
+@pytest.mark.parametrize("table", [BY_VECTORS, BY_COPIES], indirect=True)
 def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) -> None:
     source = spark.createDataFrame(
         [(1, "m", 1), (2, "d", 2), (3, "ignored", 3), (20, "i", 20), (21, "skip", 21)],
@@ -94,8 +105,8 @@ def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) 
     version = (
         merge.whenMatchedDelete("s.p = 'd'")
         .whenMatchedUpdate("s.p = 'm'", set={"v": "t.v + s.v", "p": "s.p"})
-        .whenNotMatchedInsert("s.p = 'i'", values={"k": "s.k", "p": "s.p", "v": "s.v"})
-        .whenNotMatchedBySourceUpdate("t.k = 7", set={"v": "-1"})
+        .whenNotMatchedInsert("p = 'i'", values={"k": "k", "p": "s.p", "v": "v"})
+        .whenNotMatchedBySourceUpdate("k = 7", set={"v": "-1"})
         .whenNotMatchedBySourceDelete("t.k > 8")
         .execute()
     )
@@ -113,6 +124,7 @@ def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) 
     assert nothing.execute() is None
 
 
+@pytest.mark.parametrize("table", [BY_VECTORS, BY_COPIES_AT_NIGHT], indirect=True)
 def test_a_row_that_two_source_rows_would_change_is_refused(
     table: Table, spark: SparkSession
 ) -> None:

@@ -44,9 +44,9 @@ class Tables:
         return [row["k"] for row in self.rows(name)]
 
 
-@pytest.fixture
-def tables(spark: SparkSession, line: Line) -> Tables:
-    return Tables(spark, line)
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, shared_line: Line) -> Tables:
+    return Tables(spark, shared_line)
 
 
 def test_an_overwrite_replaces_what_it_is_told_to(tables: Tables) -> None:

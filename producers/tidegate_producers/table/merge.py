@@ -1,7 +1,7 @@
 """`Table.merge`: a builder like delta-spark's, whose clauses become one change of rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, Literal
 
@@ -14,6 +14,7 @@ from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.types import StructType
+from tidegate_producers.conditions.clause_names import SOURCE, TARGET, of_source, of_target
 from tidegate_producers.table.new_rows import Expression, as_column, by_column, checked, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED, UPDATED
 from tidegate_producers.table.row_level_change import Opened, RowChange
@@ -24,8 +25,6 @@ Kind = Literal["matched", "not matched", "not matched by source"]
 
 _CLAUSE: Final = "__tidegate_clause"
 _IS_SOURCE: Final = "__tidegate_is_source"
-_SOURCE: Final = "__tidegate_source_{}"
-_TARGET: Final = "__tidegate_target_{}"
 _ACTION_NAMES: Final = {DELETED: "delete", UPDATED: "update", INSERTED: "insert"}
 _PARAMETERS: Final[Mapping[Kind, str]] = {
     "matched": "matchedPredicates",
@@ -158,12 +157,35 @@ def merging(
     """Return the change of rows that a merge makes."""
 
     def changed(frame: DataFrame, opened: Opened) -> DataFrame:
-        return _changed(frame, opened, source, condition, clauses, alias)
+        columns = opened.schema.names
+        resolved = [_resolved(one, source.columns, columns, alias) for one in clauses]
+        return _changed(frame, opened, source, condition, resolved, alias)
 
     # Which source rows are inserted depends on the rows that are there; and nothing says whether
     # the source was computed from this table.
     return RowChange(
         "MERGE", text_of(condition), _reads, changed, _parameters(clauses), is_row_by_row=False
+    )
+
+
+def _resolved(
+    clause: Clause, source: Sequence[str], target: Sequence[str], alias: str | None
+) -> Clause:
+    """Return a clause whose SQL texts name columns as the joined frame has them."""
+
+    def text(expression: Expression) -> Expression:
+        if not isinstance(expression, str) or clause.kind == "matched":
+            return expression
+        if clause.kind == "not matched":
+            return of_source(expression, source, target, alias)
+        return of_target(expression, source, target)
+
+    return replace(
+        clause,
+        condition=None if clause.condition is None else text(clause.condition),
+        values=None
+        if clause.values is None
+        else {name: text(value) for name, value in clause.values.items()},
     )
 
 
@@ -243,11 +265,11 @@ def _joined(
     left = aliased(frame, alias)
     left = left.select(
         "*",
-        *(F.col(quoted(name)).alias(_TARGET.format(at)) for at, name in enumerate(names)),
+        *(F.col(quoted(name)).alias(TARGET.format(at)) for at, name in enumerate(names)),
     )
     right = source.select(
         "*",
-        *(F.col(quoted(name)).alias(_SOURCE.format(at)) for at, name in enumerate(source.columns)),
+        *(F.col(quoted(name)).alias(SOURCE.format(at)) for at, name in enumerate(source.columns)),
         F.lit(True).alias(_IS_SOURCE),
     )
     return left.join(right, as_column(condition, "condition"), how)
@@ -271,7 +293,7 @@ def _values(
         return {}
     given = _given_values(clause, columns, source, required)
     if clause.action == UPDATED:
-        return {name: given.get(name, F.col(_TARGET.format(at))) for at, name in enumerate(columns)}
+        return {name: given.get(name, F.col(TARGET.format(at))) for at, name in enumerate(columns)}
     defaults = {one.column: F.expr(one.expression) for one in required.defaults}
     return {name: given.get(name, defaults.get(name, F.lit(None))) for name in columns}
 
@@ -289,7 +311,7 @@ def _given_values(
     for name in columns:
         at = next((at for at, one in enumerate(source.columns) if same_name(one, name)), None)
         if at is not None:
-            found[name] = F.col(_SOURCE.format(at))
+            found[name] = F.col(SOURCE.format(at))
         elif clause.action == UPDATED or name not in may_lack:
             raise InvalidRequest(
                 f"the source has no column {name!r}, which UpdateAll and InsertAll take from it; "
