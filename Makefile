@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images bench
+NIGHT := model simulation properties oracle fuzz contests blows writers images judge bench
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
 	contests nightly bench docs lock clean $(NIGHT:%=night-%)
 
@@ -128,6 +128,10 @@ night-writers:
 night-images:
 	$(call heading,night: the build steps of an image, replayed; 15 minutes)
 	@$(PYTEST) -v $(call budget,15) tests/integration/test_image_steps.py --full
+
+night-judge:
+	$(call heading,night: rows that delta-spark and we change alike; 30 minutes)
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_spark_judge.py --full
 
 night-bench:
 	$(call heading,night: small runs of the bench that take long; 15 minutes)

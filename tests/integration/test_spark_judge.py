@@ -1,0 +1,258 @@
+"""What Table and format("tidegate") do to rows, judged by delta-spark in the same session.
+
+It needs a process of its own (`make night-judge`): a JVM without delta-spark's jars can't get them.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from delta import DeltaTable, configure_spark_with_delta_pip
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.integration.conftest import Line
+from tests.integration.judged_conditions import COLUMNS, CONDITIONS, ROWS
+from tests.integration.judged_scenarios import SCENARIOS, Scenario, Side
+from tidegate_delta.data_skipping.partition_predicates import Predicate, evaluate, prune
+from tidegate_delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
+from tidegate_delta.schema.column_mapping import mode_of
+from tidegate_delta.schema.types import parse_schema
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
+from tidegate_producers.options import for_writing
+from tidegate_producers.table import Table
+from tidegate_producers.table.target_frame import target_frame
+from tidegate_runtime.table_io.data_file_reader import partition_values_of, read_rows, rows_of
+from tidegate_runtime.table_io.deletion_vector_reader import live_rows
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.nightly,
+    pytest.mark.timeout(1_500),
+]
+
+VECTORS: Final = {"delta.enableDeletionVectors": "true"}
+PADDING: Final = "spark.sql.readSideCharPadding"
+REFUSED: Final = "refused"
+EVALUATED: Final = ("ours vectors", "theirs partitions")
+"""Tables on which Spark evaluates each condition; pruning is judged on all."""
+
+REFUSALS: Final = (PySparkException, Py4JJavaError, TidegateError)
+CONFIG: Final = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """Return a session with delta-spark; skip where its jars can't be had."""
+    if SparkSession.getActiveSession() is not None:
+        pytest.skip("another session runs in this process, without delta-spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("tidegate-judge").master("local[2]")
+    for key, value in CONFIG.items():
+        builder = builder.config(key, value)
+    try:
+        session = configure_spark_with_delta_pip(builder).getOrCreate()
+    except (PySparkException, PySparkRuntimeError):
+        pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+@dataclass
+class Both:
+    """Tables of delta-spark and tables of ours, with a running committer."""
+
+    spark: SparkSession
+    folder: Path
+    options: Mapping[str, str]
+
+    def made(
+        self, side: Side, name: str, columns: str, by: tuple[str, ...], vectors: bool, rows: str
+    ) -> str:
+        """Make a table with some rows, and return its folder."""
+        path = str(self.folder / f"{side}-{name}")
+        properties = VECTORS if vectors else {}
+        if side == "ours":
+            Table.create(self.spark, path, columns, by, properties, self.options)
+            writer = self.spark.sql(rows).write.format("tidegate").options(**self.options)
+        else:
+            listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+            self.spark.sql(
+                f"CREATE TABLE delta.`{path}` ({columns}) USING delta"
+                + (f" PARTITIONED BY ({', '.join(by)})" if by else "")
+                + (f" TBLPROPERTIES ({listed})" if listed else "")
+            )
+            writer = self.spark.sql(rows).write.format("delta")
+        writer.mode("append").save(path)
+        return path
+
+    def delete(self, side: Side, path: str, condition: str) -> None:
+        if side == "ours":
+            Table(self.spark, path, self.options).delete(condition)
+        else:
+            # With it, delta-spark can't delete rows of a table with a CHAR column.
+            self.spark.conf.set(PADDING, "false")
+            DeltaTable.forPath(self.spark, path).delete(condition)
+            self.spark.conf.unset(PADDING)
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession, shared_line: Line) -> Both:
+    shared_line.started("committer")
+    options = {
+        "kafka.bootstrap.servers": shared_line.kafka.bootstrap_servers,
+        "topicPrefix": shared_line.kafka.topic_prefix,
+        "outcomeTimeout": "60s",
+    }
+    return Both(spark, shared_line.tables, options)
+
+
+@pytest.fixture(scope="module")
+def many_types(both: Both) -> dict[str, str]:
+    """Return tables with the same rows: of each side, with vectors or with partitions."""
+    found = {}
+    sides: tuple[Side, Side] = ("theirs", "ours")
+    for side in sides:
+        for vectors in (False, True):
+            by = () if vectors else ("p",)
+            path = both.made(side, f"types-{vectors}", COLUMNS, by, vectors, ROWS)
+            both.delete(side, path, "k = 11")
+            found[f"{side} {'vectors' if vectors else 'partitions'}"] = path
+    return found
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_conditions_select_the_rows_that_delta_spark_selects(
+    ansi: str, both: Both, many_types: dict[str, str]
+) -> None:
+    both.spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        differing = []
+        for difference in _differing(both, many_types):
+            print(difference)  # noqa: T201  (a run that its limit ends shows it, too)
+            differing.append(difference)
+    finally:
+        both.spark.conf.unset("spark.sql.ansi.enabled")
+    assert not differing, "\n".join(differing)
+
+
+def _differing(both: Both, tables: Mapping[str, str]) -> Iterator[str]:
+    judge = both.spark.table(f"delta.`{tables['theirs vectors']}`").cache()
+    selections = {name: _Selection(both, path) for name, path in tables.items()}
+    for condition in CONDITIONS:
+        wanted = _keys(partial(judge.where, condition))
+        for name, selection in selections.items():
+            if name in EVALUATED:
+                found = selection.by_spark(condition)
+                if found != wanted:
+                    yield f"{name}: {condition}: Spark on our frame {found}, not {wanted}"
+            by_us = selection.by_us(condition)
+            if by_us not in (None, wanted):
+                yield f"{name}: {condition}: our evaluation {by_us}, not {wanted}"
+            if isinstance(wanted, list) and not selection.kept(condition) >= set(wanted):
+                yield f"{name}: {condition}: pruned to {selection.kept(condition)}, not {wanted}"
+
+
+def _keys(frame: Callable[[], DataFrame]) -> list[int] | str:
+    try:
+        return sorted(row["k"] for row in frame().select("k").collect())
+    except REFUSALS:
+        return REFUSED
+
+
+class _Selection:
+    """The rows that a condition selects of a table, by both ways of Table.delete."""
+
+    def __init__(self, both: Both, path: str) -> None:
+        self._spark = both.spark
+        self._place = for_writing({**both.options, "path": path}).place
+        self._store = store_for(self._place)
+        self._snapshot = open_snapshot(self._store)
+        self._metadata = self._snapshot.metadata
+        self._schema = parse_schema(self._metadata.schema_string)
+
+    def by_spark(self, condition: str) -> list[int] | str:
+        """Return the keys that Spark finds in the pruned files."""
+        return _keys(
+            lambda: target_frame(
+                self._spark, self._place, self._metadata, self._files(condition)
+            ).where(condition)
+        )
+
+    def by_us(self, condition: str) -> list[int] | None:
+        """Return the keys that our evaluation finds; None if it leaves the condition to Spark."""
+        try:
+            predicate = predicate_of(condition, self._schema)
+        except (InvalidRequest, UnsupportedFeature):
+            return None
+        return sorted(self._read(prune(predicate, self._snapshot.files, self._metadata), predicate))
+
+    def kept(self, condition: str) -> set[int]:
+        """Return the keys of all rows in the pruned files."""
+        paths = self._files(condition)["path"].to_pylist()
+        return {key for path in paths for key in self._keys_of[path]}
+
+    def _files(self, condition: str) -> pa.Table:
+        predicate = wider_predicate_of(condition, self._schema)
+        return prune(predicate, self._snapshot.files, self._metadata)
+
+    @cached_property
+    def _keys_of(self) -> dict[str, list[int]]:
+        files = self._snapshot.files
+        every = {"op": "true"}
+        slices = [files.slice(at, 1) for at in range(files.num_rows)]
+        return {one["path"][0].as_py(): self._read(one, every) for one in slices}
+
+    def _read(self, files: pa.Table, predicate: Predicate) -> list[int]:
+        keys: list[int] = []
+        for file in rows_of(files):
+            values = partition_values_of(self._metadata, dict(file["partitionValues"] or {}))
+            choice, mode = live_rows(self._store, file), mode_of(self._metadata)
+            fields = self._schema.fields
+            for batch in read_rows(self._store, file["path"], fields, values, mode, choice):
+                rows = pa.Table.from_batches([batch])
+                mask = pc.fill_null(evaluate(predicate, rows), False)
+                keys += rows.filter(mask).column("k").to_pylist()
+        return keys
+
+
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
+def test_a_change_of_rows_has_the_result_that_delta_spark_has(
+    scenario: Scenario, vectors: bool, both: Both
+) -> None:
+    results = {}
+    sides: tuple[Side, Side] = ("theirs", "ours")
+    for side in sides:
+        name = f"{scenario.__name__}-{vectors}"
+        path = both.made(side, name, scenario.columns, scenario.by, vectors, scenario.rows)
+        both.spark.conf.set(PADDING, "false")
+        results[side] = scenario.run(both.spark, side, path, both.options)
+        both.spark.conf.unset(PADDING)
+    assert results["ours"] == results["theirs"]
