@@ -176,7 +176,7 @@ public final class StreamWriter {
             JsonNode rejection = outcome == null ? JSON.nullNode() : outcome.path("rejection");
             if (outcome == null) {
                 System.out.println("no outcome in time: sending the same bytes again");
-            } else if (rejection.has("topic_partition")) {
+            } else if (rejection.path("advice").asText().equals("resend")) {
                 usePartition(rejection.get("topic_partition").asInt());
             } else if (outcome.get("status").asText().equals("denied")
                     && rejection.get("advice").asText().equals("retry")) {

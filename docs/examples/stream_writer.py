@@ -131,7 +131,7 @@ class StreamWriter:
             rejection = outcome.get("rejection", {}) if outcome else {}
             if outcome is None:
                 say("no outcome in time: sending the same bytes again")
-            elif rejection.get("topic_partition") is not None:
+            elif rejection.get("advice") == "resend":
                 self.use_partition(rejection["topic_partition"])
             elif outcome["status"] == "denied" and rejection["advice"] == "retry":
                 say(f"denied, sending the same bytes again: {rejection['reason']}")

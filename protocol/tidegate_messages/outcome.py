@@ -14,7 +14,7 @@ from tidegate_messages.message import Message
 from tidegate_messages.proposal import Sha256
 
 Status = Literal["committed", "rejected", "expired", "denied", "answered"]
-ClientAdvice = Literal["retry", "rebase", "rerun", "fix", "skip"]
+ClientAdvice = Literal["retry", "resend", "rebase", "rerun", "fix", "skip"]
 
 
 class Rejection(Message):
@@ -22,9 +22,10 @@ class Rejection(Message):
 
     `rule` is the rule's name (`concurrent_append`, `malformed`, `deadline_passed`). `error_class`
     and `exception` are delta-spark's names for it, if it has them. `advice`: `retry` the same bytes
-    later, `rebase` on the new snapshot, `rerun` the operation on the newest version, `fix` the
-    request, or `skip` the work, which the table has by its application's version. `field` is the
-    proposal's field that is wrong.
+    later, `resend` them at once to where they belong (`topic_partition` or `topic`), `rebase` on
+    the new snapshot, `rerun` the operation on the newest version, `fix` the request, or `skip` the
+    work, which the table has by its application's version. `field` is the proposal's field that is
+    wrong.
 
     A conflict names its cause: `winner_version`, and what both commits touch: the file at `path`,
     with the index in `reads.predicates` of the `predicate` that may match its rows; the metadata
@@ -34,7 +35,8 @@ class Rejection(Message):
     entry that came too late and for an application. `app_version` is the version of `app_id` that
     the table has, and `expected_app_version` the one that the proposal expected; -1 is none.
     `topic_partition` is the table's own, if the proposal came on another one: send the same bytes
-    there, and read the outcome from the partition of that number.
+    there, and read the outcome from the partition of that number. `topic` is the one that takes
+    this kind, if the proposal came on another one: send the same bytes to the same number of it.
     """
 
     rule: str
@@ -53,6 +55,7 @@ class Rejection(Message):
     app_version: int | None = None
     expected_app_version: int | None = None
     topic_partition: NonNegativeInt | None = None
+    topic: str | None = None
 
 
 class Outcome(Message):

@@ -251,7 +251,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     "wrong_topic": RefusalRule(
         "an operator's request (`halt`, `reopen`, `drop`) came on the topic `proposals`, or "
         "something else on `admin`",
-        "send it to the topic that the answer names, on the same partition number",
+        "send the same bytes to the topic that the answer names (`topic`), on the same partition "
+        "number",
     ),
     "unknown_kind": RefusalRule(
         "the record says a kind that no release has had",

@@ -136,7 +136,7 @@ PATCHING = message(
 REJECTION = message(
     {"rule": TEXT, "reason": TEXT},
     {
-        "advice": st.sampled_from(["retry", "rebase", "rerun", "fix"]),
+        "advice": st.sampled_from(["retry", "resend", "rebase", "rerun", "fix"]),
         "winner_version": INT64,
         "path": TEXT,
     },

@@ -19,6 +19,7 @@ from tidegate_committer.loop import table_registration
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_delta.errors import Unavailable
+from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import OPERATOR_REQUESTS
 from tidegate_messages.published_records import Ruling, TableRecord
 from tidegate_messages.topics import Topics
@@ -137,16 +138,19 @@ def wrong_topic(candidate: Candidate, topics: Topics) -> Verdict:
     """Return the denial of a candidate that is misplaced."""
     kind = candidate.proposal.kind if candidate.proposal is not None else "commit"
     if candidate.is_admin:
-        said = f"only {', '.join(sorted(OPERATOR_REQUESTS))} are taken on {topics.admin}"
-        return denied(
-            candidate, "wrong_topic", f"kind: {kind!r}, and {said}; send it to {topics.proposals}"
-        )
-    return denied(
-        candidate,
-        "wrong_topic",
-        f"kind: {kind!r} is an operator's request, which is not taken on {topics.proposals}; send "
-        f"it to {topics.admin}, on the same partition number, as a client that may write there",
+        topic, said = topics.proposals, f"only {', '.join(sorted(OPERATOR_REQUESTS))} are taken"
+        reason = f"kind: {kind!r}, and {said} on {topics.admin}; send the same bytes to {topic}"
+    else:
+        topic, said = topics.admin, f"which is not taken on {topics.proposals}"
+        reason = f"kind: {kind!r} is an operator's request, {said}; send the same bytes to {topic}"
+    rejection = Rejection(
+        rule="wrong_topic",
+        reason=f"{reason}, on the same partition number, as a client that may write there",
+        advice="resend",
+        field="kind",
+        topic=topic,
     )
+    return Verdict(candidate, "denied", rejection=rejection)
 
 
 def objection(candidate: Candidate, table_committer: TableCommitter) -> Verdict | None:

@@ -207,7 +207,7 @@ def other_partition(candidate: Candidate, home: Home, here: Home) -> Verdict:
         reason=f"table: {candidate.table} belongs to topic partition {home}, and this came on "
         f"{here}; send the same bytes to partition {home.partition}, and read their outcome on "
         "that number",
-        advice="fix",
+        advice="resend",
         field="table",
         topic_partition=home.partition,
     )

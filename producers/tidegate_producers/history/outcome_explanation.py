@@ -35,6 +35,7 @@ _GRANTED: Final = {
 }
 _ADVICE: Final = {
     "retry": "send the same bytes again later",
+    "resend": "send the same bytes to the topic or partition that the answer names",
     "rebase": "propose the same files again on the newest version",
     "rerun": "run the operation again: it reads the newest version",
     "fix": "correct the request before trying again",

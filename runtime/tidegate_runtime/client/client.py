@@ -392,6 +392,7 @@ def _describe(outcome: Outcome) -> str:
 
 _REMEDIES: Final = {
     "retry": "send the same proposal again later",
+    "resend": "send the same proposal to where the answer says that it belongs",
     "rebase": "propose the same files again on the newest version",
     "rerun": "run the operation again: it will see the newest version",
     "fix": "correct the request before trying again",

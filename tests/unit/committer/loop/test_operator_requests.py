@@ -411,7 +411,8 @@ def test_a_request_among_the_proposals_is_denied_by_the_name_of_its_topic(
     gate.settle()
     rejection = gate.outcomes()[-1].rejection
     assert rejection is not None
-    assert (rejection.rule, "tidegate.admin" in rejection.reason) == ("wrong_topic", True)
+    assert (rejection.rule, rejection.topic) == ("wrong_topic", "tidegate.admin")
+    assert (rejection.advice, rejection.field) == ("resend", "kind")
     assert record_of(gate).status == "open"
     assert gate.loop.unsettled == 0
 
@@ -422,6 +423,9 @@ def test_what_is_no_request_among_the_requests_is_not_carried_out(gate: Gate, va
     gate.settle()
     if value.startswith(b"{"):
         assert rules(gate.outcomes()[1:]) == ["wrong_topic"]
+        told = gate.outcomes()[1].rejection
+        assert told is not None
+        assert (told.advice, told.topic) == ("resend", "tidegate.proposals")
     else:
         [letter] = gate.letters()
         assert letter.value == value

@@ -79,6 +79,8 @@ def homes(gate: Gate) -> list[int]:
 def denial(outcome: Outcome) -> tuple[str, int | None]:
     assert outcome.status == "denied", outcome
     assert outcome.rejection is not None
+    is_resent = outcome.rejection.topic_partition is not None
+    assert (outcome.rejection.advice == "resend") == is_resent, outcome
     return outcome.rejection.rule, outcome.rejection.topic_partition
 
 

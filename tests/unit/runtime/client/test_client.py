@@ -214,7 +214,7 @@ def test_a_proposal_goes_where_the_answer_says_that_its_table_belongs() -> None:
     def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
         if gate.sent[-1][0].partition == right:
             return always(sent, digest)
-        away = Rejection(rule="other_partition", reason="r", advice="fix", topic_partition=right)
+        away = Rejection(rule="other_partition", reason="r", advice="resend", topic_partition=right)
         return [rejected(sent, digest, away).model_copy(update={"status": "denied"})]
 
     client, gate = client_of(answers, partitions=5)
@@ -226,7 +226,7 @@ def test_a_proposal_goes_where_the_answer_says_that_its_table_belongs() -> None:
 def test_who_is_sent_to_and_fro_gives_up_in_time() -> None:
     def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
         other = 1 - gate.sent[-1][0].partition
-        away = Rejection(rule="other_partition", reason="r", advice="fix", topic_partition=other)
+        away = Rejection(rule="other_partition", reason="r", advice="resend", topic_partition=other)
         return [rejected(sent, digest, away).model_copy(update={"status": "denied"})]
 
     client, gate = client_of(answers, partitions=2)
