@@ -14,8 +14,19 @@ from tidegate_producers.cli.formatting import instant, moment
 from tidegate_producers.cli.output import OUT, show, show_explanation, show_facts
 from tidegate_producers.cli.registration_commands import Timeout
 from tidegate_producers.history.log_search import find_in_log
-from tidegate_producers.history.outcome_explanation import Explanation, ProposalHistory, explain
-from tidegate_producers.history.outcome_log import ProposalOutcomes, find_proposal, last_proposals
+from tidegate_producers.history.outcome_explanation import (
+    Explanation,
+    ProposalHistory,
+    explain,
+    explain_letter,
+)
+from tidegate_producers.history.outcome_log import (
+    FoundLetter,
+    ProposalOutcomes,
+    find_letter,
+    find_proposal,
+    last_proposals,
+)
 from tidegate_producers.options import TableLocation
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import TIMEOUT_S, Client
@@ -79,10 +90,18 @@ def list_proposals(
 def show_proposal(
     proposal: Id, config: Config = None, set_: Set = None, as_json: Json = False
 ) -> None:
-    """Show one proposal, and every outcome that was published under its id."""
+    """Show one proposal, and every outcome that was published under its id.
+
+    Of a record that could not be read, and has no outcome, show its dead letter.
+    """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
-        one = _require(settings, proposal)
+        found = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+        letter = None if found else find_letter(_bus(settings), settings.kafka.topics, proposal)
+        if letter is not None:
+            _show_letter(letter, as_json=as_json)
+            return
+        one = found or _require(settings, proposal)
     told = (*one.outcomes, *one.others)
     outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in told]
     if as_json:
@@ -92,6 +111,21 @@ def show_proposal(
     show_facts(_summary(one))
     for outcome in (*one.outcomes, *one.others):
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
+
+
+def _show_letter(letter: FoundLetter, *, as_json: bool) -> None:
+    told = {
+        "proposal": str(letter.proposal_id),
+        "at": moment(letter.at_ms),
+        "status": "dead letter",
+        "source": letter.source,
+        "rule": letter.rule,
+        "reason": letter.reason,
+    }
+    if as_json:
+        OUT.print_json(data=told)
+    else:
+        show_facts(told)
 
 
 @app.command("explain")
@@ -104,8 +138,9 @@ def explain_proposal(
 ) -> None:
     """Explain a proposal's outcome: the rule, the winner, what conflicted, and what to do.
 
-    It reads the topics, then the table's log. Give --table for a proposal that the topics no longer
-    hold. If no broker answers, give the table's root as --table: only the log is read then.
+    It reads the topics, dead letters too, then the table's log. Give --table for a proposal that
+    the topics no longer hold. If no broker answers, give the table's root as --table: only the log
+    is read then.
 
     Exit status: 0 it is in the table; 2 you have to do something, which is printed; 3 somebody has
     to look at the table; 4 wait, or try again.
@@ -195,12 +230,17 @@ def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> 
             raise
         one, silence = None, error  # reading the log needs no broker
     root = _root_of(settings, one, table)
-    if one is None and root is None:
+    letter = None
+    if silence is None and (one is None or one.answer is None):
+        letter = find_letter(_bus(settings), settings.kafka.topics, proposal)
+    if one is None and root is None and letter is None:
         raise _not_found(settings, proposal)
     store = store_for(TableLocation(root, settings.storage)) if root is not None else None
     outcome, found = (one.answer if one is not None else None), None
     if store is not None and (outcome is None or outcome.status == "expired"):
         found = find_in_log(store, proposal, VERSIONS)
+    if found is None and letter is not None:
+        return explain_letter(letter, root)
     if one is None and found is None:
         unnamed = f"the newest {VERSIONS} versions of {root} do not name it"
         if silence is not None:
@@ -238,9 +278,9 @@ def _require(settings: ServiceSettings, proposal: UUID) -> ProposalOutcomes:
 
 def _not_found(settings: ServiceSettings, proposal: UUID) -> InvalidRequest:
     return InvalidRequest(
-        f"proposal {proposal} is not on {settings.kafka.topics.proposals}: it was never sent "
-        "there, or it is older than the topic keeps; the table's log may name it: `tidegate "
-        f"proposals explain {proposal} --table NAME`",
+        f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and no dead letter: it "
+        "was never sent there, or it is older than the topic keeps; the table's log may name it: "
+        f"`tidegate proposals explain {proposal} --table NAME`",
         error_class="ProposalNotFound",
     )
 

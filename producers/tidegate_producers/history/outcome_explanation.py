@@ -15,6 +15,7 @@ from tidegate_messages.proposal import Proposal
 from tidegate_messages.read_set import Predicate, ReadSet
 from tidegate_messages.refusals import REFUSALS, RefusalRule
 from tidegate_producers.history.log_search import LogMatch, said_by
+from tidegate_producers.history.outcome_log import FoundLetter
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY, EXIT_STOP
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import read_commit
@@ -114,6 +115,24 @@ def explain(case: ProposalHistory, store: LogStore | None) -> Explanation:
     told = _of_its_bytes(case, store)
     others = dict.fromkeys(_in_short(other) for other in case.others)
     return replace(told, others=tuple(others)[:SHOWN_MAX])
+
+
+def explain_letter(letter: FoundLetter, root: str | None) -> Explanation:
+    """Return the explanation of a record that could not be read, and has no outcome."""
+    known = REFUSALS.get(letter.rule)
+    remedy = known.remedy if known else _ADVICE["fix"]
+    return Explanation(
+        proposal_id=letter.proposal_id,
+        root=root,
+        status="dead letter",
+        meaning=f"its record {letter.source} could not be taken, and lies on the topic of dead "
+        "letters; it had no readable ids to send an outcome to, or the outcome is gone",
+        remedy=f"{remedy}; set the headers `proposal_id` and `table`: then even an unreadable "
+        "record has an outcome",
+        exit_status=EXIT_FIX,
+        rule=letter.rule,
+        reason=letter.reason,
+    )
 
 
 def _in_short(outcome: Outcome) -> str:

@@ -11,6 +11,8 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
+import orjson
+
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import decode
@@ -68,6 +70,20 @@ class PublishedOutcome:
     """An outcome, and when it was published. Units: ms since the Unix epoch."""
 
     outcome: Outcome
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class FoundLetter:
+    """A dead letter: what was wrong, and where its record stood (`topic/partition@offset`).
+
+    Units: `at_ms` is when it was set aside, in ms since the Unix epoch.
+    """
+
+    proposal_id: UUID
+    rule: str
+    reason: str
+    source: str
     at_ms: int
 
 
@@ -132,6 +148,50 @@ def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> ProposalOutcom
     return replace(chosen, others=others)
 
 
+def find_letter(bus: Bus, topics: Topics, proposal_id: UUID) -> FoundLetter | None:
+    """Return the newest dead letter with a proposal's id, or None.
+
+    The id is that of the header `proposal_id`, else that of the value. Of a value that is no JSON
+    it is enough that the id stands in it.
+    Raises: Unavailable.
+    """
+    reader, found = bus.reader(), None
+    try:
+        for record in _tail(reader, TopicPartition(topics.dead_letters, 0), None):
+            if _is_letter_of(record, proposal_id):
+                told = {name: value.decode(errors="replace") for name, value in record.headers}
+                found = FoundLetter(
+                    proposal_id,
+                    told.get("rule", "malformed"),
+                    told.get("reason", ""),
+                    told.get("source", ""),
+                    record.timestamp_ms,
+                )
+    finally:
+        reader.close()
+    return found
+
+
+def _is_letter_of(record: Record, proposal_id: UUID) -> bool:
+    named = dict(record.headers).get("proposal_id")
+    if named is not None and _is_id(named, proposal_id):
+        return True
+    value = record.value or b""
+    if not _is_id(value, proposal_id):
+        return False
+    try:
+        body = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return True
+    # A readable record may name the id elsewhere: a cancel names the proposal that it cancels.
+    return isinstance(body, dict) and _is_id(str(body.get("proposal_id")).encode(), proposal_id)
+
+
+def _is_id(text: bytes, proposal_id: UUID) -> bool:
+    """Return whether an id stands in a text, with or without hyphens, in either case."""
+    return proposal_id.hex.encode() in text.lower().replace(b"-", b"")
+
+
 def _newest(bus: Bus, topics: Topics, number: int, limit: int) -> Iterator[ProposalOutcomes]:
     reader = bus.reader()
     try:
@@ -162,7 +222,7 @@ def _of_id(bus: Bus, topics: Topics, number: int, proposal_id: UUID) -> list[Pro
         requests = _tail(reader, TopicPartition(topics.admin, number), None)
         proposals = _tail(reader, TopicPartition(topics.proposals, number), None)
         for record in chain(requests, proposals):
-            if proposal_id.hex.encode() in (record.value or b"").lower().replace(b"-", b""):
+            if _is_id(record.value or b"", proposal_id):
                 told = _told(record, answers)
                 if told is not None and told.proposal_id == proposal_id:
                     found.setdefault(sha256(record.value or b""), told)

@@ -26,6 +26,7 @@ from tests.unit.producers.commands import Line, conflict, line_of
 from tests.verbatim_proposals import verbatim
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Operation
 from tidegate_messages.read_set import Predicate, ReadSet
 from tidegate_producers.cli import proposal_commands, table_commands
@@ -39,6 +40,27 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
 
 def unreadable(line: Line, topic: str, value: bytes) -> None:
     line.gate.bus.append(TopicPartition(topic, 0), str(TABLE).encode(), value)
+
+
+@pytest.mark.parametrize("as_header", [True, False])
+def test_a_dead_letter_without_an_outcome_is_explained_and_shown(
+    line: Line, as_header: bool
+) -> None:
+    """It names its id, and no table: there is nobody whom an outcome would reach."""
+    one = proposal(add("a"))
+    headers = (("proposal_id", str(one.proposal_id).upper().encode()),) if as_header else ()
+    value = b"no JSON" if as_header else encode(one)[:-1]
+    at = TopicPartition(line.gate.topics.proposals, 0)
+    line.gate.bus.append(at, None, b"another", ())
+    offset = line.gate.bus.append(at, None, value, headers)
+    line.gate.settle()
+    told = line.explained(one, 2)
+    assert (told["status"], told["rule"], told["root"]) == ("dead letter", "malformed", None)
+    assert f"{at}@{offset}" in told["meaning"]
+    assert "set the headers `proposal_id` and `table`" in told["remedy"]
+    shown = line.json(proposal_commands.app, "show", one.proposal_id)
+    assert (shown["status"], shown["reason"]) == ("dead letter", told["reason"])
+    assert line.run(proposal_commands.app, "show", an_id()).exit_code == 2
 
 
 def test_other_bytes_under_an_id_are_another_row_with_an_answer_of_their_own(line: Line) -> None:
