@@ -19,9 +19,9 @@ from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource import use_session
 from tidegate_producers.options import for_writing
 from tidegate_producers.parquet.file_rewrite import Rewritten
-from tidegate_producers.table.delete import Rewriting, delete
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.table import Table
+from tidegate_producers.writing.row_delete import Rewriting, delete
 from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.client.client import Rejected
 from tidegate_runtime.storage.open_store import canonical_root

@@ -29,7 +29,7 @@ from tidegate_messages.topics import Topics
 from tidegate_producers.options import WriteOptions, for_writing
 from tidegate_producers.parquet.data_file_writer import FileWriter
 from tidegate_producers.parquet.file_rewrite import Rewriter
-from tidegate_producers.table.delete import delete
+from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import (
     WriteMode,
     WritePlan,

@@ -164,3 +164,24 @@ def test_a_table_stays_halted_through_a_kill_and_is_altered_once_it_is_reopened(
     assert [field.name for field in read.schema().fields] == ["k", "p", "price"]
     assert read.metadata().configuration == {"owner": "ann"}
     assert sorted(read.to_pyarrow_table()["k"].to_pylist()) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_rows_are_deleted_and_counted_from_the_command_line(line: Line, vectors: str) -> None:
+    path = line.tables / "rows"
+    told = {"delta.enableDeletionVectors": vectors}
+    deltalake.write_deltalake(path, pa.table({"k": list(range(10))}), configuration=told)
+    line.started("committer")
+    terminal = Terminal(line)
+    terminal.json(table_commands.app, "register", str(path), "--name", "rows")
+    delete = ("delete-rows", "rows", "k < 4")
+    counted = terminal.json(table_commands.app, *delete, "--dry-run")
+    assert counted == {"version": None, "rows": 4, "files": 1}
+    assert terminal.json(table_commands.app, *delete) == {"version": 1, "rows": 4}
+    left = terminal.json(table_commands.app, "rows", str(path))
+    assert sorted(row["k"] for row in left) == list(range(4, 10))
+    entry = (path / "_delta_log" / f"{1:020d}.json").read_text()
+    assert ('"deletionVector":{' in entry) == (vectors == "true")
+    assert terminal.json(table_commands.app, *delete) == {"version": None, "rows": 0}
+    wrong = terminal.run(table_commands.app, "delete-rows", str(path), "nobody = 1")
+    assert wrong.exit_code == 2

@@ -20,7 +20,7 @@ from tidegate_delta.schema.types import format_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.options import TableLocation, for_writing
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
-from tidegate_producers.table.delete import Rewriting, delete
+from tidegate_producers.writing.row_delete import Rewriting, delete
 from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client

@@ -21,8 +21,8 @@ from tidegate_producers.history.outcome_log import last_proposals
 from tidegate_producers.options import for_writing
 from tidegate_producers.parquet.file_rewrite import Rewritten
 from tidegate_producers.table import Table
-from tidegate_producers.table.delete import Rewriting, delete
 from tidegate_producers.table.rewrite_runner import SparkRunner
+from tidegate_producers.writing.row_delete import Rewriting, delete
 from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.client.client import Client, Rejected
 from tidegate_runtime.kafka.confluent_bus import KafkaBus

@@ -1,4 +1,4 @@
-"""`tidegate table rows` and `tidegate table changes`: a table's rows, and its changed rows."""
+"""`tidegate table rows|changes|delete-rows`: a table's rows, its changed rows, and deletes."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,8 +12,10 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.cached_clients import CLIENT_ID, store_for
 from tidegate_producers.cli.output import OUT, plain, show
 from tidegate_producers.options import TableLocation, time_ms
+from tidegate_producers.writing.row_delete import count_matches, delete_rows, rewrite_here
+from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
-from tidegate_runtime.client.client import Client
+from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.storage.log_store import LogStore
@@ -110,6 +112,45 @@ def show_changes(  # noqa: PLR0913 - each is an option of the command
             start, end = versions_between(store, open_keys(store), start_ms, end_ms)
         shape, batches = stream_changes(store, start or 0, end)
         _print(shape.names, first_rows(batches, limit), as_json=as_json)
+
+
+def delete_by_condition(  # noqa: PLR0913 - each is an option of the command
+    uri: UriOrName,
+    condition: Annotated[
+        str, typer.Argument(help="The rows to delete, as SQL text: id < 10 AND day = '2024-02-29'.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the rows that match.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=1)] = (
+        TIMEOUT_S
+    ),
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the rows that match a condition, without Spark: by deletion vectors, or by rewriting.
+
+    Timestamps without a time zone are in UTC.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_as_exit_status():
+        place = location_of(uri, settings)
+        if dry_run:
+            found = count_matches(place, condition)
+            told: dict[str, Any] = {"version": None, "rows": found.total(), "files": len(found)}
+            said = f"{found.total()} rows in {len(found)} files match; nothing was deleted"
+        else:
+            with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
+                done = delete_rows(client, place, condition, WriteRequest(timeout), rewrite_here)
+            version, rows = (done.outcome.version, done.rows) if done else (None, 0)
+            told = {"version": version, "rows": rows}
+            shown = "rows of whole files" if rows is None else f"{rows} rows"
+            said = f"{shown} were deleted in version {version}" if done else "no row matches"
+    if as_json:
+        OUT.print_json(data=told)
+    else:
+        OUT.print(said, soft_wrap=True)
 
 
 def _store(uri: str, config: Path | None, set_: list[str] | None) -> LogStore:

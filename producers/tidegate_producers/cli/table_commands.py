@@ -56,6 +56,7 @@ VersionOption = Annotated[
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
 app.command("rows")(row_commands.show_rows)
 app.command("changes")(row_commands.show_changes)
+app.command("delete-rows")(row_commands.delete_by_condition)
 app.command("create")(alter_command.create_table)
 app.command("register")(registration_commands.register)
 app.command("halt")(registration_commands.halt)

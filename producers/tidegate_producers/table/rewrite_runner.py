@@ -8,9 +8,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from tidegate_producers.cached_clients import clock, store_for
-from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
-from tidegate_producers.table.delete import Rewriting
+from tidegate_producers.parquet.file_rewrite import Rewritten
+from tidegate_producers.writing.row_delete import Rewriting, rewrite_here
 
 LOCAL_REWRITE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Total file size up to which rewriting here costs less than starting a Spark job."""
@@ -28,7 +27,7 @@ class SparkRunner:
     ) -> Sequence[Rewritten]:
         """Return the result of each file."""
         if sum(file["size"] for file in files) <= self._here_bytes_max:
-            return list(_rewrite(rewriting, files, 0))
+            return rewrite_here(rewriting, files)
         texts = [(orjson.dumps(file).decode(),) for file in files]
         count = min(len(files), self._spark.sparkContext.defaultParallelism)
         frame = self._spark.createDataFrame(texts, "file string").repartition(count)
@@ -38,18 +37,8 @@ class SparkRunner:
             number = task.partitionId() if task is not None else 0
             for batch in batches:
                 there = [orjson.loads(text) for text in batch.column(0).to_pylist()]
-                done = [one.to_json() for one in _rewrite(rewriting, there, number)]
+                done = [one.to_json() for one in rewrite_here(rewriting, there, number)]
                 yield pa.record_batch([pa.array(done, pa.binary())], names=["rewritten"])
 
         rows = frame.mapInArrow(on_executor, "rewritten binary").collect()
         return [Rewritten.from_json(bytes(row["rewritten"])) for row in rows]
-
-
-def _rewrite(
-    rewriting: Rewriting, files: Sequence[Mapping[str, Any]], task: int
-) -> Iterator[Rewritten]:
-    store = store_for(rewriting.place)
-    rewriter = Rewriter(store, rewriting.metadata, rewriting.predicate, clock(), task)
-    handle = rewriter.mark if rewriting.by == "vectors" else rewriter.rewrite
-    for file in files:
-        yield handle(file)

@@ -20,7 +20,6 @@ from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.parquet.data_file_encoding import layout_of
 from tidegate_producers.parquet.file_rewrite import Rewritten
-from tidegate_producers.table.delete import takes_vectors
 from tidegate_producers.table.new_rows import VIOLATED
 from tidegate_producers.table.row_changes import (
     DELETED,
@@ -37,6 +36,7 @@ from tidegate_producers.writing.constraint_attestation import (
     in_table_already,
     with_attestation,
 )
+from tidegate_producers.writing.row_delete import takes_vectors
 from tidegate_producers.writing.table_write import (
     WriteRequest,
     check_may_remove,

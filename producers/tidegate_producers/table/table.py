@@ -17,13 +17,13 @@ from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import for_writing
-from tidegate_producers.table.delete import delete
 from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.new_rows import Expression
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
+from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.clock import utc
 from tidegate_runtime.table_io.open_table import head_version, open_keys

@@ -34,9 +34,15 @@ from tidegate_producers.history.table_history import history
 from tidegate_producers.options import WriteOptions, for_writing
 from tidegate_producers.parquet.data_file_writer import FileWriter
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
-from tidegate_producers.table.delete import Rewriting, delete
 from tidegate_producers.writing.constraint_attestation import in_table_already
 from tidegate_producers.writing.partial_overwrite import ReplaceWhere
+from tidegate_producers.writing.row_delete import (
+    Rewriting,
+    count_matches,
+    delete,
+    delete_rows,
+    rewrite_here,
+)
 from tidegate_producers.writing.table_registration import register
 from tidegate_producers.writing.table_write import (
     WriteMode,
@@ -488,6 +494,22 @@ def test_a_delete_of_whole_partitions_opens_no_file(line: Line) -> None:
     assert [next(iter(row)) for row in sent.actions] == ["remove"]
     assert sent.reads is not None
     assert list(sent.reads.files) == [row["remove"]["path"] for row in sent.actions]
+    assert [row["k"] for row in line.rows()] == [5]
+
+
+def test_a_delete_in_this_process_says_how_many_rows_it_deleted(line: Line) -> None:
+    line.write(rows(1, 2), partitioncolumns="p")
+    line.write(rows(5, 6, 7, p="y"))
+    place = line.options().place
+    before = set(line.root.rglob("*"))
+    assert sorted(count_matches(place, "k = 1 OR k >= 6").values()) == [1, 2]
+    assert sorted(count_matches(place, "p = 'y'").values()) == [3]
+    assert set(line.root.rglob("*")) == before, "counting writes nothing"
+    found = [
+        delete_rows(line.client, place, condition, WriteRequest(10), rewrite_here)
+        for condition in ("k >= 6", "p = 'x'", "k = 6")
+    ]
+    assert [one and one.rows for one in found] == [2, 2, None]
     assert [row["k"] for row in line.rows()] == [5]
 
 

@@ -1,10 +1,11 @@
-"""`Table.delete`: finds the files with matching rows, and proposes to delete these rows.
+"""Deletes the rows that match a condition: finds their files, and proposes the deletion.
 
 On a table with deletion vectors it proposes row intents (rows to delete from files that stay),
 which do not conflict with deletes of other rows in the same files. On other tables it rewrites the
 files that hold matching rows. The read set is exact: the predicate, and the files that were read.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,11 +20,11 @@ from tidegate_delta.properties.table_properties import deletion_vectors_enabled
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
-from tidegate_producers.cached_clients import store_for
+from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
-from tidegate_producers.parquet.file_rewrite import Rewritten, whole_files
+from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten, whole_files
 from tidegate_producers.writing import writer_support
 from tidegate_producers.writing.constraint_attestation import (
     Attestation,
@@ -62,6 +63,38 @@ Runner = Callable[[Rewriting, Sequence[Mapping[str, Any]]], Sequence[Rewritten]]
 """Rewrites files, given as rows of ADD_SCHEMA, on executors or in this process."""
 
 
+@dataclass(frozen=True)
+class Deleted:
+    """The outcome of a delete, and how many rows it deleted; None where the log does not say."""
+
+    outcome: Outcome
+    rows: int | None
+
+
+def rewrite_here(
+    rewriting: Rewriting, files: Sequence[Mapping[str, Any]], task: int = 0
+) -> Sequence[Rewritten]:
+    """Return the result of each file, rewritten in this process: a `Runner`."""
+    store = store_for(rewriting.place)
+    rewriter = Rewriter(store, rewriting.metadata, rewriting.predicate, clock(), task)
+    handle = rewriter.mark if rewriting.by == "vectors" else rewriter.rewrite
+    return [handle(file) for file in files]
+
+
+def count_matches(place: TableLocation, condition: str, zone: str = "UTC") -> Counter[str]:
+    """Return how many rows of which files match a condition; nothing is written.
+
+    Raises: InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable.
+    """
+    snapshot = open_snapshot(store_for(place))
+    predicate = predicate_of(condition, check_open_to(snapshot, place.root), zone)
+    check_may_remove(snapshot, place.root)
+    candidates = prune(predicate, snapshot.files, snapshot.metadata)
+    marking = Rewriting(place, snapshot.metadata, predicate, by="vectors")
+    found = rewrite_here(marking, list(rows_of(candidates)))
+    return Counter({one.path: one.deleted_rows for one in found if one.deleted_rows})
+
+
 def delete(
     client: Client,
     place: TableLocation,
@@ -70,6 +103,19 @@ def delete(
     runner: Runner,
     zone: str = "UTC",
 ) -> Outcome | None:
+    """Return the outcome of `delete_rows`, or None if no row matches."""
+    done = delete_rows(client, place, condition, request, runner, zone)
+    return done.outcome if done else None
+
+
+def delete_rows(
+    client: Client,
+    place: TableLocation,
+    condition: str,
+    request: WriteRequest,
+    runner: Runner,
+    zone: str = "UTC",
+) -> Deleted | None:
     """Delete the rows that match a condition; return None, proposing nothing, if no row does.
 
     `zone` is the time zone of timestamps without one.
@@ -98,7 +144,20 @@ def delete(
         in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
     )
     proposal = with_attestation(proposal_drafts.delete(target, stamp, deletion, vectors), held)
-    return propose(client, store, proposal, request.timeout_s)
+    outcome = propose(client, store, proposal, request.timeout_s)
+    return Deleted(outcome, _rows_deleted(deletion, outcome))
+
+
+def _rows_deleted(deletion: proposal_drafts.Deletion, outcome: Outcome) -> int | None:
+    first = outcome.assigned.get("rows_deleted")
+    if isinstance(first, int) and not deletion.removed:
+        return first  # another delete may have been there first
+    found = deletion.metrics.get("numDeletedRows")
+    if isinstance(found, int):
+        return found
+    counts = [proposal_drafts.row_count(add) for add in deletion.removed]
+    gone = [add.deletion_vector.cardinality for add in deletion.removed if add.deletion_vector]
+    return None if None in counts else sum(filter(None, counts)) - sum(gone)
 
 
 def _deletion(
