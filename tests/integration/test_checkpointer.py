@@ -113,7 +113,7 @@ def test_killed_before_it_deletes_it_cleans_the_log_when_it_is_back(line: Line) 
     bus = KafkaBus(line.kafka, "test")
     table.register(bus.producer(), line.kafka.topics)
     table.append(rows(*range(50)))
-    checkpoints = []
+    checkpoints: list[int] = []
     for number in range(3):
         while table.version % 10 or table.version <= max(checkpoints, default=0):
             change_at_random(table, dice)
