@@ -12,7 +12,12 @@ from tidegate_messages.codec import FORMATS, decode, encode, headers
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.published_records import CommitRecord, FollowerRecord, TableRecord
+from tidegate_messages.published_records import (
+    CommitRecord,
+    FollowerRecord,
+    LeaseRecord,
+    TableRecord,
+)
 from tidegate_messages.ratification import Ratification
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -199,6 +204,15 @@ FOLLOWER = message(
     },
     {"status": st.just("quarantined"), "next_try_ms": INT64},
 )
+LEASE = message(
+    {
+        "table": UUIDS,
+        "holder": st.text("abcXYZ019._-", min_size=1, max_size=100),
+        "needed_from": COUNT,
+        "until_ms": COUNT,
+    },
+    {"reason": TEXT},
+)
 WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     Proposal: PROPOSAL | PATCHING | COMPACTING,
     Outcome: OUTCOME,
@@ -206,6 +220,7 @@ WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     TableRecord: TABLE,
     Ratification: RATIFICATION,
     FollowerRecord: FOLLOWER,
+    LeaseRecord: LEASE,
 }
 
 

@@ -67,7 +67,7 @@ NOTICED_BY: Final = {
     "without_the_rows_of_the_vector_before": 4,
     "without_the_table_alone": 4,
     "without_the_table_at_the_head": 1,
-    "without_waiting_for_its_turn": 439,
+    "without_waiting_for_its_turn": 471,
     "without_writing_the_vectors": 4,
 }
 """For each mutant the seed that detected it last, unless it is the first of LIKELY; it runs first.
