@@ -35,7 +35,6 @@ def stream(
         .option("checkpointLocation", str(checkpoint))
         .option("kafka.bootstrap.servers", bootstrap)
         .option("userMetadata", "stream")
-        .option("partitionColumns", "")
         .trigger(availableNow=True)
         .start(table)
     )
