@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images judge bench
+NIGHT := model simulation properties oracle fuzz contests blows writers images judge bench demo
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
 	contests nightly bench docs lock clean $(NIGHT:%=night-%)
 
@@ -136,6 +136,10 @@ night-judge:
 night-bench:
 	$(call heading,night: small runs of the bench that take long; 15 minutes)
 	@$(PYTEST) -v $(call budget,15) tests/integration/test_bench.py --full
+
+night-demo:
+	$(call heading,night: what `make demo` runs; 5 minutes)
+	@$(BIN)/tidegate demo
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench

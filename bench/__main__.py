@@ -27,6 +27,7 @@ from bench.committing_apart import Beside, Ungrouped
 from bench.crowding import Flooded, Stale
 from bench.figures import Figure, lost, show
 from bench.host import CpuTime
+from bench.in_flight import InFlight
 from tidegate_local.local_stack import LocalStack, StackSettings
 
 app = typer.Typer(add_completion=False)
@@ -41,6 +42,7 @@ do not compare.
 COMMITTING: Final = {
     "slow": Slow,
     "one": One,
+    "in-flight": InFlight,
     "local": Local,
     "ungrouped": Ungrouped,
     "beside": Beside,
@@ -72,8 +74,8 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="slow, one, local, ungrouped, beside, flooded, stale, deletes, spark, takeover, "
-            "changes, open, read, cpu, state, restart"
+            help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
+            "takeover, changes, open, read, cpu, state, restart"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
