@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tidegate_cdc_publisher.debezium_envelope import Batch
 from tidegate_cdc_publisher.key_columns import KeyColumns
+from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.row_diff import compare, images
 from tidegate_delta.change_feed import ChangeFile, ChangePlan
 from tidegate_delta.errors import InvalidRequest
@@ -36,15 +37,22 @@ class VersionChange:
     after: Metadata
 
 
-def snapshot_batches(
-    store: LogStore, snapshot: Snapshot, keys: KeyColumns, start: int
-) -> Iterator[Batch]:
-    """Yield the rows of a snapshot from row `start` on; files are ordered by path."""
+@dataclass(frozen=True)
+class Wanted:
+    """What a reading yields: changes from `start` on, with these key columns, in this form."""
+
+    keys: KeyColumns
+    start: int = 0
+    form: RecordForm = PLAIN
+
+
+def snapshot_batches(store: LogStore, snapshot: Snapshot, wanted: Wanted) -> Iterator[Batch]:
+    """Yield the wanted rows of a snapshot; files are ordered by path."""
     order = pc.sort_indices(snapshot.files["path"])
     files = rows_of(snapshot.files.select(_FILE_COLUMNS).take(order))
     rows = (batch for file in files for batch in read_file(store, file, snapshot.metadata))
     held: Batch | None = None
-    for batch in _numbered("r", rows, keys, start):
+    for batch in _numbered("r", rows, wanted):
         if held is not None:
             yield held
         held = batch
@@ -52,44 +60,40 @@ def snapshot_batches(
         yield Batch(held.op, held.start, held.before, held.after, ends=True)
 
 
-def version_batches(
-    store: LogStore, change: VersionChange, keys: KeyColumns, start: int
-) -> Iterator[Batch]:
-    """Yield the changes of a version from change `start` on.
+def version_batches(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterator[Batch]:
+    """Yield the wanted changes of a version.
 
     Raises: InvalidRequest (`KeyColumnsMissing`), if deleted rows lack a key column.
     """
     kinds = {file.change for file in change.plan.files}
-    _check_keys(change, kinds, keys)
+    _check_keys(change, kinds, wanted.keys)
     if kinds <= {"insert"}:
         rows = _rows(store, change, change.plan.files)
-        yield from _numbered("c", rows, keys, start)
+        yield from _numbered("c", rows, wanted)
     elif kinds == {"delete"}:
         rows = _rows(store, change, change.plan.files)
-        yield from _numbered("d", rows, keys, start)
+        yield from _numbered("d", rows, wanted)
     else:
-        yield from _compared(store, change, keys, start)
+        yield from _compared(store, change, wanted)
 
 
 _FILE_COLUMNS: Final = ["path", "partitionValues", "size", "deletionVector"]
 
 
 def _numbered(
-    op: Literal["r", "c", "d"], rows: Iterable[pa.RecordBatch], keys: KeyColumns, start: int
+    op: Literal["r", "c", "d"], rows: Iterable[pa.RecordBatch], wanted: Wanted
 ) -> Iterator[Batch]:
     index = 0
     for batch in rows:
-        skipped = max(0, start - index)
+        skipped = max(0, wanted.start - index)
         if skipped < batch.num_rows:
-            told = images(batch.slice(skipped), keys)
+            told = images(batch.slice(skipped), wanted.keys, wanted.form)
             first = index + skipped
             yield Batch(op, first, before=told) if op == "d" else Batch(op, first, after=told)
         index += batch.num_rows
 
 
-def _compared(
-    store: LogStore, change: VersionChange, keys: KeyColumns, start: int
-) -> Iterator[Batch]:
+def _compared(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterator[Batch]:
     """Compare deleted with inserted rows, holding all rows of the version's files in memory."""
     leaving: list[pa.RecordBatch] = []
     joining: list[pa.RecordBatch] = []
@@ -100,14 +104,15 @@ def _compared(
                 leaving.append(rows.filter(pc.is_in(kinds, _LEAVING)))
             if file.change != "delete":
                 joining.append(rows.filter(pc.is_in(kinds, _JOINING)))
-    changes = compare(_table(leaving, change.before), _table(joining, change.after), keys)
+    old, new = _table(leaving, change.before), _table(joining, change.after)
+    changes = compare(old, new, wanted.keys, wanted.form)
     updates, inserts = len(changes.deleted), len(changes.deleted) + len(changes.updated_after)
     for batch in (
         Batch("d", 0, before=changes.deleted),
         Batch("u", updates, before=changes.updated_before, after=changes.updated_after),
         Batch("c", inserts, after=changes.inserted),
     ):
-        skipped = max(0, start - batch.start)
+        skipped = max(0, wanted.start - batch.start)
         if skipped < len(batch):
             yield batch.slice(skipped, len(batch) - skipped)
 

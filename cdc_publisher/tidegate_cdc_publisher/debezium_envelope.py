@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate_cdc_publisher.connect_schema import NO_SCHEMAS, InlineSchemas
 from tidegate_cdc_publisher.json_rows import TEXT, in_utf8, join
 from tidegate_cdc_publisher.row_diff import Images
 
@@ -88,7 +89,7 @@ class SourceBlock:
     """What all changes of one version share.
 
     `logical_name` is the installation's name (the topic prefix). The fields of `more` are copied
-    into `source` unchanged.
+    into `source` unchanged. `schemas` are those of the version's records.
     Units: `timestamp_ms` is the version's commit timestamp.
     """
 
@@ -98,6 +99,7 @@ class SourceBlock:
     version: int
     timestamp_ms: int
     more: Mapping[str, str | int] = field(default_factory=dict)
+    schemas: InlineSchemas = NO_SCHEMAS
 
 
 @dataclass(frozen=True)
@@ -151,12 +153,23 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
     Law: the same changes give the same records, except for the top-level `ts_ms`.
     """
     numbers = pa.array(range(batch.start, batch.start + len(batch)), pa.int64())
-    values: list[bytes | None] = [*in_utf8(_values(origin, batch, numbers, now_ms))]
-    keys: list[bytes | None] = [None] * len(batch) if batch.keys is None else [*in_utf8(batch.keys)]
+    schemas = origin.schemas
+    images = _with_schema(schemas.value, _values(origin, batch, numbers, now_ms))
+    values: list[bytes | None] = [*in_utf8(images)]
+    keys: list[bytes | None] = [None] * len(batch)
+    if batch.keys is not None:
+        key_schema = schemas.key_of_deletes if batch.op == "d" else schemas.key
+        keys = [*in_utf8(_with_schema(key_schema, batch.keys))]
     ids: list[bytes | None] = [*in_utf8(_event_ids(origin, batch, numbers))]
     if batch.op == "d" and tombstones == "with" and batch.keys is not None:
         keys, values, ids = _twice(keys, keys), _twice(values), _twice(ids)
     return Records(keys, values, ids, [_shared_headers(origin, batch.op)] * len(values))
+
+
+def _with_schema(schema: str | None, payloads: pa.Array) -> pa.Array:
+    if schema is None:
+        return payloads
+    return join([f'{{"schema":{schema},"payload":', payloads, "}"])
 
 
 def _twice(

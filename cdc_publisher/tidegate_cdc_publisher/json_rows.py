@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from json import JSONEncoder
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate_cdc_publisher.record_form import ISO, ValueTypes
 from tidegate_delta.errors import UnsupportedFeature
 
 TEXT: Final = pa.large_string()
@@ -36,11 +37,22 @@ _CYCLE_DAYS: Final = 146_097
 """The number of days after which the Gregorian calendar repeats."""
 
 
-def row_texts(rows: pa.Table | pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.Array:
+class _Column(NamedTuple):
+    """The column that values belong to, and how they are written."""
+
+    name: str
+    types: ValueTypes
+
+
+def row_texts(
+    rows: pa.Table | pa.RecordBatch,
+    columns: Sequence[str] | None = None,
+    types: ValueTypes = ISO,
+) -> pa.Array:
     """Return each row as a JSON object, with the given columns or all of them.
 
-    Law: two rows of one schema have the same text iff they are equal. NaN equals NaN, -0.0 differs
-    from 0.0, and invalid UTF-8 is compared as its replacement characters.
+    Law: in ISO types two rows of one schema have the same text iff they are equal. NaN equals NaN,
+    -0.0 differs from 0.0, and invalid UTF-8 is compared as its replacement characters.
     Raises: UnsupportedFeature, for a column type without a JSON form.
     """
     names = list(rows.schema.names if columns is None else columns)
@@ -48,7 +60,7 @@ def row_texts(rows: pa.Table | pa.RecordBatch, columns: Sequence[str] | None = N
         pa.table(rows.select(names)) if isinstance(rows, pa.RecordBatch) else rows.select(names)
     )
     texts = [
-        _object(names, list(batch.columns), batch.num_rows)
+        _object(names, list(batch.columns), batch.num_rows, types)
         for batch in chosen.to_batches(max_chunksize=_ROWS_AT_ONCE)
     ]
     return pa.concat_arrays(texts) if texts else pa.array([], TEXT)
@@ -74,45 +86,49 @@ def in_utf8(texts: pa.Array) -> list[bytes]:
     return [together[start - first : end - first] for start, end in pairwise(ends)]
 
 
-def _object(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa.Array:
+def _object(
+    names: Sequence[str], columns: Sequence[pa.Array], rows: int, types: ValueTypes
+) -> pa.Array:
     if not names:
         return pa.repeat(pa.scalar("{}", TEXT), rows)
     parts: list[pa.Array | str] = []
     for name, column in zip(names, columns, strict=True):
         opening = "," if parts else "{"
-        parts += [f"{opening}{_quoted(name)}:", _texts(column, name)]
+        parts += [f"{opening}{_quoted(name)}:", _texts(column, _Column(name, types))]
     return join([*parts, "}"])
 
 
-def _texts(column: pa.Array, name: str) -> pa.Array:
+def _texts(column: pa.Array, of: _Column) -> pa.Array:
     """Return the JSON text of each value of a column; null values become `null`."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _texts(column.cast(kind.value_type), name)
+        return _texts(column.cast(kind.value_type), of)
     for fits, text_of in _KINDS:
         if fits(kind):
-            return pc.fill_null(text_of(column, name), "null")
+            return pc.fill_null(text_of(column, of), "null")
     raise UnsupportedFeature(
-        f"column {name!r} has the type {kind}, which has no JSON form in the change stream; "
+        f"column {of.name!r} has the type {kind}, which has no JSON form in the change stream; "
         "leave the table out of `cdc.tables`"
     )
 
 
-def _plain(column: pa.Array, _name: str) -> pa.Array:
+def _plain(column: pa.Array, _of: _Column) -> pa.Array:
     return pc.cast(column, TEXT)
 
 
-def _float(column: pa.Array, _name: str) -> pa.Array:
+def _float(column: pa.Array, of: _Column) -> pa.Array:
     """Return the shortest text that reads back as the same number and is not an integer."""
     text = pc.cast(column, TEXT)
     text = pc.replace_substring_regex(text, r"^(-?\d+)$", r"\1.0")
     if not pc.any(pc.invert(pc.is_finite(column))).as_py():
         return text
+    if of.types.non_finite == "null":
+        return pc.if_else(pc.is_finite(column), text, _NULL)
     text = pc.replace_substring_regex(text, r"^-?nan$", '"NaN"')
     return pc.replace_substring_regex(text, r"^(-?)inf$", r'"\1Infinity"')
 
 
-def _decimal(column: pa.Array, _name: str) -> pa.Array:
+def _decimal(column: pa.Array, _of: _Column) -> pa.Array:
     text = pc.cast(column, TEXT)
     if pc.any(pc.match_substring(text, "E")).as_py():
         plain = [None if value is None else format(value, "f") for value in column.to_pylist()]
@@ -120,7 +136,7 @@ def _decimal(column: pa.Array, _name: str) -> pa.Array:
     return _in_quotes(text)
 
 
-def _timestamp(column: pa.Array, _name: str) -> pa.Array:
+def _timestamp(column: pa.Array, _of: _Column) -> pa.Array:
     zone = "UTC" if column.type.tz else None
     unit = "ns" if column.type.unit == "ns" else "us"
     counts = column.cast(pa.timestamp(unit, zone)).cast(pa.int64())
@@ -133,7 +149,7 @@ def _timestamp(column: pa.Array, _name: str) -> pa.Array:
     return join(['"', pc.replace_substring(text, " ", "T", max_replacements=1), ending])
 
 
-def _date(column: pa.Array, _name: str) -> pa.Array:
+def _date(column: pa.Array, _of: _Column) -> pa.Array:
     if _reaches_past(column, pa.int32(), 1):
         days = column.cast(pa.int32()).to_pylist()
         return _in_quotes(pa.array([None if day is None else _day(day) for day in days], TEXT))
@@ -167,7 +183,7 @@ def _day(count: int) -> str:
     return f"{spelled}-{near.month:02}-{near.day:02}"
 
 
-def _string(column: pa.Array, _name: str) -> pa.Array:
+def _string(column: pa.Array, _of: _Column) -> pa.Array:
     text = _in_utf8(pc.cast(column, TEXT))
     if pc.any(pc.match_substring_regex(text, _UNQUOTABLE)).as_py():
         return pa.array([_quoted_or_none(value) for value in text.to_pylist()], TEXT)
@@ -184,30 +200,31 @@ def _in_utf8(text: pa.Array) -> pa.Array:
         return pa.array(told, TEXT)
 
 
-def _binary(column: pa.Array, _name: str) -> pa.Array:
+def _binary(column: pa.Array, _of: _Column) -> pa.Array:
     coded = [None if value is None else b64encode(value).decode() for value in column.to_pylist()]
     return _in_quotes(pa.array(coded, TEXT))
 
 
-def _struct(column: pa.Array, _name: str) -> pa.Array:
+def _struct(column: pa.Array, of: _Column) -> pa.Array:
     names = [column.type.field(i).name for i in range(column.type.num_fields)]
-    text = _object(names, column.flatten(), len(column))
+    text = _object(names, column.flatten(), len(column), of.types)
     return pc.if_else(column.is_valid(), text, _NULL)
 
 
-def _list(column: pa.Array, name: str) -> pa.Array:
-    return join(["[", _joined(column, _texts(pc.list_flatten(column), name)), "]"])
+def _list(column: pa.Array, of: _Column) -> pa.Array:
+    return join(["[", _joined(column, _texts(pc.list_flatten(column), of)), "]"])
 
 
-def _map(column: pa.Array, name: str) -> pa.Array:
+def _map(column: pa.Array, of: _Column) -> pa.Array:
     pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
     entries = column.cast(pa.list_(pair))
     keys, values = pc.list_flatten(entries).flatten()
-    key_texts = _texts(keys, name)
+    # Keys are never null, so NaN stays a text in them.
+    key_texts = _texts(keys, of._replace(types=ISO))
     bare = pc.invert(pc.starts_with(key_texts, '"'))
     # The text of a struct or an array contains quotes, so it must be encoded as a string.
-    quoted = pc.if_else(bare, _string(key_texts, name), key_texts)
-    return join(["{", _joined(entries, join([quoted, ":", _texts(values, name)])), "}"])
+    quoted = pc.if_else(bare, _string(key_texts, of), key_texts)
+    return join(["{", _joined(entries, join([quoted, ":", _texts(values, of)])), "}"])
 
 
 def _joined(lists: pa.Array, texts: pa.Array) -> pa.Array:
@@ -249,7 +266,7 @@ def _is_plain(kind: pa.DataType) -> bool:
     return bool(whole or pa.types.is_null(kind))
 
 
-_Text = Callable[[pa.Array, str], pa.Array]
+_Text = Callable[[pa.Array, _Column], pa.Array]
 _KINDS: Final[tuple[tuple[Callable[[Any], bool], _Text], ...]] = (
     (_is_plain, _plain),
     (_is_text, _string),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_cdc_publisher.json_rows import TEXT, row_texts
+from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,26 @@ class Changes:
         return len(self.deleted) + len(self.updated_after) + len(self.inserted)
 
 
-def images(rows: pa.Table | pa.RecordBatch, key_columns: Sequence[str] | None) -> Images:
+def images(
+    rows: pa.Table | pa.RecordBatch,
+    key_columns: Sequence[str] | None,
+    form: RecordForm = PLAIN,
+) -> Images:
     """Return rows as text, with their keys if the stream has key columns."""
-    keys = None if key_columns is None else row_texts(rows, key_columns)
-    return Images(row_texts(rows), keys)
+    keys = None if key_columns is None else row_texts(rows, key_columns, form.in_keys)
+    return Images(row_texts(rows, types=form.in_values), keys)
 
 
-def compare(deleted: pa.Table, inserted: pa.Table, key_columns: Sequence[str] | None) -> Changes:
+def compare(
+    deleted: pa.Table,
+    inserted: pa.Table,
+    key_columns: Sequence[str] | None,
+    form: RecordForm = PLAIN,
+) -> Changes:
     """Return the net changes between deleted and inserted rows.
 
+    Rows are compared and ordered by their ISO texts in every form, because other types lose
+    differences; so a version may be continued in another form.
     Law: rows before the version - deleted - updated_before + updated_after + inserted are, as a
     multiset, rows before - `deleted` + `inserted`. No row of deleted and updated_before is also in
     updated_after and inserted.
@@ -67,9 +79,13 @@ def compare(deleted: pa.Table, inserted: pa.Table, key_columns: Sequence[str] | 
     old_kept, new_kept = _survivors(old_texts, new_texts)
     old = _images(deleted, old_texts, old_kept, key_columns)
     new = _images(inserted, new_texts, new_kept, key_columns)
-    if old.keys is None or new.keys is None:
+    pairs = None if old.keys is None or new.keys is None else _pairs(old.keys, new.keys)
+    if not form.is_plain:
+        old = images(deleted.filter(old_kept), key_columns, form)
+        new = images(inserted.filter(new_kept), key_columns, form)
+    if pairs is None:
         return Changes(old, _none(old), _none(new), new)
-    old_paired, new_paired = _pairs(old.keys, new.keys)
+    old_paired, new_paired = pairs
     return Changes(
         _without(old, old_paired), _take(old, old_paired), _take(new, new_paired),
         _without(new, new_paired),

@@ -288,6 +288,7 @@ class CdcPublisher:
             kafka.topics.changes(table.name),
             changes,
             self._settings.cdc.chunk_rows,
+            self._settings.cdc.form(table.name),
         )
         state = StreamState(
             table.table, changes.snapshot_mode or self._settings.cdc.snapshot_mode, told

@@ -15,7 +15,13 @@ from math import inf
 from typing import Any, Final, Protocol, assert_never
 from uuid import UUID
 
-from tidegate_cdc_publisher.change_reader import VersionChange, snapshot_batches, version_batches
+from tidegate_cdc_publisher.change_reader import (
+    VersionChange,
+    Wanted,
+    snapshot_batches,
+    version_batches,
+)
+from tidegate_cdc_publisher.connect_schema import NO_SCHEMAS, InlineSchemas, inline_schemas
 from tidegate_cdc_publisher.debezium_envelope import (
     Batch,
     ChangeRecord,
@@ -39,6 +45,7 @@ from tidegate_cdc_publisher.machine import (
     evolve,
     reordered,
 )
+from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_delta.change_feed import plan
 from tidegate_delta.errors import BrokenLog, InvalidRequest
@@ -47,11 +54,13 @@ from tidegate_delta.log import actions
 from tidegate_delta.log.actions import Metadata, Txn
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import LOG_FOLDER
+from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.data_file_reader import schema_of
 from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
 
 GAP: Final = "GAP"
@@ -84,19 +93,22 @@ class Chunk:
         """Whether the chunk takes no more changes."""
         return self.counts.total() >= self.rows_max or self.size_bytes >= CHUNK_BYTES_MAX
 
-    def fitting(self, batch: Batch, begin: int) -> Batch:
-        """Return the changes from `begin` on that fit, by count and by mean row size."""
+    def fitting(self, batch: Batch, begin: int, schema_bytes: int = 0) -> Batch:
+        """Return the changes from `begin` on that fit, by count and by mean row size.
+
+        Units: `schema_bytes` is the size of the inline schemas of each record.
+        """
         assert not self.is_full, "a full chunk is published before it takes more"
-        mean_bytes = max(1, batch.size_bytes // len(batch))
+        mean_bytes = max(1, batch.size_bytes // len(batch) + schema_bytes)
         by_size = max(1, (CHUNK_BYTES_MAX - self.size_bytes) // mean_bytes)
         by_count = self.rows_max - self.counts.total()
         return batch.slice(begin, min(by_size, by_count, len(batch) - begin))
 
-    def add(self, batch: Batch, records: Records) -> None:
+    def add(self, batch: Batch, records: Records, schema_bytes: int = 0) -> None:
         """Add changes with their records."""
         self.records += records
         self.counts[batch.op] += len(batch)
-        self.size_bytes += batch.size_bytes
+        self.size_bytes += batch.size_bytes + schema_bytes * len(batch)
 
     def move(self, position: Position) -> None:
         """Set the position after the records."""
@@ -155,6 +167,7 @@ class StreamSource:
     topic: str
     changes: TableChanges
     chunk_rows: int
+    form: RecordForm = PLAIN
 
 
 @dataclass(frozen=True)
@@ -252,10 +265,9 @@ class TableStream:
         keys = self._keys(due, shape.metadata)
         found = read_commit(self._store, due.version)
         commit = Commit(snapshot.version, ()) if found is None else found[0]
-        origin = self._origin(commit, shape.metadata)
-        yield from self._tell(
-            origin, snapshot_batches(self._store, snapshot, keys, due.start), due, keys
-        )
+        origin = self._origin(commit, shape.metadata, shape.metadata, keys)
+        batches = snapshot_batches(self._store, snapshot, self._wanted(due, keys))
+        yield from self._tell(origin, batches, due, keys)
         self._shape = shape
 
     def _tell_version(self, due: VersionDue) -> Iterator[None]:
@@ -271,15 +283,14 @@ class TableStream:
         if after != before:
             check_readable(after.protocol, after.metadata, self._store.root)
         keys = self._keys(due, after.metadata)
-        origin = self._origin(commit, after.metadata)
+        origin = self._origin(commit, before.metadata, after.metadata, keys)
         age_ms = self._running.clock.now_ms() - origin.timestamp_ms
         metrics.CDC_LAG.labels(self._source.name).set(max(0, age_ms) / 1000)
         is_partitioned = bool(before.metadata.partition_columns)
         planned = plan(commit, origin.timestamp_ms, is_partitioned=is_partitioned)
         change = VersionChange(planned, before.metadata, after.metadata)
-        yield from self._tell(
-            origin, version_batches(self._store, change, keys, due.start), due, keys
-        )
+        batches = version_batches(self._store, change, self._wanted(due, keys))
+        yield from self._tell(origin, batches, due, keys)
         self._shape = after
 
     def _begin_after(self, version: int) -> None:
@@ -296,13 +307,14 @@ class TableStream:
     ) -> Iterator[None]:
         """Publish changes in chunks; the last may wait for those of the next version."""
         told = due.start
+        schema_bytes = origin.schemas.size_bytes
         for batch in batches:
             begin = 0
             while begin < len(batch):
-                part = self._chunk.fitting(batch, begin)
+                part = self._chunk.fitting(batch, begin, schema_bytes)
                 begin += len(part)
                 told = part.start + len(part)
-                self._chunk.add(part, self._records(origin, part))
+                self._chunk.add(part, self._records(origin, part), schema_bytes)
                 self._move(self._position(due, keys, told=told, complete=False))
                 if self._chunk.is_full:
                     self._sending.hand_over(partial(self._send, self._taken()))
@@ -357,14 +369,28 @@ class TableStream:
             raise self._stranded(stranded.reason)
         return keys
 
-    def _origin(self, commit: Commit, metadata: Metadata) -> SourceBlock:
+    def _wanted(self, due: SnapshotDue | VersionDue, keys: KeyColumns) -> Wanted:
+        return Wanted(keys, due.start, self._source.form)
+
+    def _origin(
+        self, commit: Commit, before: Metadata, after: Metadata, keys: KeyColumns
+    ) -> SourceBlock:
         return SourceBlock(
             self._source.table,
             self._source.name,
             self._source.logical_name,
             commit.version,
             commit_time_ms(self._store, commit, self._running.clock.now_ms()),
-            provenance(commit, metadata),
+            provenance(commit, after),
+            self._schemas(before, after, keys),
+        )
+
+    def _schemas(self, before: Metadata, after: Metadata, keys: KeyColumns) -> InlineSchemas:
+        form, topic = self._source.form, self._source.topic
+        if not form.has_schema:
+            return NO_SCHEMAS
+        return inline_schemas(
+            form, topic, to_arrow(schema_of(before)), to_arrow(schema_of(after)), keys
         )
 
     def _opened(self, version: int) -> tuple[_Shape, Snapshot]:

@@ -8,6 +8,7 @@ from typing import Any
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
 from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
 from tidegate_cdc_publisher.machine import SnapshotMode, StreamState
+from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_delta.errors import Unavailable
@@ -68,8 +69,10 @@ def stream(
     *,
     chunk_rows: int = 1_000,
     mode: SnapshotMode = "initial",
+    form: RecordForm = PLAIN,
 ) -> TableStream:
-    source = StreamSource(table.id, "t", "tidegate", "cdc.t", changes or TableChanges(), chunk_rows)
+    set_to = changes or TableChanges()
+    source = StreamSource(table.id, "t", "tidegate", "cdc.t", set_to, chunk_rows, form)
     state = StreamState(table.id, mode, topic.position)
     clock = SystemClock()
     return TableStream(source, LocalStore(table.root), topic, state, Running(clock, Health(clock)))

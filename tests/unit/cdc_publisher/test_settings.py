@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate_cdc_publisher.record_form import RecordForm
 from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.service.settings import load
@@ -35,6 +36,14 @@ def test_a_table_can_be_declared_to_have_no_key() -> None:
     assert settings.cdc.tables["logs"] == TableChanges(key="none")
 
 
+def test_a_table_may_have_another_format_than_the_others() -> None:
+    told = {"cdc.value_format": "json_schema", "cdc.tables.t.value_format": "json"}
+    cdc = load(CdcSettings, None, {**told, "cdc.tables.u.key_format": "json_schema"}).cdc
+    assert cdc.form("t") == RecordForm()
+    assert cdc.form("u") == RecordForm("json_schema", "json_schema")
+    assert cdc.form("v") == RecordForm("json_schema")
+
+
 def test_a_file_says_the_same(tmp_path: Path) -> None:
     config = tmp_path / "tidegate.yaml"
     config.write_text(
@@ -54,6 +63,8 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         ("cdc.snapshot_mode", "always"),
         ("cdc.tables.t.key", "columms"),
         ("cdc.chunk_rows", "0"),
+        ("cdc.value_format", "avro"),
+        ("cdc.tables.t.key_format", "string"),
         ("cdc.tables.t.keycolumns", "a"),
     ],
 )

@@ -1,0 +1,170 @@
+"""Kafka Connect schemas of change records, as JSON texts that stand in the records.
+
+Kafka Connect's JsonConverter (with `schemas.enable=true`) reads them. A column's schema here and
+its JSON text in `json_rows` change together.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
+from tidegate_delta.errors import UnsupportedFeature
+
+_Schema = dict[str, Any]
+
+_REQUIRED_IN_SOURCE: Final = {
+    "version": "string",
+    "connector": "string",
+    "name": "string",
+    "ts_ms": "int64",
+    "ts_us": "int64",
+    "db": "string",
+    "schema": "string",
+    "table": "string",
+    "txId": "int64",
+    "snapshot": "string",
+    "sequence": "string",
+}
+_OPTIONAL_IN_SOURCE: Final = {
+    "table_id": "string",
+    "operation": "string",
+    "proposal_id": "string",
+    "txn_app_id": "string",
+    "txn_version": "int64",
+}
+
+
+@dataclass(frozen=True)
+class InlineSchemas:
+    """The schemas that stand in the records of one version; None where the format has none.
+
+    `key_of_deletes` follows the table's schema before the version, `key` the one after it.
+    """
+
+    value: str | None = None
+    key: str | None = None
+    key_of_deletes: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size that the schemas add to a record, about."""
+        return len(self.value or "") + len(self.key or "")
+
+
+NO_SCHEMAS: Final = InlineSchemas()
+
+
+def inline_schemas(
+    form: RecordForm,
+    topic: str,
+    before: pa.Schema,
+    after: pa.Schema,
+    key_columns: Sequence[str] | None,
+) -> InlineSchemas:
+    """Return the schemas for the records of a version, given the table's schemas around it.
+
+    Raises: UnsupportedFeature, for a column type without a Connect type.
+    """
+    value = key = key_of_deletes = None
+    if form.value_format == "json_schema":
+        value = _text(_envelope(topic, before, after, form.in_values))
+    if form.key_format == "json_schema" and key_columns is not None:
+        key = _text(_key(topic, after, key_columns, form.in_keys))
+        has_all = set(key_columns) <= set(before.names)
+        key_of_deletes = _text(_key(topic, before, key_columns, form.in_keys)) if has_all else key
+    return InlineSchemas(value, key, key_of_deletes)
+
+
+def _envelope(topic: str, before: pa.Schema, after: pa.Schema, types: ValueTypes) -> _Schema:
+    fields = [
+        {**_row(f"{topic}.Value", before, types), "optional": True, "field": "before"},
+        {**_row(f"{topic}.Value", after, types), "optional": True, "field": "after"},
+        {**_source(topic), "field": "source"},
+        _plain("op", "string"),
+        _plain("ts_ms", "int64", optional=True),
+        {**_transaction(), "field": "transaction"},
+    ]
+    name = f"{topic}.Envelope"
+    return {"type": "struct", "fields": fields, "optional": False, "name": name, "version": 1}
+
+
+def _source(topic: str) -> _Schema:
+    fields = [_plain(name, kind) for name, kind in _REQUIRED_IN_SOURCE.items()]
+    fields += [_plain(name, kind, optional=True) for name, kind in _OPTIONAL_IN_SOURCE.items()]
+    return {"type": "struct", "fields": fields, "optional": False, "name": f"{topic}.Source"}
+
+
+def _transaction() -> _Schema:
+    numbers = ("total_order", "data_collection_order")
+    fields = [_plain("id", "string"), *(_plain(name, "int64") for name in numbers)]
+    name = "event.block"
+    return {"type": "struct", "fields": fields, "optional": True, "name": name, "version": 1}
+
+
+def _key(topic: str, rows: pa.Schema, columns: Sequence[str], types: ValueTypes) -> _Schema:
+    chosen = pa.schema([rows.field(name) for name in columns])
+    return {**_row(f"{topic}.Key", chosen, types), "optional": False}
+
+
+def _row(name: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
+    return {"type": "struct", "fields": [_field(one, types) for one in rows], "name": name}
+
+
+def _plain(field: str, kind: str, *, optional: bool = False) -> _Schema:
+    return {"type": kind, "optional": optional, "field": field}
+
+
+def _field(field: pa.Field, types: ValueTypes) -> _Schema:
+    return {**_of(field, types), "field": field.name}
+
+
+def _of(field: pa.Field, types: ValueTypes) -> _Schema:
+    """Return the schema of a column or element, without its name.
+
+    A float may be null although its column is not: NaN has no form in a record with a schema.
+    """
+    optional = bool(field.nullable or pa.types.is_floating(field.type))
+    return {**_type(field, types), "optional": optional}
+
+
+def _type(field: pa.Field, types: ValueTypes) -> _Schema:
+    kind = field.type
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    if pa.types.is_timestamp(kind) or pa.types.is_decimal(kind):
+        return {"type": "string"}
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_field(one, types) for one in kind.fields]}
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": _of(kind.value_field, types)}
+    if pa.types.is_map(kind):
+        # The keys are texts, whatever their type: see json_rows.
+        keys = {"type": "string", "optional": False}
+        return {"type": "map", "keys": keys, "values": _of(kind.item_field, types)}
+    raise UnsupportedFeature(
+        f"column {field.name!r} has the type {kind}, which has no Kafka Connect type; set "
+        "`value_format` and `key_format` of its table to json, or leave it out of `cdc.tables`"
+    )
+
+
+_SCALARS: Final = {
+    pa.int8(): "int8",
+    pa.int16(): "int16",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): "string",
+    pa.null(): "string",
+}
+
+
+def _text(schema: _Schema) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,59 @@
+"""How the records of a change topic are written: their format and the types of their values."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Format = Literal["json", "json_schema"]
+"""`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect."""
+
+
+@dataclass(frozen=True)
+class ValueTypes:
+    """How the values of a row are written.
+
+    `non_finite` says what becomes of NaN and the infinities. Kafka Connect's JsonConverter reads
+    their texts as 0.0 without an error, so they are null in a record with an inline schema.
+    """
+
+    non_finite: Literal["text", "null"] = "text"
+
+
+ISO = ValueTypes()
+"""The types in which rows are compared and, unless set otherwise, published."""
+
+
+@dataclass(frozen=True)
+class RecordForm:
+    """How keys and values of one table's records are written."""
+
+    value_format: Format = "json"
+    key_format: Format = "json"
+    types: ValueTypes = ISO
+
+    @property
+    def in_values(self) -> ValueTypes:
+        """The types of the images in a record's value."""
+        return _in_format(self.types, self.value_format)
+
+    @property
+    def in_keys(self) -> ValueTypes:
+        """The types of the columns in a record's key."""
+        return _in_format(self.types, self.key_format)
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether keys or values hold their schema."""
+        return "json_schema" in (self.value_format, self.key_format)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether records hold rows as the texts by which rows are compared."""
+        return self.in_values == self.in_keys == ISO
+
+
+PLAIN = RecordForm()
+"""JSON without a schema, in ISO types."""
+
+
+def _in_format(types: ValueTypes, record_format: Format) -> ValueTypes:
+    return types if record_format == "json" else replace(types, non_finite="null")

@@ -1,0 +1,217 @@
+"""Records with an inline Kafka Connect schema, type by type, whole."""
+
+import json
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from tests.connect_records import payload
+from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
+from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
+from tidegate_cdc_publisher.connect_schema import inline_schemas
+from tidegate_cdc_publisher.debezium_envelope import Batch, ChangeRecord, Op, SourceBlock, records
+from tidegate_cdc_publisher.record_form import RecordForm
+from tidegate_cdc_publisher.row_diff import images
+from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
+from tidegate_delta.errors import UnsupportedFeature
+
+TABLE = UUID(int=5)
+WITH_SCHEMA = RecordForm("json_schema", "json_schema")
+
+
+def sent(table: pa.Table, op: Op = "c", form: RecordForm = WITH_SCHEMA) -> list[ChangeRecord]:
+    """Return the records of rows whose first column is the key."""
+    keys = table.schema.names[:1]
+    schemas = inline_schemas(form, "cdc.t", table.schema, table.schema, keys)
+    origin = SourceBlock(TABLE, "t", "tidegate", 7, 1_500, {"operation": "WRITE"}, schemas)
+    image = images(table, keys, form)
+    before = image if op in ("u", "d") else None
+    after = image if op in ("c", "u", "r") else None
+    return list(records(origin, Batch(op, 0, before, after), 99, "with"))
+
+
+def column(values: list[Any], kind: pa.DataType, form: RecordForm = WITH_SCHEMA) -> tuple[Any, Any]:
+    """Return the schema of a column in `after`, and its values."""
+    table = pa.table({"c": pa.array(values, kind)})
+    told = [record.value for record in sent(table, form=form)]
+    image = json.loads(told[0] or b"")["schema"]["fields"][1]
+    return image["fields"][0], [payload(value)["after"]["c"] for value in told]
+
+
+GOLDEN = [
+    (pa.int8(), -128, {"type": "int8"}, -128),
+    (pa.int16(), 300, {"type": "int16"}, 300),
+    (pa.int32(), -1, {"type": "int32"}, -1),
+    (pa.int64(), 2**63 - 1, {"type": "int64"}, 2**63 - 1),
+    (pa.float32(), 0.5, {"type": "float"}, 0.5),
+    (pa.float64(), 1.0, {"type": "double"}, 1.0),
+    (pa.bool_(), True, {"type": "boolean"}, True),
+    (pa.string(), 'é"', {"type": "string"}, 'é"'),
+    (pa.binary(), b"\x00\xff", {"type": "bytes"}, "AP8="),
+    (pa.null(), None, {"type": "string"}, None),
+    (pa.date32(), date(2013, 1, 31), {"type": "string"}, "2013-01-31"),
+    (
+        pa.timestamp("us", "UTC"),
+        datetime(2013, 1, 1, 10, tzinfo=UTC),
+        {"type": "string"},
+        "2013-01-01T10:00:00.000000Z",
+    ),
+    (pa.timestamp("us"), datetime(2013, 1, 1), {"type": "string"}, "2013-01-01T00:00:00.000000"),  # noqa: DTZ001
+    (pa.timestamp("ns"), 1, {"type": "string"}, "1970-01-01T00:00:00.000000001"),
+    (pa.decimal128(10, 2), Decimal("12.30"), {"type": "string"}, "12.30"),
+    (
+        pa.list_(pa.int32()),
+        [1, None],
+        {"type": "array", "items": {"type": "int32", "optional": True}},
+        [1, None],
+    ),
+    (
+        pa.map_(pa.int64(), pa.bool_()),
+        [(7, False)],
+        {
+            "type": "map",
+            "keys": {"type": "string", "optional": False},
+            "values": {"type": "boolean", "optional": True},
+        },
+        {"7": False},
+    ),
+    (
+        pa.struct([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string())]),
+        {"a": 1, "b": None},
+        {
+            "type": "struct",
+            "fields": [
+                {"type": "int32", "optional": False, "field": "a"},
+                {"type": "string", "optional": True, "field": "b"},
+            ],
+        },
+        {"a": 1, "b": None},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "schema", "expected"), GOLDEN)
+def test_a_column_has_the_connect_type_of_its_values(
+    kind: pa.DataType, value: Any, schema: dict[str, Any], expected: Any
+) -> None:
+    told, values = column([None, value], kind)
+    assert told == {**schema, "optional": True, "field": "c"}
+    assert values == [None, expected]
+
+
+def test_a_record_is_written_whole_with_its_schemas() -> None:
+    table = pa.table(
+        {"k": [1], "v": ["a"]},
+        schema=pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]),
+    )
+    deleted, tombstone = sent(table, "d")
+    key = {
+        "type": "struct",
+        "fields": [{"type": "int64", "optional": False, "field": "k"}],
+        "name": "cdc.t.Key",
+        "optional": False,
+    }
+    assert json.loads(deleted.key or b"") == {"schema": key, "payload": {"k": 1}}
+    assert tombstone == (deleted.key, None, tombstone.headers)
+    schema = json.loads(deleted.value or b"")["schema"]
+    assert (schema["name"], schema["optional"]) == ("cdc.t.Envelope", False)
+    image = {
+        "type": "struct",
+        "fields": [
+            {"type": "int64", "optional": False, "field": "k"},
+            {"type": "string", "optional": True, "field": "v"},
+        ],
+        "name": "cdc.t.Value",
+        "optional": True,
+    }
+    before, after, source, *others = schema["fields"]
+    assert (before, after) == ({**image, "field": "before"}, {**image, "field": "after"})
+    assert (source["name"], source["field"]) == ("cdc.t.Source", "source")
+    assert [one["field"] for one in others] == ["op", "ts_ms", "transaction"]
+    told = payload(deleted.value)
+    plain = json.loads(sent(table, "d", RecordForm())[0].value or b"")
+    assert told == plain
+    assert told["before"] == {"k": 1, "v": "a"}
+
+
+@pytest.mark.parametrize("op", ["c", "u", "d", "r"])
+def test_a_value_of_each_kind_fits_its_schema(op: Op) -> None:
+    table = pa.table({"k": [1, 2], "v": ["a", None]})
+    told = [record.value for record in sent(table, op) if record.value is not None]
+    assert [payload(value)["op"] for value in told] == [op, op]
+
+
+def test_nan_and_infinities_are_null_where_a_reader_would_take_them_for_zero() -> None:
+    schema = pa.schema([pa.field("f", pa.float64(), nullable=False)])
+    table = pa.table({"f": [float("nan"), float("-inf"), 1.5]}, schema=schema)
+    told = [payload(record.value)["after"]["f"] for record in sent(table)]
+    assert told == [None, None, 1.5]
+
+
+def test_key_and_value_have_formats_of_their_own() -> None:
+    table = pa.table({"k": [1]})
+    (one,) = sent(table, form=RecordForm(key_format="json_schema"))
+    assert payload(one.key) == {"k": 1}
+    assert "schema" not in json.loads(one.value or b"")
+    (one,) = sent(table, form=RecordForm("json_schema"))
+    assert one.key == b'{"k":1}'
+    assert payload(one.value)["after"] == {"k": 1}
+
+
+def test_a_deleted_row_keeps_the_schema_that_it_was_written_with() -> None:
+    before, after = (
+        pa.schema([("k", pa.int32())]),
+        pa.schema([("k", pa.int64()), ("v", pa.bool_())]),
+    )
+    schemas = inline_schemas(WITH_SCHEMA, "cdc.t", before, after, ["k"])
+    assert '"int32"' in (schemas.key_of_deletes or "")
+    assert '"int64"' in (schemas.key or "")
+    images_of = {one["field"]: one for one in json.loads(schemas.value or "")["fields"][:2]}
+    assert [one["type"] for one in images_of["before"]["fields"]] == ["int32"]
+    assert [one["type"] for one in images_of["after"]["fields"]] == ["int64", "boolean"]
+
+
+def test_a_key_column_that_the_rows_of_before_lack_is_in_no_delete() -> None:
+    before, after = pa.schema([("a", pa.int32())]), pa.schema([("k", pa.int64())])
+    schemas = inline_schemas(WITH_SCHEMA, "cdc.t", before, after, ["k"])
+    assert schemas.key_of_deletes == schemas.key
+
+
+def test_a_stream_with_schemas_has_the_payloads_of_the_stream_without(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path / "t").create()
+    dice = random.Random(7)
+    for _ in range(20):
+        change_at_random(table, dice)
+    plain, told = Topic(), Topic()
+    for topic, form in ((plain, RecordForm()), (told, WITH_SCHEMA)):
+        following = stream(table, topic, chunk_rows=40, form=form)
+        following.catch_up(6)
+        following.catch_up(table.version)
+    assert {one["op"] for one in plain.told} == {"r", "c", "u", "d"}
+    for one, other in zip(plain.records, told.records, strict=True):
+        assert payload(other.key) == json.loads(one.key or b"")
+        assert (other.value is None) == (one.value is None)
+        if one.value is not None:
+            assert {**payload(other.value), "ts_ms": 0} == {**json.loads(one.value), "ts_ms": 0}
+
+
+def test_the_schemas_of_the_records_count_toward_the_size_of_a_chunk(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path / "t").create()
+    table.append(rows(*range(12_000)))
+    topic = Topic()
+    stream(table, topic, chunk_rows=100_000, form=WITH_SCHEMA).catch_up(1)
+    assert len(topic.chunks) > 1
+    size_bytes = sum(len(one.value or b"") for one in topic.records[: topic.chunks[0]])
+    assert size_bytes <= 1.5 * CHUNK_BYTES_MAX
+
+
+def test_a_type_without_a_connect_type_is_refused_by_column() -> None:
+    schema = pa.schema([("c", pa.duration("us"))])
+    with pytest.raises(UnsupportedFeature, match="'c'"):
+        inline_schemas(WITH_SCHEMA, "cdc.t", schema, schema, None)
