@@ -6,10 +6,21 @@ as nothing) is an error here.
 
 import json
 from base64 import b64decode
+from datetime import datetime
 from typing import Any
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 LITERALS = {"boolean": bool, "string": str, "float": float, "double": float}
+
+
+LOGICAL = {
+    "io.debezium.time.Date": "int32",
+    "io.debezium.time.MicroTimestamp": "int64",
+    "io.debezium.time.NanoTimestamp": "int64",
+    "io.debezium.time.ZonedTimestamp": "string",
+    "io.debezium.data.Json": "string",
+    "org.apache.kafka.connect.data.Decimal": "bytes",
+}
 
 
 def payload(record: bytes | None) -> Any:
@@ -27,6 +38,7 @@ def check(schema: dict[str, Any], value: Any, path: str) -> None:
     if value is None:
         assert schema["optional"], f"{path} is null and required"
         return
+    _check_name(schema, value, path)
     match schema["type"]:
         case "struct":
             _check_struct(schema, value, path)
@@ -48,6 +60,23 @@ def check(schema: dict[str, Any], value: Any, path: str) -> None:
             assert -bound <= value < bound, f"{path}: {value} is out of the range of {kind}"
         case kind:
             assert type(value) is LITERALS[kind], f"{path}: {value!r} is no {kind}"
+
+
+def _check_name(schema: dict[str, Any], value: Any, path: str) -> None:
+    name = schema.get("name", "")
+    if not name.startswith(("io.debezium.", "org.apache.")):
+        return
+    assert (LOGICAL[name], schema["version"]) == (schema["type"], 1), path
+    match name:
+        case "io.debezium.data.Json":
+            json.loads(value)
+        case "io.debezium.time.ZonedTimestamp":
+            assert datetime.fromisoformat(value).tzinfo is not None, path
+        case "org.apache.kafka.connect.data.Decimal":
+            digits = schema["parameters"]
+            number = int.from_bytes(b64decode(value), "big", signed=True)
+            assert abs(number) < 10 ** int(digits["connect.decimal.precision"]), path
+            assert int(digits["scale"]) >= 0, path
 
 
 def _check_struct(schema: dict[str, Any], value: Any, path: str) -> None:

@@ -7,10 +7,11 @@ its JSON text in `json_rows` change together.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import pyarrow as pa
 
+from tidegate_cdc_publisher.json_rows import is_json
 from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
 from tidegate_delta.errors import UnsupportedFeature
 
@@ -133,6 +134,8 @@ def _of(field: pa.Field, types: ValueTypes) -> _Schema:
 
 def _type(field: pa.Field, types: ValueTypes) -> _Schema:
     kind = field.type
+    if types.types == "debezium" and (named := _debezium_type(kind, types)) is not None:
+        return named
     if kind in _SCALARS:
         return {"type": _SCALARS[kind]}
     if pa.types.is_timestamp(kind) or pa.types.is_decimal(kind):
@@ -149,6 +152,36 @@ def _type(field: pa.Field, types: ValueTypes) -> _Schema:
         f"column {field.name!r} has the type {kind}, which has no Kafka Connect type; set "
         "`value_format` and `key_format` of its table to json, or leave it out of `cdc.tables`"
     )
+
+
+def _debezium_type(kind: pa.DataType, types: ValueTypes) -> _Schema | None:
+    """Return the schema of a type that Debezium writes in its own way, or None for others."""
+    if pa.types.is_date(kind):
+        return {"type": "int32", "name": "io.debezium.time.Date", "version": 1}
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1}
+    if pa.types.is_timestamp(kind):
+        unit = "Nano" if kind.unit == "ns" else "Micro"
+        return {"type": "int64", "name": f"io.debezium.time.{unit}Timestamp", "version": 1}
+    if pa.types.is_decimal(kind):
+        return _decimal(kind, types)
+    if types.structs == "json" and is_json(kind):
+        return {"type": "string", "name": "io.debezium.data.Json", "version": 1}
+    return None
+
+
+def _decimal(kind: pa.DataType, types: ValueTypes) -> _Schema:
+    match types.decimals:
+        case "precise":
+            digits = {"scale": str(kind.scale), "connect.decimal.precision": str(kind.precision)}
+            name = "org.apache.kafka.connect.data.Decimal"
+            return {"type": "bytes", "name": name, "version": 1, "parameters": digits}
+        case "string":
+            return {"type": "string"}
+        case "double":
+            return {"type": "double"}
+        case _:
+            assert_never(types.decimals)
 
 
 _SCALARS: Final = {

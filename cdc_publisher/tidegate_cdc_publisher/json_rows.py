@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from json import JSONEncoder
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,7 @@ _DAY_US: Final = 24 * 60 * 60 * 1_000_000
 _CYCLE_YEARS: Final = 400
 _CYCLE_DAYS: Final = 146_097
 """The number of days after which the Gregorian calendar repeats."""
+_DECIMAL_BYTES: Final = 16
 
 
 class _Column(NamedTuple):
@@ -103,7 +104,7 @@ def _texts(column: pa.Array, of: _Column) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _texts(column.cast(kind.value_type), of)
-    for fits, text_of in _KINDS:
+    for fits, text_of in _DEBEZIUM_KINDS if of.types.types == "debezium" else _KINDS:
         if fits(kind):
             return pc.fill_null(text_of(column, of), "null")
     raise UnsupportedFeature(
@@ -154,6 +155,69 @@ def _date(column: pa.Array, _of: _Column) -> pa.Array:
         days = column.cast(pa.int32()).to_pylist()
         return _in_quotes(pa.array([None if day is None else _day(day) for day in days], TEXT))
     return _in_quotes(pc.cast(column, TEXT))
+
+
+def _decimal_by_mode(column: pa.Array, of: _Column) -> pa.Array:
+    match of.types.decimals:
+        case "precise":
+            return _unscaled(column)
+        case "string":
+            return _decimal(column, of)
+        case "double":
+            # By way of the text: Arrow's own conversion does not always give the nearest double.
+            return _float(pc.cast(pc.cast(column, TEXT), pa.float64()), of)
+        case _:
+            assert_never(of.types.decimals)
+
+
+def _unscaled(column: pa.Array) -> pa.Array:
+    """Return each unscaled number as big-endian bytes of the least length, in base64."""
+    stored = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    text = stored.buffers()[1]
+    first = stored.offset * _DECIMAL_BYTES
+    cells = b"" if text is None else text.to_pybytes()[first:]
+    starts = range(0, len(stored) * _DECIMAL_BYTES, _DECIMAL_BYTES)
+    numbers = [
+        int.from_bytes(cells[start : start + _DECIMAL_BYTES], "little", signed=True)
+        for start in starts
+    ]
+    coded = [b64encode(_shortest(number)).decode() for number in numbers]
+    return pc.if_else(column.is_valid(), _in_quotes(pa.array(coded, TEXT)), _NULL)
+
+
+def _shortest(number: int) -> bytes:
+    bits = (number if number >= 0 else ~number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def _days(column: pa.Array, _of: _Column) -> pa.Array:
+    return pc.cast(column.cast(pa.int32()), TEXT)
+
+
+def _timestamp_by_zone(column: pa.Array, of: _Column) -> pa.Array:
+    """Return a text where the type has a zone, else the count of its unit since the epoch."""
+    if column.type.tz:
+        return _timestamp(column, of)
+    unit = "ns" if column.type.unit == "ns" else "us"
+    return pc.cast(column.cast(pa.timestamp(unit)).cast(pa.int64()), TEXT)
+
+
+def _nested(column: pa.Array, of: _Column) -> pa.Array:
+    """Return a nested value, as JSON in a text where the types say so."""
+    text_of = next(text_of for fits, text_of in _NESTED_KINDS if fits(column.type))
+    if of.types.structs == "struct" or not is_json(column.type):
+        return text_of(column, of)
+    return _string(text_of(column, of._replace(types=ISO)), of)
+
+
+def is_json(kind: pa.DataType) -> bool:
+    """Return whether a value becomes JSON in a text, where structs do.
+
+    An array of simple values remains an array.
+    """
+    if _is_list(kind):
+        return any(fits(kind.value_type) for fits, _ in _NESTED_KINDS)
+    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind))
 
 
 def _reaches_past(column: pa.Array, counted: pa.DataType, of_a_day: int) -> bool:
@@ -267,7 +331,13 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 _Text = Callable[[pa.Array, _Column], pa.Array]
-_KINDS: Final[tuple[tuple[Callable[[Any], bool], _Text], ...]] = (
+_Kinds = tuple[tuple[Callable[[Any], bool], _Text], ...]
+_NESTED_KINDS: Final[_Kinds] = (
+    (pa.types.is_struct, _struct),
+    (_is_list, _list),
+    (pa.types.is_map, _map),
+)
+_KINDS: Final[_Kinds] = (
     (_is_plain, _plain),
     (_is_text, _string),
     (pa.types.is_floating, _float),
@@ -275,7 +345,15 @@ _KINDS: Final[tuple[tuple[Callable[[Any], bool], _Text], ...]] = (
     (pa.types.is_date, _date),
     (pa.types.is_decimal, _decimal),
     (_is_bytes, _binary),
-    (pa.types.is_struct, _struct),
-    (_is_list, _list),
-    (pa.types.is_map, _map),
+    *_NESTED_KINDS,
+)
+_DEBEZIUM_KINDS: Final[_Kinds] = (
+    (_is_plain, _plain),
+    (_is_text, _string),
+    (pa.types.is_floating, _float),
+    (pa.types.is_timestamp, _timestamp_by_zone),
+    (pa.types.is_date, _days),
+    (pa.types.is_decimal, _decimal_by_mode),
+    (_is_bytes, _binary),
+    *((fits, _nested) for fits, _ in _NESTED_KINDS),
 )

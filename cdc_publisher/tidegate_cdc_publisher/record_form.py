@@ -1,24 +1,35 @@
 """How the records of a change topic are written: their format and the types of their values."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 Format = Literal["json", "json_schema"]
 """`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect."""
+
+
+Types = Literal["iso", "debezium"]
+Decimals = Literal["precise", "string", "double"]
+Structs = Literal["struct", "json"]
 
 
 @dataclass(frozen=True)
 class ValueTypes:
     """How the values of a row are written.
 
+    `decimals` and `structs` have a meaning with Debezium's types only. In `precise` a decimal is
+    its unscaled number, in base64. With `structs` of `json` a struct, a map and an array of
+    anything nested are texts that hold JSON in ISO types.
     `non_finite` says what becomes of NaN and the infinities. Kafka Connect's JsonConverter reads
     their texts as 0.0 without an error, so they are null in a record with an inline schema.
     """
 
+    types: Types = "iso"
+    decimals: Decimals = "string"
+    structs: Structs = "struct"
     non_finite: Literal["text", "null"] = "text"
 
 
-ISO = ValueTypes()
+ISO: Final = ValueTypes()
 """The types in which rows are compared and, unless set otherwise, published."""
 
 
@@ -51,7 +62,7 @@ class RecordForm:
         return self.in_values == self.in_keys == ISO
 
 
-PLAIN = RecordForm()
+PLAIN: Final = RecordForm()
 """JSON without a schema, in ISO types."""
 
 

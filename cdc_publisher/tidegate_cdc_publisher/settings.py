@@ -1,10 +1,19 @@
 """The publisher's settings: the section `cdc` beside those of every service."""
 
-from typing import Final, Literal
+from collections.abc import Collection
+from typing import Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from tidegate_cdc_publisher.record_form import Format, RecordForm
+from tidegate_cdc_publisher.record_form import (
+    ISO,
+    Decimals,
+    Format,
+    RecordForm,
+    Structs,
+    Types,
+    ValueTypes,
+)
 from tidegate_runtime.service.settings import Section, ServiceSettings
 
 
@@ -21,6 +30,9 @@ class TableChanges(Section):
     snapshot_mode: Literal["initial", "no_data"] | None = None
     value_format: Format | None = None
     key_format: Format | None = None
+    types: Types | None = None
+    decimal_handling_mode: Decimals | None = None
+    struct_handling: Structs | None = None
 
 
 _AS_SET: Final = TableChanges()
@@ -35,6 +47,12 @@ class CdcSection(Section):
     value_format: Format = "json"
     """`json_schema` gives each value its Kafka Connect schema."""
     key_format: Format = "json"
+    types: Types = "iso"
+    """`debezium` writes dates, timestamps and decimals as Debezium's connectors do."""
+    decimal_handling_mode: Decimals = "precise"
+    """How decimals are written if `types` is `debezium`; ISO types write them as texts."""
+    struct_handling: Structs = "struct"
+    """Whether structs and maps are JSON in a text if `types` is `debezium`."""
     chunk_rows: int = Field(default=20_000, ge=1, le=100_000)
     """Maximum number of changes in one Kafka transaction."""
     partitions: int = Field(default=1, ge=1, le=10_000)
@@ -43,13 +61,38 @@ class CdcSection(Section):
     look_s: float = Field(default=30.0, gt=0)
     """Seconds between two passes over the registry and the logs, in addition to notifications."""
 
+    @model_validator(mode="after")
+    def _modes_have_their_types(self) -> Self:
+        """Refuse a mode that would have no effect."""
+        for name, table in self.tables.items():
+            _check_modes(f"cdc.tables.{name}.", table, [table.types or self.types])
+        _check_modes("cdc.", self, [self.types, *(one.types for one in self.tables.values())])
+        return self
+
     def form(self, table: str) -> RecordForm:
         """Return how the records of a table are written; its own settings have precedence."""
         of_table = self.tables.get(table, _AS_SET)
+        types = of_table.types or self.types
+        debezium = ValueTypes(
+            types,
+            of_table.decimal_handling_mode or self.decimal_handling_mode,
+            of_table.struct_handling or self.struct_handling,
+        )
         return RecordForm(
             value_format=of_table.value_format or self.value_format,
             key_format=of_table.key_format or self.key_format,
+            types=debezium if types == "debezium" else ISO,
         )
+
+
+def _check_modes(path: str, section: Section, types: Collection[Types | None]) -> None:
+    for mode in ("decimal_handling_mode", "struct_handling"):
+        value = getattr(section, mode)
+        if mode in section.model_fields_set and value is not None and "debezium" not in types:
+            raise ValueError(
+                f"{path}{mode} has an effect with Debezium's types only: set {path}types=debezium, "
+                f"or leave {mode} out"
+            )
 
 
 class CdcSettings(ServiceSettings):

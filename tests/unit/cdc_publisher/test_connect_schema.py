@@ -2,6 +2,7 @@
 
 import json
 import random
+from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,13 +17,20 @@ from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher.connect_schema import inline_schemas
 from tidegate_cdc_publisher.debezium_envelope import Batch, ChangeRecord, Op, SourceBlock, records
-from tidegate_cdc_publisher.record_form import RecordForm
-from tidegate_cdc_publisher.row_diff import images
+from tidegate_cdc_publisher.json_rows import row_texts
+from tidegate_cdc_publisher.record_form import Decimals, RecordForm, Structs, ValueTypes
+from tidegate_cdc_publisher.row_diff import compare, images
 from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
 from tidegate_delta.errors import UnsupportedFeature
 
 TABLE = UUID(int=5)
 WITH_SCHEMA = RecordForm("json_schema", "json_schema")
+
+
+def in_debeziums_types(decimals: Decimals = "precise", structs: Structs = "struct") -> RecordForm:
+    """Return the form of records with a schema and Debezium's types."""
+    types = ValueTypes("debezium", decimals, structs)
+    return RecordForm("json_schema", "json_schema", types)
 
 
 def sent(table: pa.Table, op: Op = "c", form: RecordForm = WITH_SCHEMA) -> list[ChangeRecord]:
@@ -94,6 +102,139 @@ GOLDEN = [
         {"a": 1, "b": None},
     ),
 ]
+
+
+DATE = {"type": "int32", "name": "io.debezium.time.Date", "version": 1}
+ZONED = {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1}
+MICROS = {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1}
+NANOS = {"type": "int64", "name": "io.debezium.time.NanoTimestamp", "version": 1}
+JSON = {"type": "string", "name": "io.debezium.data.Json", "version": 1}
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    """Return the schema of a decimal in `precise`."""
+    digits = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    name = "org.apache.kafka.connect.data.Decimal"
+    return {"type": "bytes", "name": name, "version": 1, "parameters": digits}
+
+
+def base64(*octets: int) -> str:
+    """Return bytes in base64."""
+    return b64encode(bytes(octets)).decode()
+
+
+GOLDEN_OF_DEBEZIUM = [
+    (pa.date32(), date(1970, 1, 2), DATE, 1),
+    (pa.date32(), date(1969, 12, 31), DATE, -1),
+    (
+        pa.timestamp("us", "UTC"),
+        datetime(2013, 1, 1, 10, tzinfo=UTC),
+        ZONED,
+        "2013-01-01T10:00:00.000000Z",
+    ),
+    (pa.timestamp("us"), datetime(1970, 1, 1, 0, 0, 1, 5), MICROS, 1_000_005),  # noqa: DTZ001
+    (pa.timestamp("us"), datetime(1969, 12, 31, 23, 59, 59), MICROS, -1_000_000),  # noqa: DTZ001
+    (pa.timestamp("ns"), 7, NANOS, 7),
+    (pa.timestamp("ns", "UTC"), 7, ZONED, "1970-01-01T00:00:00.000000007Z"),
+    (pa.decimal128(10, 2), Decimal("0.00"), decimal(10, 2), base64(0)),
+    (pa.decimal128(10, 2), Decimal("1.27"), decimal(10, 2), base64(127)),
+    (pa.decimal128(10, 2), Decimal("1.28"), decimal(10, 2), base64(0, 128)),
+    (pa.decimal128(10, 2), Decimal("-1.28"), decimal(10, 2), base64(128)),
+    (pa.decimal128(10, 2), Decimal("-1.29"), decimal(10, 2), base64(255, 127)),
+    (
+        pa.decimal128(38, 10),
+        Decimal("-9999999999999999999999999999.9999999999"),
+        decimal(38, 10),
+        b64encode((1 - 10**38).to_bytes(16, "big", signed=True)).decode(),
+    ),
+    (
+        pa.list_(pa.date32()),
+        [date(1970, 1, 3)],
+        {"type": "array", "items": {**DATE, "optional": True}},
+        [2],
+    ),
+    (pa.int64(), 5, {"type": "int64"}, 5),
+    (pa.binary(), b"\xff", {"type": "bytes"}, "/w=="),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "schema", "expected"), GOLDEN_OF_DEBEZIUM)
+def test_a_column_in_debeziums_types(
+    kind: pa.DataType, value: Any, schema: dict[str, Any], expected: Any
+) -> None:
+    told, values = column([None, value], kind, in_debeziums_types())
+    assert told == {**schema, "optional": True, "field": "c"}
+    assert values == [None, expected]
+
+
+@pytest.mark.parametrize(
+    ("decimals", "schema", "expected"),
+    [("string", {"type": "string"}, "12.30"), ("double", {"type": "double"}, 12.3)],
+)
+def test_decimals_are_texts_or_doubles_where_set(
+    decimals: Decimals, schema: dict[str, Any], expected: Any
+) -> None:
+    form = in_debeziums_types(decimals=decimals)
+    told, values = column([Decimal("12.30"), None], pa.decimal128(10, 2), form)
+    assert told == {**schema, "optional": True, "field": "c"}
+    assert values == [expected, None]
+
+
+@pytest.mark.parametrize("number", ["0.12345678901234567890", "9007199254740993", "-0.3", "1e17"])
+def test_a_decimal_becomes_the_nearest_double(number: str) -> None:
+    form = in_debeziums_types(decimals="double")
+    assert column([Decimal(number)], pa.decimal128(38, 20), form)[1] == [float(number)]
+
+
+NESTED = [
+    (pa.struct([("d", pa.date32())]), {"d": date(2013, 1, 31)}, '{"d":"2013-01-31"}'),
+    (pa.map_(pa.string(), pa.int8()), [("a", 1)], '{"a":1}'),
+    (pa.list_(pa.struct([("a", pa.int8())])), [{"a": 1}, None], '[{"a":1},null]'),
+    (pa.list_(pa.list_(pa.int8())), [[1], []], "[[1],[]]"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), NESTED)
+def test_nested_values_are_json_in_a_text_where_set(
+    kind: pa.DataType, value: Any, expected: str
+) -> None:
+    told, values = column([value, None], kind, in_debeziums_types(structs="json"))
+    assert told == {**JSON, "optional": True, "field": "c"}
+    assert values == [expected, None]
+
+
+def test_the_types_inside_a_struct_are_debeziums_too() -> None:
+    kind = pa.struct([("d", pa.date32()), ("n", pa.decimal128(4, 1))])
+    value = {"d": date(1970, 1, 2), "n": Decimal("0.1")}
+    told, values = column([None, value], kind, in_debeziums_types())
+    assert [one["name"] for one in told["fields"]] == [DATE["name"], decimal(4, 1)["name"]]
+    assert values == [None, {"d": 1, "n": base64(1)}]
+
+
+def test_a_slice_of_decimals_is_written_as_the_slice() -> None:
+    numbers = pa.array([Decimal("0.1"), Decimal("0.2"), None, Decimal("0.4")], pa.decimal128(4, 1))
+    rows = pa.table({"n": numbers}).slice(1)
+    texts = row_texts(rows, types=ValueTypes("debezium", "precise")).to_pylist()
+    assert [json.loads(text)["n"] for text in texts] == [base64(2), None, base64(4)]
+
+
+def test_debeziums_types_need_no_schema() -> None:
+    table = pa.table({"c": pa.array([1], pa.date32())})
+    form = RecordForm(types=ValueTypes("debezium", "precise"))
+    (one,) = sent(table, form=form)
+    assert one.key == b'{"c":1}'
+    assert json.loads(one.value or b"")["after"] == {"c": 1}
+
+
+def test_rows_that_differ_only_in_what_a_type_loses_are_an_update() -> None:
+    kind = pa.schema([("k", pa.int8()), ("n", pa.decimal128(38, 20))])
+    old, new = (
+        pa.Table.from_pylist([{"k": 1, "n": Decimal(number)}], kind)
+        for number in ("0.1", "0.10000000000000000001")
+    )
+    changes = compare(old, new, ["k"], RecordForm(types=ValueTypes("debezium", "double")))
+    assert changes.updated_before.texts.to_pylist() == ['{"k":1,"n":0.1}']
+    assert changes.updated_after.texts.to_pylist() == ['{"k":1,"n":0.1}']
 
 
 @pytest.mark.parametrize(("kind", "value", "schema", "expected"), GOLDEN)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate_cdc_publisher.record_form import RecordForm
+from tidegate_cdc_publisher.record_form import ISO, RecordForm, ValueTypes
 from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.service.settings import load
@@ -44,6 +44,44 @@ def test_a_table_may_have_another_format_than_the_others() -> None:
     assert cdc.form("v") == RecordForm("json_schema")
 
 
+def test_a_tables_types_come_before_those_of_all_tables() -> None:
+    told = {"cdc.types": "debezium", "cdc.decimal_handling_mode": "string"}
+    one = {"cdc.tables.t.types": "iso", "cdc.tables.u.struct_handling": "json"}
+    cdc = load(CdcSettings, None, {**told, **one}).cdc
+    assert cdc.form("t").types == ISO
+    assert cdc.form("u").types == ValueTypes("debezium", "string", "json")
+    assert cdc.form("v").types == ValueTypes("debezium", "string", "struct")
+    assert load(CdcSettings, None, {"cdc.types": "debezium"}).cdc.form("v").types == ValueTypes(
+        "debezium", "precise"
+    )
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"cdc.decimal_handling_mode": "precise"},
+        {"cdc.tables.t.struct_handling": "json"},
+        {
+            "cdc.types": "debezium",
+            "cdc.tables.t.types": "iso",
+            "cdc.tables.t.struct_handling": "json",
+        },
+    ],
+)
+def test_a_mode_without_debeziums_types_is_refused_by_name(told: dict[str, str]) -> None:
+    with pytest.raises(
+        Misconfigured, match=r"handling\w* has an effect .* set cdc\..*types=debezium"
+    ):
+        load(CdcSettings, None, told)
+
+
+def test_one_table_in_debeziums_types_may_use_the_mode_of_all() -> None:
+    told = {"cdc.decimal_handling_mode": "double", "cdc.tables.t.types": "debezium"}
+    cdc = load(CdcSettings, None, told).cdc
+    assert cdc.form("t").types.decimals == "double"
+    assert cdc.form("u").types == ISO
+
+
 def test_a_file_says_the_same(tmp_path: Path) -> None:
     config = tmp_path / "tidegate.yaml"
     config.write_text(
@@ -64,6 +102,8 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         ("cdc.tables.t.key", "columms"),
         ("cdc.chunk_rows", "0"),
         ("cdc.value_format", "avro"),
+        ("cdc.types", "connect"),
+        ("cdc.decimal_handling_mode", "exact"),
         ("cdc.tables.t.key_format", "string"),
         ("cdc.tables.t.keycolumns", "a"),
     ],
