@@ -318,6 +318,21 @@ def test_a_deleted_row_keeps_the_schema_that_it_was_written_with() -> None:
     assert [one["type"] for one in images_of["after"]["fields"]] == ["int64", "boolean"]
 
 
+def test_the_key_of_a_delete_has_the_schema_before_the_version() -> None:
+    table = pa.table({"k": pa.array([1], pa.int32())})
+    schemas = inline_schemas(
+        WITH_SCHEMA, "cdc.t", table.schema, pa.schema([("k", pa.int64())]), ["k"]
+    )
+    origin = SourceBlock(TABLE, "t", "tidegate", 7, 1_500, schemas=schemas)
+    image = images(table, ["k"], WITH_SCHEMA)
+    (deleted,) = records(origin, Batch("d", 0, before=image), 99, "without")
+    (inserted,) = records(origin, Batch("c", 1, after=image), 99, "without")
+    kinds = [
+        json.loads(one.key or b"")["schema"]["fields"][0]["type"] for one in (deleted, inserted)
+    ]
+    assert kinds == ["int32", "int64"]
+
+
 def test_a_key_column_that_the_rows_of_before_lack_is_in_no_delete() -> None:
     before, after = pa.schema([("a", pa.int32())]), pa.schema([("k", pa.int64())])
     schemas = inline_schemas(WITH_SCHEMA, "cdc.t", before, after, ["k"])
