@@ -44,6 +44,7 @@ pytestmark = [
 
 VECTORS: Final = {"delta.enableDeletionVectors": "true"}
 PADDING: Final = "spark.sql.readSideCharPadding"
+CACHE_PRUNING: Final = "spark.sql.inMemoryColumnarStorage.partitionPruning"
 REFUSED: Final = "refused"
 EVALUATED: Final = ("ours vectors", "theirs partitions")
 """Tables on which Spark evaluates each condition; pruning is judged on all."""
@@ -152,6 +153,8 @@ def test_conditions_select_the_rows_that_delta_spark_selects(
     ansi: str, both: Both, many_types: dict[str, str]
 ) -> None:
     both.spark.conf.set("spark.sql.ansi.enabled", ansi)
+    # Spark skips cached rows by statistics that leave NaN out, and would misjudge.
+    both.spark.conf.set(CACHE_PRUNING, "false")
     try:
         differing = []
         for difference in _differing(both, many_types):
@@ -159,6 +162,7 @@ def test_conditions_select_the_rows_that_delta_spark_selects(
             differing.append(difference)
     finally:
         both.spark.conf.unset("spark.sql.ansi.enabled")
+        both.spark.conf.unset(CACHE_PRUNING)
     assert not differing, "\n".join(differing)
 
 

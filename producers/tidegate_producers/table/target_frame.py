@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import IntegerType, LongType
+from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType
 from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkSchema
 
@@ -140,7 +140,18 @@ def _logical_columns(
     for number, field in enumerate(wanted.fields):
         source = names.get(field.name, _PARTITION.format(number))
         column = F.col(quoted(source)).cast(field.dataType)
+        if isinstance(field.dataType, DoubleType | FloatType):
+            column = _beyond_statistics(column)
         yield column.alias(field.name, metadata=field.metadata)
+
+
+def _beyond_statistics(column: Column) -> Column:
+    """Return a column of floats as it is, in a form that Spark's Parquet reader can't filter by.
+
+    The statistics in a Parquet file leave NaN out, and to Spark NaN is the largest number: by them
+    it would skip rows that a condition such as `d > 2` selects.
+    """
+    return F.nanvl(column, column)
 
 
 def _known_files(
