@@ -26,11 +26,12 @@ from tidegate_delta.data_skipping.partition_predicates import Predicate, evaluat
 from tidegate_delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate_delta.schema.column_mapping import mode_of
 from tidegate_delta.schema.types import parse_schema
-from tidegate_producers.cached_clients import store_for
+from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
 from tidegate_producers.options import for_writing
 from tidegate_producers.table import Table
 from tidegate_producers.table.target_frame import target_frame
+from tidegate_producers.writing.table_registration import register
 from tidegate_runtime.table_io.data_file_reader import partition_values_of, read_rows, rows_of
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -260,3 +261,57 @@ def test_a_change_of_rows_has_the_result_that_delta_spark_has(
         results[side] = scenario.run(both.spark, side, path, both.options)
         both.spark.conf.unset(PADDING)
     assert results["ours"] == results["theirs"]
+
+
+MADE_BY_DELTA_SPARK: Final = (
+    "CREATE TABLE delta.`{path}` (id BIGINT NOT NULL, v INT, label STRING DEFAULT concat('a', 'b'),"
+    " at DATE, year INT GENERATED ALWAYS AS (year(at))) USING delta"
+    " TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+)
+WRONG_ROWS: Final = (
+    ("SELECT 7L AS id, -1 AS v, 'x' AS label, DATE'2024-05-01' AS at", "CHECK few"),
+    ("SELECT 7L AS id, CAST(NULL AS INT) AS v, 'x' AS label, DATE'2024-05-01' AS at", "CHECK few"),
+    ("SELECT 7L AS id, 1 AS v, 'x' AS label, DATE'2024-05-01' AS at, 1999 AS year", "Column year"),
+    ("SELECT CAST(NULL AS BIGINT) AS id, 1 AS v, 'x' AS label, DATE'2024-05-01' AS at", "'id'"),
+)
+
+
+def test_appends_to_a_table_with_constraints_fill_and_refuse_as_delta_spark_does(
+    both: Both,
+) -> None:
+    paths = {side: str(both.folder / f"constraints-{side}") for side in ("ours", "theirs")}
+    for path in paths.values():
+        both.spark.sql(MADE_BY_DELTA_SPARK.format(path=path))
+        both.spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT few CHECK (v >= 0)")
+    asked = for_writing({**both.options, "path": paths["ours"]})
+    assert register(client_for(asked.kafka), asked.place, None, 60.0).status == "committed"
+    ours = Table(both.spark, paths["ours"], both.options)
+    right = [
+        "SELECT id, CAST(id AS INT) AS V, 'given' AS label, DATE'2024-05-01' AS at FROM range(3)",
+        "SELECT 4L AS id, 4 AS v, DATE'2023-05-01' AS at, CAST(NULL AS STRING) AS label",
+        "SELECT 5L AS id, 5 AS v, 'x' AS label, DATE'2022-05-01' AS at, 2022 AS year",
+        "SELECT 6L AS id, 6 AS v, 'x' AS label, DATE(NULL) AS at, INT(NULL) AS year",
+    ]
+    for text in right:
+        both.spark.sql(text).write.format("delta").mode("append").save(paths["theirs"])
+        ours.append(both.spark.sql(text))
+    before = ours.version()
+    for text, told in WRONG_ROWS:
+        rows = both.spark.sql(text)
+        with pytest.raises(REFUSALS):
+            rows.write.format("delta").mode("append").save(paths["theirs"])
+        with pytest.raises(REFUSALS, match=f"{told}.*nothing was proposed"):
+            ours.append(rows)
+    assert ours.version() == before
+    found = {
+        side: both.spark.table(f"delta.`{path}`").orderBy("id").collect()
+        for side, path in paths.items()
+    }
+    assert found["ours"] == found["theirs"]
+    ours.append(both.spark.sql("SELECT 8L AS id, 8 AS v"), {"txnAppId": "job", "txnVersion": "1"})
+    ours.append(both.spark.sql("SELECT 8L AS id, 8 AS v"), {"txnAppId": "job", "txnVersion": "1"})
+    added = both.spark.table(f"delta.`{paths['ours']}`").where("id = 8").collect()
+    assert [(row["label"], row["at"], row["year"]) for row in added] == [("ab", None, None)]
+    plain = both.spark.sql("SELECT 9L AS id, 9 AS v").write.format("tidegate").mode("append")
+    with pytest.raises(PySparkException, match=r"'label'.*Table\.append"):
+        plain.options(**both.options).save(paths["ours"])

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.schema.field_paths import same_name
+from tidegate_delta.schema.field_paths import dotted, same_name
 from tidegate_producers.table.row_changes import ACTION, DELETED
 from tidegate_producers.table.target_frame import quoted
 
@@ -109,7 +110,8 @@ def checked(
         (f"CHECK {one.name} ({one.expression})", F.expr(one.expression)) for one in required.checks
     ]
     wrong += [
-        (f"invariant ({one.expression})", F.expr(one.expression)) for one in required.invariants
+        (f"the invariant of {dotted(one.path)} ({one.expression})", F.expr(one.expression))
+        for one in required.invariants
     ]
     for told, holds in wrong:
         failure = F.raise_error(
@@ -117,3 +119,9 @@ def checked(
         ).cast("boolean")
         rows = rows.where(~is_new | F.coalesce(holds, F.lit(False)) | failure)
     return rows
+
+
+def violation_in(error: PySparkException) -> str | None:
+    """Return what a query says of the row that violates a constraint; None for another error."""
+    text = str(error)
+    return text[text.index(VIOLATED) :].partition("\n")[0] if VIOLATED in text else None

@@ -20,7 +20,7 @@ from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.parquet.data_file_encoding import layout_of
 from tidegate_producers.parquet.file_rewrite import Rewritten
-from tidegate_producers.table.new_rows import VIOLATED
+from tidegate_producers.table.new_rows import VIOLATED, violation_in
 from tidegate_producers.table.row_changes import (
     DELETED,
     INSERTED,
@@ -100,9 +100,10 @@ def change_rows(spark: SparkSession, options: WriteOptions, change: RowChange) -
     try:
         found = changed_rows(rows, place, layout_of(snapshot.metadata, options.compression))
     except PySparkException as error:
-        if VIOLATED in str(error):
-            raise InvalidRequest(_first_line(error), error_class=VIOLATED) from error
-        raise
+        told = violation_in(error)
+        if told is None:
+            raise
+        raise InvalidRequest(told, error_class=VIOLATED) from error
     _check_matches(found)
     if not (found.marked or found.added):
         return None
@@ -120,11 +121,6 @@ def change_rows(spark: SparkSession, options: WriteOptions, change: RowChange) -
     )
     proposal = with_attestation(proposal_drafts.delete(target, stamp, deletion, vectors), held)
     return propose(client, store, proposal, request.timeout_s)
-
-
-def _first_line(error: PySparkException) -> str:
-    text = str(error)
-    return text[text.index(VIOLATED) :].partition("\n")[0]
 
 
 def _open(options: WriteOptions, change: RowChange) -> Opened:

@@ -17,6 +17,7 @@ from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import for_writing
+from tidegate_producers.table.append import append
 from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.new_rows import Expression
 from tidegate_producers.table.rewrite_runner import SparkRunner
@@ -108,6 +109,18 @@ class Table:
         table = type(self)(self._spark, self.root, self._given)
         table._alias = name
         return table
+
+    def append(self, rows: DataFrame, options: Mapping[str, str] = NO_OPTIONS) -> None:
+        """Append rows as `format("tidegate")` does, on tables with constraints, too.
+
+        Spark computes missing generated columns and defaults, and checks CHECK constraints,
+        invariants and given generated columns. `options` are those of this write, such as
+        `txnAppId`.
+        Raises: InvalidRequest, naming the constraint that a row violates; UnsupportedFeature, for a
+        table with identity columns; Spark's errors for a write that fails.
+        """
+        given = {**self._given, **options}
+        append(rows, for_writing({**given, "path": self.root}), given)
 
     def delete(self, condition: Expression = EVERY_ROW) -> int | None:
         """Delete the rows for which a condition is true, and return the new version.

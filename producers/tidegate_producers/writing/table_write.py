@@ -138,7 +138,7 @@ def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptio
     seen = open_keys(store, asked)
     schema = check_open_to(seen, place.root)
     enforced = options.constraints_enforced
-    writer_support.check_new_rows(seen.protocol, seen.metadata, place.root, enforced)
+    writer_support.check_new_rows(seen.protocol, seen.metadata, place.root, enforced, frame.names)
     definition = _definition(seen, frame, schema, mode, options)
     metadata = next((one for one in definition if isinstance(one, Metadata)), seen.metadata)
     schema = parse_schema(metadata.schema_string)
@@ -188,7 +188,7 @@ def _definition(
     after = made.definition
     writer_support.check_rows(after.protocol, after.metadata, root)
     enforced = options.constraints_enforced
-    writer_support.check_new_rows(after.protocol, after.metadata, root, enforced)
+    writer_support.check_new_rows(after.protocol, after.metadata, root, enforced, frame.names)
     grown = () if after.protocol == seen.protocol else (after.protocol,)
     return (*grown, after.metadata)
 

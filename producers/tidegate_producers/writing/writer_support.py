@@ -12,6 +12,7 @@ from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features import active_features
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import writer_features
+from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.types import StructType, parse_schema
 
 Active = Callable[[Metadata, StructType], bool]
@@ -49,23 +50,34 @@ def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
 
 
 def check_new_rows(
-    protocol: Protocol, metadata: Metadata, root: str, enforced: Collection[str] = ()
+    protocol: Protocol,
+    metadata: Metadata,
+    root: str,
+    enforced: Collection[str] = (),
+    given: Collection[str] = (),
 ) -> None:
-    """Refuse a table whose column defaults or constraints our writers do not evaluate.
+    """Refuse rows that lack defaults or constraints, which a data source cannot evaluate.
 
-    `enforced` are the hashes of constraints that the caller has evaluated itself.
-    Raises: UnsupportedFeature, naming the constraint.
+    `enforced` are the hashes of constraints that the caller has evaluated, `given` its columns.
+    Raises: UnsupportedFeature, naming the column or constraint.
     """
     required = requirements(metadata, protocol)
-    if required.defaults:
-        _refuse(["allowColumnDefaults"], f"{root} has columns", "write it with an engine that does")
+    lacks = [
+        one for one in required.defaults if not any(same_name(one.column, name) for name in given)
+    ]
+    if lacks:
+        raise UnsupportedFeature(
+            f"{root} has the default {lacks[0].expression} for column {lacks[0].column!r}, which "
+            "the rows lack and this writer does not compute (feature allowColumnDefaults): write "
+            "with Table.append, which does, or add the column; nothing was proposed",
+            feature="allowColumnDefaults",
+        )
     lacking = unenforced(expressions(required), enforced)
     if lacking:
         raise UnsupportedFeature(
-            f"{root} requires {lacking[0]} of new rows, which this writer does not evaluate: do so "
-            "on every row and give its hash in the option constraintsEnforced "
-            "(`tidegate_delta.constraints.row_constraints.hashes`), or write with an engine that "
-            "does; "
+            f"{root} requires {lacking[0]} of new rows, which this writer does not evaluate: write "
+            "with Table.append, which does, or evaluate it on every row and give its hash in the "
+            "option constraintsEnforced (`tidegate_delta.constraints.row_constraints.hashes`); "
             "nothing was proposed",
             feature="checkConstraints",
         )

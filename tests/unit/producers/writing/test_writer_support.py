@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tidegate_delta.constraints.column_defaults import column_defaults
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_producers.writing import writer_support
@@ -78,6 +79,10 @@ def test_new_rows_are_held_to_what_we_do_not_evaluate_by_somebody_else() -> None
     writer_support.check_new_rows(listing(), CHECKED, "here")
     with pytest.raises(UnsupportedFeature, match="allowColumnDefaults"):
         writer_support.check_new_rows(protocol, DEFAULTED, "here", held)
+    column = column_defaults(DEFAULTED, protocol)[0].column
+    with pytest.raises(UnsupportedFeature, match=rf"{column!r}.*Table\.append"):
+        writer_support.check_new_rows(protocol, DEFAULTED, "here", held, ["other"])
+    writer_support.check_new_rows(protocol, DEFAULTED, "here", held, [column.upper()])
 
 
 @pytest.mark.parametrize(
