@@ -16,6 +16,7 @@ from uuid import UUID
 from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
+from tidegate_cdc_publisher.stream_status import FOLLOWED, SERVICE
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_cdc_publisher.transactional_producer import (
     RECORD_BYTES_MAX,
@@ -46,7 +47,6 @@ A pass waits for running turns to end, and all tables wait for a pass. A table w
 after its turn gets the next one at once, in parallel with other tables.
 """
 
-_FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _ABORTED_WITHIN_S: Final = 20.0
 """How long brokers may take to abort a transaction after its timeout: they check every 10 s."""
 _AS_SET: Final = TableChanges()
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 class CdcPublisher:
     """Handles notifications. Called from threads, never twice at once for one table."""
 
-    name = "cdc-publisher"
+    name = SERVICE
 
     def __init__(self, settings: CdcSettings, bus: Bus, running: Running) -> None:
         self._settings = settings
@@ -98,7 +98,7 @@ class CdcPublisher:
         if record.table not in self._tables:
             self._tables = self._registered()
         table = self._tables.get(record.table)
-        if table is not None and table.status not in _FOLLOWED:
+        if table is not None and table.status not in FOLLOWED:
             return
         if table is None:
             log_event(_log, "unregistered", level=logging.WARNING, table=record.table)
@@ -135,7 +135,7 @@ class CdcPublisher:
         behind, self._behind = self._behind, {}
         aside, self._aside = self._aside, {}
         self._tables = self._registered()
-        followed_ids = {table.table for table in self._tables.values() if table.status in _FOLLOWED}
+        followed_ids = {table.table for table in self._tables.values() if table.status in FOLLOWED}
         asked = self._quarantine.refresh(followed_ids)
         for at in asked:
             self._keyless.pop(at, None)
@@ -145,7 +145,7 @@ class CdcPublisher:
         self._lost -= lost
         heads: dict[UUID, int] = {}
         for one in self._tables.values():
-            if one.status in _FOLLOWED and not waits(one.table):
+            if one.status in FOLLOWED and not waits(one.table):
                 head = self._head(one, max(0, one.published_through))
                 heads |= {} if head is None else {one.table: head}
         followed = [self._tables[table] for table in heads]
@@ -330,12 +330,12 @@ class CdcPublisher:
     def _registered(self) -> dict[UUID, TableRecord]:
         """Return the registry; if two names give one topic, the older table owns it."""
         tables = read_registry(self._bus, self._settings.kafka.topics)
-        followed = {table.table for table in tables.values() if table.status in _FOLLOWED}
+        followed = {table.table for table in tables.values() if table.status in FOLLOWED}
         # Iterate over a copy: the thread of another table's notification may add an owner.
         owners = list(self._owners.items())
         self._owners = {topic: table for topic, table in owners if table in followed}
         for one in sorted(tables.values(), key=lambda one: one.table):
-            if one.status in _FOLLOWED:
+            if one.status in FOLLOWED:
                 # A name that is no valid topic name stops only its own table, when that is opened.
                 with suppress(Misconfigured):
                     topic = self._settings.kafka.topics.changes(one.name)

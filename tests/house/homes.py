@@ -52,6 +52,7 @@ HOMES: Final = {
         f"{RUNTIME}cli/",
         f"{PRODUCERS}cli/",
         "checkpointer/tidegate_checkpointer/cli/",
+        "cdc_publisher/tidegate_cdc_publisher/cli/",
         LOCAL,
         DEMO,
     ),

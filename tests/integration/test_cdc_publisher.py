@@ -16,11 +16,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from typer.testing import CliRunner
 
 from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
+from tidegate_cdc_publisher.cli import change_commands
 from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
 from tidegate_cdc_publisher.transactional_producer import (
     FAILPOINTS,
@@ -157,6 +159,35 @@ def test_killed_at_every_named_point_it_repeats_and_loses_nothing(line: Line) ->
     wait_told(line, table)
     changes = check_stream(line, table)
     assert {change["op"] for change in changes} == {"r", "c", "u", "d"}
+
+
+def test_the_streams_and_their_last_changes_are_shown(line: Line) -> None:
+    table = made(line)
+    table.append(rows(1, 2, 3))
+    made(line, "idle", 2, configuration={})
+    publisher(line).start()
+    wait_told(line, table)
+
+    def run(*arguments: str) -> list[str]:
+        given = [f"--set={key}={value}" for key, value in line.settings.items()]
+        result = CliRunner().invoke(change_commands.app, [*arguments, *given])
+        assert result.exit_code == 0, result.output
+        return result.stdout.splitlines()
+
+    listed = {one["table"]: one for one in json.loads("".join(run("list", "--json")))}
+    assert listed["t"]["topic"] == line.kafka.topics.changes("t")
+    assert (listed["t"]["version"], listed["idle"]["state"]) == (table.version, "not begun")
+    assert any("not begun" in text for text in run("list"))
+
+    kept = [record for record in committed(line, line.kafka.topics.changes("t")) if record.value()]
+    assert run("tail", "t", "--last", "2", "--json") == [
+        (record.value() or b"").decode() for record in kept[-2:]
+    ]
+    last = json.loads(kept[-1].value() or b"")
+    (shown,) = run("tail", "t", "--last", "1")
+    at, op, row = shown.split(" ", 2)
+    assert (at.split(":"), op) == (json.loads(last["source"]["sequence"]), last["op"])
+    assert json.loads(row) == last["after"]
 
 
 @pytest.mark.timeout(600)

@@ -1,0 +1,146 @@
+"""`tidegate changes`: how far the change streams are, and what is in one. Both only read."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+
+from tidegate_cdc_publisher.settings import CdcSettings
+from tidegate_cdc_publisher.stream_status import StreamStatus, as_data, statuses
+from tidegate_cdc_publisher.transactional_producer import read_positions
+from tidegate_delta.errors import InvalidRequest
+from tidegate_messages.topics import Topics
+from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.kafka.client_protocols import Bus, Offset, Record, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.table_registry import find_table, read_registry
+
+CLIENT_ID: Final = "tidegate-changes"
+QUIET_S: Final = 2.0
+"""Silence after which a topic is read to its end: transaction markers take offsets, too."""
+
+_POSITIONS_S: Final = 15.0
+_FOLLOW_S: Final = 1.0
+_PER_RECORD: Final = 2
+"""Offsets to go back for a record: each may be a transaction of its own, with its marker."""
+
+_OUT: Final = console()
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The change streams of tables.")
+
+
+@app.callback()
+def _changes() -> None:
+    """The change streams of registered tables."""
+
+
+@app.command("list")
+def list_streams(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+    """Show each table's change stream: its version, its lag, and why it has stopped."""
+    settings = loaded(CdcSettings, config, set_)
+    topics = settings.kafka.topics
+    with errors_as_exit_status():
+        bus = KafkaBus(settings.kafka, CLIENT_ID)
+        tables = read_registry(bus, topics).values()
+        positions = read_positions(settings.kafka, _POSITIONS_S, "settled")
+        found = list(statuses(tables, positions, read_follower_state(bus, topics).values()))
+    if as_json:
+        _OUT.print_json(data=[as_data(one, topics.changes(one.table)) for one in found])
+        return
+    _show(found)
+
+
+@app.command()
+def tail(
+    table: Annotated[str, typer.Argument(help="The table's registered name, or its root.")],
+    last: Annotated[int, typer.Option(help="Show at most this many changes.", min=0)] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with changes as they come, until Ctrl-C.")
+    ] = False,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show the last changes of a table's stream, as a reader of committed records gets them.
+
+    With several topic partitions the changes of each are in order, and those of one follow those
+    of another. With --json each line is a record's value as it is.
+    """
+    settings = loaded(CdcSettings, config, set_)
+    with errors_as_exit_status():
+        bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
+        record = find_table(read_registry(bus, topics), table)
+        if record is None:
+            raise InvalidRequest(
+                f"no table {table!r} is registered; `tidegate changes list` shows those that are"
+            )
+        for change in _tail(bus, topics, record.name, last, follow=follow):
+            _OUT.print(_line(change, as_json=as_json), soft_wrap=True, markup=False)
+
+
+@dataclass
+class _Place:
+    """Where a partition is read on, and its end when the command began."""
+
+    following: Offset
+    end: Offset
+
+
+def _tail(bus: Bus, topics: Topics, name: str, last: int, *, follow: bool) -> Iterator[Record]:
+    topic = topics.changes(name)
+    reader = bus.reader()
+    try:
+        partitions = [TopicPartition(topic, number) for number in range(bus.partitions(topic))]
+        places = {at: _Place(*reader.bounds(at)) for at in partitions}
+        kept: deque[Record] = deque(maxlen=last)
+        for at, place in places.items():
+            start = max(place.following, place.end - _PER_RECORD * max(1, last))
+            place.following = Offset(start)
+            while place.following < place.end:
+                read = reader.read(at, place.following, QUIET_S)
+                if not read:
+                    break
+                place.following = Offset(read[-1].offset + 1)
+                kept.extend(one for one in read if one.value is not None)
+        yield from kept
+        while follow:
+            starts = {at: place.following for at, place in places.items()}
+            for one in reader.read_several(starts, _FOLLOW_S):
+                places[one.at].following = Offset(one.offset + 1)
+                if one.value is not None:
+                    yield one
+    finally:
+        reader.close()
+
+
+def _line(change: Record, *, as_json: bool) -> str:
+    """Return a change in a line: version and place in it, operation, row."""
+    assert change.value is not None, "no tombstones here"
+    if as_json:
+        return change.value.decode()
+    value: dict[str, Any] = _payload(orjson.loads(change.value))
+    source, after = value["source"], value["after"]
+    version, index = orjson.loads(source["sequence"])
+    row = value["before"] if after is None else after
+    return f"{version}:{index} {value['op']} {orjson.dumps(row).decode()}"
+
+
+def _payload(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what a value says, without the schema that may stand beside it."""
+    return value["payload"] if value.keys() == {"schema", "payload"} else value
+
+
+def _show(found: list[StreamStatus]) -> None:
+    width = max((len(one.table) for one in found), default=0)
+    for one in found:
+        version = "-" if one.version is None else str(one.version)
+        if one.changes is not None:
+            version += f" ({one.changes} changes of it)"
+        told = f"{one.table:<{width}}  {one.state:<10}  version {version} of {one.head}"
+        why = f"  {one.reason}" if one.reason else ""
+        _OUT.print(f"{told}, lag {one.lag}{why}", soft_wrap=True, markup=False)

@@ -1,0 +1,78 @@
+"""How far each table's change stream is, from the registry, the positions and the followers."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tidegate_delta.errors import MalformedRecord
+from tidegate_messages.published_records import FollowerRecord, TableRecord
+from tidegate_messages.stream_position import Position, Positions
+
+SERVICE: Final = "cdc-publisher"
+FOLLOWED: Final = frozenset({"open", "managed", "halted"})
+NOT_BEGUN: Final = (
+    "nothing is published yet: the table has no key columns (set `tidegate.cdc.keyColumns` or "
+    "`cdc.tables`), or no cdc-publisher has come to it"
+)
+
+State = Literal["up to date", "behind", "snapshot", "not begun", "stopped"]
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """A table's change stream.
+
+    `head` is the table's last version that the committer published, `version` the last one in the
+    stream, None before the first; `changes` are those of `version` that are published while it has
+    more. `lag` counts versions.
+    """
+
+    table: str
+    state: State
+    head: int
+    version: int | None = None
+    changes: int | None = None
+    reason: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Versions that the stream does not have, or not whole."""
+        if self.version is None:
+            return self.head + 1
+        return max(0, self.head - self.version) + (self.changes is not None)
+
+
+def statuses(
+    tables: Iterable[TableRecord],
+    positions: Positions,
+    followers: Iterable[FollowerRecord],
+) -> Iterator[StreamStatus]:
+    """Yield the status of each served table's stream, by name."""
+    aside = {one.table: one.reason for one in followers if one.service == SERVICE}
+    for table in sorted(tables, key=lambda one: one.name):
+        if table.status in FOLLOWED:
+            yield _status(table, positions.get(table.table), aside.get(table.table))
+
+
+def _status(
+    table: TableRecord, position: Position | MalformedRecord | None, stopped: str | None
+) -> StreamStatus:
+    head = table.published_through
+    if isinstance(position, MalformedRecord):
+        return StreamStatus(table.name, "stopped", head, reason=stopped or str(position))
+    if position is None:
+        state: State = "not begun" if stopped is None else "stopped"
+        return StreamStatus(table.name, state, head, reason=stopped or NOT_BEGUN)
+    told = None if position.complete else position.changes_published
+    if stopped is not None:
+        state = "stopped"
+    elif position.snapshot and not position.complete:
+        state = "snapshot"
+    else:
+        state = "up to date" if position.complete and position.version >= head else "behind"
+    return StreamStatus(table.name, state, head, position.version, told, stopped)
+
+
+def as_data(status: StreamStatus, topic: str) -> Mapping[str, object]:
+    """Return a status as JSON values."""
+    return {**vars(status), "lag": status.lag, "topic": topic}
