@@ -45,8 +45,9 @@ def _differences(checkpoint: Snapshot, folded: Snapshot, now_ms: int) -> Iterato
     yield from _domains(checkpoint, folded)
     yield from _files(checkpoint, folded)
     needed = pc.unique(keys(live_tombstones(folded, now_ms)))
-    lost = len(needed) - pc.sum(pc.is_in(needed, keys(checkpoint.tombstones))).as_py()
-    if len(needed) and lost:
+    # The sum of no values is null, not 0.
+    held = pc.sum(pc.is_in(needed, keys(checkpoint.tombstones)), min_count=0).as_py()
+    if lost := len(needed) - held:
         yield f"it lacks {lost} tombstones that have not expired"
 
 
