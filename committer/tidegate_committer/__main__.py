@@ -69,6 +69,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
             settings.storage, settings.committer.store_contests, auditors.begin, clock
         ).vet,
         process=_PROCESS,
+        replies=bus.replies(),
     )
     serve(CommitterLoop(dependencies), running)
 

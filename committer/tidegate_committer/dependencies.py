@@ -13,7 +13,7 @@ from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_messages.topics import Topics
 from tidegate_runtime import failpoints
 from tidegate_runtime.clock import Clock
-from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.kafka.client_protocols import Bus, NoReplies, Replies
 from tidegate_runtime.storage.log_store import LogStore
 
 FAILPOINTS: Final = (
@@ -74,10 +74,11 @@ class Dependencies:
     vet: Callable[[LogStore], None] = _accept_any_store
     histories: HistoryBudget = field(default_factory=HistoryBudget)
     process: str = ""
+    replies: Replies = field(default_factory=NoReplies)
 
     def close(self) -> None:
-        """Start no more reads and PUTs; those in flight may still finish."""
-        for one in (self.puts, self.background, self.loads, self.reads):
+        """Start no more reads, PUTs and replies; those in flight may still finish."""
+        for one in (self.puts, self.background, self.loads, self.reads, self.replies):
             one.close()
 
     @cached_property

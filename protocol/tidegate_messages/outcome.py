@@ -70,7 +70,8 @@ class Outcome(Message):
     row intents that a compaction had moved. `left_out` names what is too large for a record: the
     log has it. `app_versions` answers the kind `app_versions`: each application's version in the
     table, -1 if it has none, as of the table's `version`.
-    `warnings` say what was committed with less protection than its writer may think.
+    `warnings` say what was committed with less protection than its writer may think, and which
+    headers could not be heeded.
     Units: `in_commit_timestamp` and `decided_ms` in ms since the Unix epoch.
     """
 

@@ -99,6 +99,16 @@ class Topics:
         """Key: holder and table id. Value: from which version on the holder needs the table."""
         return self._name("leases")
 
+    @property
+    def replies(self) -> str:
+        """What the names of topics for replies begin with. Writers' operators create them."""
+        return self._name("replies.")
+
+    def is_for_replies(self, topic: str) -> bool:
+        """Return whether the committer may copy outcomes to a topic, if it exists."""
+        is_legal = len(topic) <= _LENGTH_MAX and not _ILLEGAL.search(topic)
+        return is_legal and topic.startswith(self.replies) and topic != self.replies
+
     def changes(self, table_name: str) -> str:
         """Return the topic of a table's changes.
 

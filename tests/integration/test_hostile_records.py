@@ -24,8 +24,10 @@ from tidegate_local.child_processes import ServiceProcess, probe
 from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
+from tidegate_messages.topics import Topic
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.topic_admin import create_topics
 
 pytestmark = pytest.mark.broker
 
@@ -178,6 +180,40 @@ def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_told(
     assert sent[True] in written
     assert sent[False] not in written
     target.goes_on()
+
+
+def test_a_copy_of_the_outcome_goes_where_the_writer_says_and_holds_up_nobody(
+    target: Target,
+) -> None:
+    """A topic that is missing, and a name that is none, cost their writer the copy alone."""
+    kafka, replies = target.line.kafka, f"{target.line.kafka.topic_prefix}replies.mine"
+    create_topics(kafka, [Topic(replies, "proposal_id", 1, "delete", 3_600_000)])
+    sent: dict[str, str] = {}
+    for asked in (kafka.topics.outcomes, f"{kafka.topics.replies}missing", replies):
+        proposal = an_append(target.table)
+        sent[str(proposal.proposal_id)] = asked
+        told = {"reply_to": asked.encode(), "correlation_id": b"\xff7"}
+        assert target.send(encode(proposal), headers=told) is None
+    until(lambda: len(list(read_topic(kafka, replies))) > 0, "the copy")
+    [copy] = read_topic(kafka, replies)
+    outcomes = {record.key: record for record in read_topic(kafka, kafka.topics.outcomes)}
+    original = outcomes[copy.key]
+    assert sent[(copy.key or b"").decode()] == replies
+    assert (copy.value, copy.headers) == (original.value, original.headers)
+    assert ("correlation_id", b"\xff7") in copy.headers
+    for value in values(kafka, kafka.topics.outcomes):
+        warnings = [one.partition(":")[0] for one in value.get("warnings", ())]
+        is_wrong = sent.get(value["proposal_id"]) == kafka.topics.outcomes
+        assert warnings == ["reply_to"] * is_wrong
+    address = f"{target.committer.address()}/metrics"
+    target.goes_on()
+    again = encode(an_append(target.table))
+
+    def is_told() -> bool:
+        assert target.send(again, headers={"reply_to": replies.encode()}) is None
+        return "tidegate_replies_lost_total 1.0" in probe(address)[1]
+
+    until(is_told, "the copy that was lost, in the metrics")
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -18,6 +18,7 @@ from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import ClaimCheck, Proposal
 from tidegate_messages.read_set import ReadSet
+from tidegate_messages.reply_headers import NO_REPLY, ReplyRequest
 
 CHANGES_DATA = frozenset(
     {
@@ -61,8 +62,8 @@ class Candidate:
     why it can't be committed, whatever the table holds. `proposal` is None if the record was
     malformed but its identity could be read. `is_admin` says that it came on the topic of
     operators' requests, in which `offset` counts then. `intents` are the rows that it deletes by
-    deletion vectors, `moves` the rows that its compaction moves to new files. `producer` and
-    `trace` come from the record's headers.
+    deletion vectors, `moves` the rows that its compaction moves to new files. `producer`,
+    `trace` and `reply` come from the record's headers.
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
     columns, `came` the files into which a winner moved rows that it read, `moved_away` its intents
@@ -91,6 +92,7 @@ class Candidate:
     removed_domains: frozenset[str] = frozenset()
     sent_ms: int | None = None
     is_admin: bool = False
+    reply: ReplyRequest = NO_REPLY
 
     @property
     def since_ms(self) -> int | None:

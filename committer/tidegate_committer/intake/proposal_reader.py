@@ -34,6 +34,7 @@ from tidegate_messages.codec import FORMATS, Headers, other_format, parse_json, 
 from tidegate_messages.fast_proposal_reader import read_proposal
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import ClaimCheck, Proposal, ProposalKind
+from tidegate_messages.reply_headers import reply_request
 from tidegate_messages.row_intent import ROW_INTENT, RowIntent
 from tidegate_messages.trace_context import passed_on
 
@@ -87,8 +88,7 @@ def read_record(
     Units: `sent_ms`, the timestamp of the record, in ms since the Unix epoch.
     """
     size, digest = len(value or b""), sha256(value or b"")
-    unread = _unread(value, digest, policy, headers)
-    if unread is not None:
+    if (unread := _unread(value, digest, policy, headers)) is not None:
         return unread
     try:
         proposal = read_proposal(value)
@@ -131,6 +131,7 @@ def read_record(
         "removed_domains": frozenset(),
         "sent_ms": sent_ms,
         "is_admin": False,
+        "reply": reply_request(headers),
     }
     return made(Candidate, fields)
 
@@ -311,6 +312,7 @@ def read_identity(
         flaw=wrong,
         producer=producer_of(headers),
         trace=passed_on(headers),
+        reply=reply_request(headers),
     )
 
 

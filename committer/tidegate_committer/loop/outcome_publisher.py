@@ -27,11 +27,19 @@ from tidegate_messages.commit_provenance import Accepted
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_messages.refusals import label_of
+from tidegate_messages.reply_headers import NO_REPLY, ReplyRequest, reply_request
 from tidegate_messages.topics import Topics
 from tidegate_messages.trace_context import passed_on, trace_id
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.containment import contained, reason_of
-from tidegate_runtime.kafka.client_protocols import Headers, Producer, Record, TopicPartition
+from tidegate_runtime.kafka.client_protocols import (
+    Headers,
+    NoReplies,
+    Producer,
+    Record,
+    Replies,
+    TopicPartition,
+)
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.metrics import (
     CONFLICTS,
@@ -66,6 +74,7 @@ class OutcomePublisher:
 
     `tables` are the registered tables: only these are named in metrics. `read_ahead` are the
     proposals without an outcome; `requests` the offsets of operators' requests without one.
+    `replies` takes the copies of outcomes that writers ask for.
     """
 
     producer: Producer
@@ -77,6 +86,7 @@ class OutcomePublisher:
     tables: set[UUID] = field(default_factory=set)
     read_ahead: ReadAhead = field(default_factory=ReadAhead)
     requests: dict[int, None] = field(default_factory=dict)
+    replies: Replies = field(default_factory=NoReplies)
 
     def awaits(self, candidate: Candidate) -> bool:
         """Return whether a candidate has no outcome yet."""
@@ -129,7 +139,7 @@ class OutcomePublisher:
             }
         )
         waited_ms = _waited_ms(candidate, outcome)
-        self.outcome(outcome, record.name, candidate.trace, waited_ms)
+        self.outcome(outcome, record.name, candidate.trace, waited_ms, candidate.reply)
         if waited_ms is not None:
             of_table(PROPOSAL_LATENCY, self._label(record.name, record.table)).observe(
                 waited_ms / 1000
@@ -138,13 +148,23 @@ class OutcomePublisher:
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 
     def outcome(
-        self, outcome: Outcome, name: str, trace: Headers = (), waited_ms: int | None = None
+        self,
+        outcome: Outcome,
+        name: str,
+        trace: Headers = (),
+        waited_ms: int | None = None,
+        reply: ReplyRequest = NO_REPLY,
     ) -> None:
-        """Publish an outcome, and log one line about it."""
-        key = str(outcome.proposal_id).encode()
+        """Publish an outcome, and a copy if one is asked for; log one line about it."""
+        if reply is not NO_REPLY and (wrong := reply.wrong(self.topics)):
+            outcome = outcome.model_copy(update={"warnings": (*(outcome.warnings or ()), *wrong)})
+        key, value = str(outcome.proposal_id).encode(), outcome_value(outcome)
+        told_headers = headers(outcome, (*trace, *reply.headers))
         at = TopicPartition(self.topics.outcomes, self.partition)
-        self.producer.publish(at, key, outcome_value(outcome), headers(outcome, trace))
+        self.producer.publish(at, key, value, told_headers)
         self.unflushed += 1
+        if reply.topic is not None and self.topics.is_for_replies(reply.topic):
+            self.replies.send(reply.topic, key, value, told_headers)
         rejection, label = outcome.rejection, self._label(name, outcome.table)
         if not outcome.repeat:
             settled(label, outcome.status).inc()
@@ -299,7 +319,8 @@ class OutcomePublisher:
         log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
         if letter.proposal_id is not None and letter.table is not None:
             told = _set_aside(letter, letter.proposal_id, letter.table, record)
-            self.outcome(told, "-", passed_on(record.headers))
+            trace, reply = passed_on(record.headers), reply_request(record.headers)
+            self.outcome(told, "-", trace, reply=reply)
 
     def _label(self, name: str, table: UUID) -> str:
         return name if table in self.tables else NOBODY

@@ -298,7 +298,13 @@ class CommitterLoop:
             app_id=f"tidegate/{topic_id}/{at.partition}",
             engine=self.dependencies.engine,
         )
-        publisher = OutcomePublisher(self.producer, topics, at.partition, self.dependencies.clock)
+        publisher = OutcomePublisher(
+            self.producer,
+            topics,
+            at.partition,
+            self.dependencies.clock,
+            replies=self.dependencies.replies,
+        )
         requests_stream = f"{identity.cluster_id}/{admin_id}/{at.partition}"
         tables = ServedTables(
             at, self.dependencies, publisher, origin, self.registry_reader, requests_stream

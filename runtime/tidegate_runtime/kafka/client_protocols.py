@@ -140,6 +140,29 @@ class Producer(Protocol):
         """Flush what is queued, and close the connection."""
 
 
+class Replies(Protocol):
+    """Sends copies of outcomes to topics that writers name, as well as it can.
+
+    The promise is the topic of outcomes: a copy may be missing, and nothing waits for it.
+    """
+
+    def send(self, topic: str, key: bytes, value: bytes, headers: Headers) -> None:
+        """Queue a copy. Never waits and never raises; a copy that can't be sent is counted."""
+
+    def close(self) -> None:
+        """Give what is queued a second, and close the connection."""
+
+
+class NoReplies:
+    """Sends no copies: for tests."""
+
+    def send(self, topic: str, key: bytes, value: bytes, headers: Headers) -> None:
+        """Drop a copy."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class Reader(Protocol):
     """Reads partitions from an offset on, outside any group: for outcomes and for the registry.
 

@@ -9,12 +9,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from tidegate_delta.errors import Unavailable
+from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, ClusterIdentity
 from tidegate_runtime.kafka.consumer import KafkaConsumer
 from tidegate_runtime.kafka.error_translation import is_retriable, made, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
 from tidegate_runtime.kafka.partition_reader import KafkaReader
 from tidegate_runtime.kafka.producer import KafkaProducer
+from tidegate_runtime.kafka.replies import KafkaReplies
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 _PAUSE_S: Final = 0.1
@@ -88,6 +90,26 @@ class KafkaBus:
             },
         )
         return KafkaProducer(made(Producer, config))
+
+    def replies(self) -> KafkaReplies:
+        """Return a sender of copies of outcomes, apart from every other producer."""
+        config = self._config(
+            tunable={
+                "linger.ms": 0,
+                "message.max.bytes": _RECORD_BYTES_MAX,
+            },
+            fixed={
+                # A topic that is missing is a writer's mistake: do not create it.
+                "allow.auto.create.topics": False,
+                "message.timeout.ms": 10_000,
+                "topic.metadata.propagation.max.ms": 5_000,
+                "queue.buffering.max.messages": 10_000,
+                "queue.buffering.max.kbytes": 32 * 1024,
+                "partitioner": "murmur2_random",
+                "delivery.report.only.error": True,
+            },
+        )
+        return KafkaReplies(lambda: made(Producer, config), SystemClock().boot_s)
 
     def reader(self) -> KafkaReader:
         """Return a reader without a group."""

@@ -135,6 +135,10 @@ UNSAFE_VERSIONS: Final = Counter(
     "Versions written by engines that may overwrite other writers' versions.",
     ["table"],
 )
+REPLIES_LOST: Final = Counter(
+    "tidegate_replies_lost_total",
+    "Copies of outcomes that could not be sent to the topic that a writer named.",
+)
 DEAD_LETTERS: Final = Counter(
     "tidegate_dead_letters_total", "Records that could not be read.", ["reason"]
 )
