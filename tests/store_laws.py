@@ -129,6 +129,31 @@ def a_listing_shows_files_of_that_folder_only(store: LogStore) -> None:
     ]
 
 
+def a_tree_has_every_file_outside_of_folders_that_are_not_wanted(store: LogStore) -> None:
+    kept = ["a.parquet", "p=%2F 1/b.parquet", "p=2/_q=3/c.parquet", "_change_data/d.parquet"]
+    for path in (
+        *kept,
+        "_delta_log/0.json",
+        "_delta_log/_sidecars/s",
+        "p=2/_old/e",
+        "p=2/_old/f/g",
+    ):
+        store.put(path, path.encode())
+    asked: list[str] = []
+
+    def is_wanted(folder: str) -> bool:
+        asked.append(folder)
+        return not folder.endswith(("_delta_log", "_old"))
+
+    found = {stat.path: stat.size for stat in store.list_tree(is_wanted)}
+    assert found == {path: len(path) for path in kept}
+    assert not any(folder.startswith(("_delta_log/", "p=2/_old/")) for folder in asked)
+    everything = {stat.path for stat in store.list_tree(lambda _: True)}
+    assert everything == {*kept, "_delta_log/0.json", "_delta_log/_sidecars/s", "p=2/_old/e"} | {
+        "p=2/_old/f/g"
+    }
+
+
 def a_long_listing_is_whole(store: LogStore) -> None:
     paths = [f"_delta_log/{version:020d}.json" for version in range(1_100)]
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -177,6 +202,7 @@ LAWS: tuple[Callable[[LogStore], None], ...] = (
     a_listing_begins_at_its_start_in_the_order_of_names,
     a_listing_shows_sizes_and_times_and_paths_from_the_root,
     a_listing_shows_files_of_that_folder_only,
+    a_tree_has_every_file_outside_of_folders_that_are_not_wanted,
     a_long_listing_is_whole,
     names_are_taken_as_they_are,
     a_path_out_of_the_root_is_refused,

@@ -12,7 +12,6 @@ from tidegate_checkpointer.log_cleanup import (
     DAY_MS,
     Circumstances,
     CleanupPlan,
-    Gate,
     ListedFile,
     LogListing,
     cutoff_ms,
@@ -36,6 +35,7 @@ from tidegate_delta.properties.table_properties import (
     log_cleanup_enabled,
     log_retention_ms,
 )
+from tidegate_messages.version_gate import Gate
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names

@@ -20,6 +20,7 @@ from tidegate_delta.log.file_names import (
     parse,
     staged_version,
 )
+from tidegate_messages.version_gate import Gate
 
 HOUR_MS: Final = 60 * 60 * 1000
 DAY_MS: Final = 24 * HOUR_MS
@@ -58,14 +59,6 @@ class LogListing:
     log: Sequence[ListedFile]
     sidecars: Sequence[ListedFile] = ()
     staged: Sequence[ListedFile] = ()
-
-
-@dataclass(frozen=True)
-class Gate:
-    """`holder` needs every version from `needed_from` on."""
-
-    needed_from: int
-    holder: str
 
 
 @dataclass(frozen=True)

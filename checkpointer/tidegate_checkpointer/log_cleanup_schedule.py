@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate_checkpointer.cleanup_gates import GateReader
 from tidegate_checkpointer.log_cleaner import CleanedTable, CleanupMemory, delete, survey, verify
 from tidegate_checkpointer.log_cleanup import HOUR_MS, Blocked, is_due
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.topics import Topics
 from tidegate_runtime.failpoints import reach
+from tidegate_runtime.followers.version_gates import GateReader
 from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event

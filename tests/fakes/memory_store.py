@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from tests.fakes.memory_bus import MemoryBus
-from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.log_store import (
+    FileStat,
+    IsWanted,
+    Put,
+    Turn,
+    at_once,
+    with_parents,
+)
 from tidegate_runtime.storage.root_paths import checked, checked_folder, joined
 
 __all__ = ["MemoryBus", "MemoryStore"]
@@ -48,6 +55,14 @@ class MemoryStore:
             path = prefix + name
             if name >= start and path in self.files:
                 yield FileStat(path, len(self.files[path]), self.modified.get(path, 0))
+
+    def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
+        """Yield all files, without those below a folder that is not wanted."""
+        are_wanted = with_parents(is_wanted)
+        for path, content in list(self.files.items()):
+            folder = path.rpartition("/")[0]
+            if not folder or are_wanted(folder):
+                yield FileStat(path, len(content), self.modified.get(path, 0))
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, or None where there is none."""

@@ -31,6 +31,7 @@ HOMES: Final = {
         f"{PRODUCERS}parquet/",
         f"{PRODUCERS}datasource/",
         f"{PRODUCERS}table/",
+        f"{PRODUCERS}vacuum/",
         f"{PRODUCERS}cli/row_commands.py",
         f"{PRODUCERS}writing/partial_overwrite.py",
         f"{PRODUCERS}writing/row_delete.py",

@@ -43,6 +43,7 @@ ROOMS: Final = {
         "options history parquet conditions",
         "cached_clients",
         "writing",
+        "vacuum",
         "datasource cli",
         "table",
     ),

@@ -98,10 +98,15 @@ class AzureServer:
     def _list(self, query: dict[str, str]) -> web.Response:
         prefix, marker = query.get("prefix", ""), query.get("marker", "")
         names = sorted(n for n in self.blobs if n.startswith(prefix) and n > marker)
-        right_under = [name for name in names if "/" not in name[len(prefix) :]]
+        is_deep = "delimiter" not in query
+        right_under = [name for name in names if is_deep or "/" not in name[len(prefix) :]]
         deeper = sorted({prefix + n[len(prefix) :].split("/")[0] + "/" for n in names} - {prefix})
         page = right_under[: min(PAGE_MAX, int(query.get("maxresults", PAGE_MAX)))]
-        folders = [name for name in deeper if name[:-1] not in right_under] if not marker else []
+        folders = (
+            [name for name in deeper if name[:-1] not in right_under]
+            if not (marker or is_deep)
+            else []
+        )
         told = "".join(self._entry(name) for name in page)
         told += "".join(f"<BlobPrefix><Name>{escape(n)}</Name></BlobPrefix>" for n in folders)
         following = page[-1] if len(page) < len(right_under) else ""

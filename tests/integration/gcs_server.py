@@ -101,11 +101,15 @@ class GcsServer:
             for name in self.objects
             if name.startswith(prefix) and name >= start and name > after
         )
-        right_under = [name for name in names if "/" not in name[len(prefix) :]]
+        is_deep = "delimiter" not in query
+        right_under = [name for name in names if is_deep or "/" not in name[len(prefix) :]]
         page = right_under[: min(PAGE_MAX, int(query.get("maxResults", PAGE_MAX)))]
         told: dict[str, object] = {"kind": "storage#objects"}
         if page:
             told["items"] = [_resource(name, self.objects[name]) for name in page]
+        deeper = {name[len(prefix) :].partition("/")[0] for name in set(names) - set(right_under)}
+        if deeper and not after:
+            told["prefixes"] = sorted(f"{prefix}{name}/" for name in deeper)
         if len(page) < len(right_under):
             told["nextPageToken"] = page[-1]
         return web.json_response(told)

@@ -30,7 +30,7 @@ from tidegate_runtime.kafka.client_protocols import (
     Polled,
     TopicPartition,
 )
-from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.log_store import FileStat, IsWanted, Put, Turn, at_once
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -228,6 +228,12 @@ class StormyStore:
         self._show(*(one.path for one in found))
         self.weather.delay()
         return iter(found)
+
+    def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
+        """Return all files, or fail."""
+        self._asked()
+        self.weather.outage("the store")
+        return self.inner.list_tree(is_wanted)
 
     def read(self, path: str) -> bytes | None:
         """Return a file's content, or fail."""

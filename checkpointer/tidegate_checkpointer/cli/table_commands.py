@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from tidegate_checkpointer.cleanup_gates import GateReader
 from tidegate_checkpointer.log_cleaner import (
     CleanedTable,
     CleanupMemory,
@@ -14,12 +13,14 @@ from tidegate_checkpointer.log_cleaner import (
     survey,
     verify,
 )
-from tidegate_checkpointer.log_cleanup import CleanupPlan, Gate, Verdict
+from tidegate_checkpointer.log_cleanup import CleanupPlan, Verdict
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import BrokenLog
+from tidegate_messages.version_gate import Gate
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.followers.version_gates import GateReader
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.storage.root_paths import canonical_root

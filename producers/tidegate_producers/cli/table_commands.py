@@ -15,7 +15,12 @@ from tidegate_delta.schema.types import parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import FollowerRecord, TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, store_for
-from tidegate_producers.cli import alter_command, registration_commands, row_commands
+from tidegate_producers.cli import (
+    alter_command,
+    registration_commands,
+    row_commands,
+    vacuum_command,
+)
 from tidegate_producers.cli.formatting import instant, moment, total_size
 from tidegate_producers.cli.output import OUT, plain, show
 from tidegate_producers.cli.registration_commands import TableArgument
@@ -65,6 +70,7 @@ app.command("retry")(registration_commands.retry)
 app.command("drop")(registration_commands.drop)
 app.command("alter")(alter_command.alter_table)
 app.command("replace-columns")(alter_command.replace_columns)
+app.command("vacuum")(vacuum_command.vacuum_table)
 
 
 @app.callback()

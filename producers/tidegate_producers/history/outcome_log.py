@@ -29,6 +29,9 @@ SEARCHED_RECORDS_MAX: Final = 10_000
 """Newest records of a topic partition that are searched for those of one table."""
 
 PROMISES: Final = frozenset({"committed", "rejected"})
+CLOSED: Final = PROMISES | {"expired"}
+"""Statuses of proposals that no later delivery of their bytes commits."""
+
 OUTCOMES_EACH: Final = 4
 """Outcomes read per listed proposal: an outcome may be published again."""
 
@@ -107,6 +110,36 @@ def last_proposals(
         found = _newest(bus, topics, table.topic_partition, max(limit, SEARCHED_RECORDS_MAX))
         told = [one for one in found if one.table == table.table]
     return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset or 0))[-limit:]
+
+
+def open_proposals(
+    bus: Bus, topics: Topics, table: TableRecord, now_ms: int
+) -> list[ProposalOutcomes]:
+    """Return a table's proposals that may still be committed, oldest first.
+
+    These are the unanswered ones, and those denied for a passing reason, unless their deadline has
+    passed. The committer answers a topic partition in its order, so the search goes back, twice as
+    far each time, until the older half of what it found is answered.
+    Raises: Unavailable.
+    """
+    limit, before = SEARCHED_RECORDS_MAX, -1
+    while True:
+        found = sorted(_newest(bus, topics, table.topic_partition, limit), key=_arrived)
+        is_answered = not any(_is_open(one, now_ms) for one in found[: len(found) // 2])
+        if is_answered or len(found) == before:
+            return [one for one in found if one.table == table.table and _is_open(one, now_ms)]
+        limit, before = 2 * limit, len(found)
+
+
+def _arrived(one: ProposalOutcomes) -> tuple[int, int]:
+    return one.at_ms, one.offset or 0
+
+
+def _is_open(one: ProposalOutcomes, now_ms: int) -> bool:
+    proposal = one.proposal
+    if proposal is None or proposal.kind not in ("commit", "verbatim") or one.status in CLOSED:
+        return False
+    return proposal.deadline_ms is None or proposal.deadline_ms > now_ms
 
 
 def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[PublishedOutcome]:

@@ -10,7 +10,8 @@ from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.schema.types import StructType as Fields
 from tidegate_delta.schema.types import parse_schema
 from tidegate_messages.outcome import Outcome
-from tidegate_producers.cached_clients import client_for, store_for
+from tidegate_messages.published_records import TableRecord
+from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.datasource.spark_schema import from_spark
@@ -23,10 +24,12 @@ from tidegate_producers.table.new_rows import Expression
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
+from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, survey, vacuum
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.clock import utc
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.table_io.open_table import head_version, open_keys
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
@@ -209,6 +212,38 @@ class Table:
         outcome = replace(client_for(asked.kafka), asked.place, _fields(columns), request)
         tell(self.root, outcome)
         return None if outcome is None else outcome.version
+
+    def vacuum(
+        self,
+        retention_hours: float | None = None,
+        dry_run: bool = True,
+        lite: bool = False,
+        retention_check: bool = True,
+    ) -> DataFrame:
+        """Return the files that no version needs, each with why it goes; without dry_run they go.
+
+        `retention_hours` is the table's `delta.deletedFileRetentionDuration` if None; fewer are
+        refused unless `retention_check` is False. `lite` takes the files from the log and lists
+        nothing. Files stay that proposals may still bring, and that the change publisher and lease
+        holders need. Two commits record it: VACUUM START and VACUUM END.
+        Raises: InvalidRequest (`VacuumRetentionTooShort`, `TableNotRegistered`); Rejected;
+        OutcomeUnknown; UnsupportedFeature; BrokenLog; Unavailable.
+        """
+        asked, request = self._options, VacuumRequest(retention_hours, lite, retention_check)
+        client, topics = client_for(asked.kafka), asked.kafka.topics
+        bus, clock = KafkaBus(asked.kafka, CLIENT_ID), client.clock
+
+        def claims(record: TableRecord) -> Claims:
+            return claims_on(bus, topics, record, clock.now_ms())
+
+        if dry_run:
+            record = client.require(self.root, asked.outcome_timeout_s)
+            plan = survey(store_for(asked.place), request, claims(record), clock.now_ms())
+        else:
+            plan = vacuum(client, asked.place, request, claims, asked.outcome_timeout_s).plan
+        gone = plan.going.select(["path", "size_bytes", "why"]).to_pylist()
+        rows = [(one["path"], one["size_bytes"], one["why"]) for one in gone]
+        return self._spark.createDataFrame(rows, "path string, sizeInBytes long, why string")
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return a row for each version that the log still holds, newest first."""

@@ -131,6 +131,11 @@ def change_metadata(
     return of_body("commit", target, stamp, Body(operation, _rows([metadata]), NOTHING))
 
 
+def note(target: Target, stamp: Stamp, operation: Operation) -> Proposal:
+    """Return a commit that records an operation and changes nothing; nothing conflicts with it."""
+    return of_body("commit", target, stamp, Body(operation, reads=NOTHING))
+
+
 def append(
     target: Target,
     stamp: Stamp,

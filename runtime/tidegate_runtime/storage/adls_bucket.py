@@ -57,9 +57,11 @@ class AdlsBucket:
         self._container = client.get_container_client(container)
         self._looked_s = -math.inf
 
-    async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects directly under `prefix`, all of them: the store ignores `start`."""
-        return await self._sent(self._page(prefix, token))
+    async def page(
+        self, prefix: str, start: str, token: str | None, *, is_deep: bool = False
+    ) -> Page:
+        """Return objects directly under `prefix`, or all; the store ignores `start`."""
+        return await self._sent(self._page(prefix, token, is_deep=is_deep))
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata; its ETag is its version."""
@@ -96,9 +98,12 @@ class AdlsBucket:
     def _blob(self, key: str) -> Any:
         return self._container.get_blob_client(key)
 
-    async def _page(self, prefix: str, token: str | None) -> Page:
-        pages = self._container.walk_blobs(
-            prefix, include=["metadata"], delimiter="/", results_per_page=_PAGE, **_ONCE
+    async def _page(self, prefix: str, token: str | None, *, is_deep: bool) -> Page:
+        asked: dict[str, Any] = {"include": ["metadata"], "results_per_page": _PAGE, **_ONCE}
+        pages = (
+            self._container.list_blobs(prefix, **asked)
+            if is_deep
+            else self._container.walk_blobs(prefix, delimiter="/", **asked)
         ).by_page(token)
         blobs = [one async for one in await anext(pages)]
         entries = tuple(
@@ -106,7 +111,8 @@ class AdlsBucket:
             for blob in blobs
             if "size" in blob and (blob.metadata or {}).get("hdi_isfolder") != "true"
         )
-        return Page(entries, pages.continuation_token or None)
+        folders = tuple(blob.name for blob in blobs if "size" not in blob)
+        return Page(entries, pages.continuation_token or None, folders)
 
     async def _download(self, key: str, **part: Any) -> bytes:
         stream = await self._blob(key).download_blob(**part, **_ONCE)

@@ -69,15 +69,17 @@ class GcsBucket:
         self._is_refused = False
         self._looked_s = -math.inf
 
-    async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects directly under `prefix`; the store begins at `start`."""
+    async def page(
+        self, prefix: str, start: str, token: str | None, *, is_deep: bool = False
+    ) -> Page:
+        """Return objects directly under `prefix`, or all; the store begins at `start`."""
         place = {"pageToken": token} if token else {}
         asked = {
             "prefix": prefix,
-            "delimiter": "/",
+            **({} if is_deep else {"delimiter": "/"}),
             "startOffset": prefix + start,
             "maxResults": str(_PAGE),
-            "fields": "kind,items(name,size,updated),nextPageToken",
+            "fields": "kind,items(name,size,updated),prefixes,nextPageToken",
         }
         page = _object(await self._send("GET", self._bucket, {**asked, **place}))
         said(page, "kind")
@@ -86,7 +88,7 @@ class GcsBucket:
                 FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
                 for one in page.get("items", ())
             )
-        return Page(entries, page.get("nextPageToken"))
+        return Page(entries, page.get("nextPageToken"), tuple(page.get("prefixes", ())))
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata; its generation is its version."""

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 from tidegate_delta.errors import BrokenLog, InvalidRequest, Misconfigured, Unavailable
 from tidegate_delta.log.file_names import LOG_FOLDER, LogFileKind, commit_name, parse
 from tidegate_runtime.clock import Clock, SystemClock
-from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.log_store import FileStat, IsWanted, Put, Turn, at_once
 from tidegate_runtime.storage.root_paths import (
     canonical_root,
     checked,
@@ -113,6 +113,29 @@ class LocalStore:
             stat = self._stat(joined(bare, entry.name), entry)
             if stat is not None:
                 yield stat
+
+    def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
+        """Yield all files below the root, without those below a folder that is not wanted.
+
+        Raises: Unavailable.
+        """
+        folders = [""]
+        while folders:
+            bare = folders.pop()
+            try:
+                with os.scandir(self._place(bare)) as entries:
+                    found = [entry for entry in entries if _is_ours(entry.name)]
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise self._unavailable("list", bare, error) from error
+            for entry in found:
+                path = joined(bare, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    if is_wanted(path):
+                        folders.append(path)
+                elif stat := self._stat(path, entry):
+                    yield stat
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, or None if there is none.

@@ -6,6 +6,7 @@ Paths are relative to the table root, percent-decoded, with `/` between parts.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import BinaryIO, Final, Protocol
 
 
@@ -30,6 +31,21 @@ Turn = Callable[[], bool]
 """Waits until a PUT's turn has come and returns True, or False if it never will. May be called
 again.
 """
+
+
+IsWanted = Callable[[str], bool]
+"""Whether files below a folder are asked for, given its path from the table root."""
+
+
+def with_parents(is_wanted: IsWanted) -> IsWanted:
+    """Return whether a folder and all folders above it are wanted."""
+
+    @cache
+    def are_wanted(folder: str) -> bool:
+        parent = folder.rpartition("/")[0]
+        return (not parent or are_wanted(parent)) and is_wanted(folder)
+
+    return are_wanted
 
 
 def at_once() -> bool:
@@ -57,6 +73,12 @@ class LogStore(Protocol):
         """Yield the files directly in `folder` whose bare name is >= `start`, in name order.
 
         A missing folder yields nothing. Raises: Unavailable.
+        """
+
+    def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
+        """Yield all files below the root, without those below a folder that is not wanted.
+
+        The order is any. Links to folders are not followed. Raises: Unavailable.
         """
 
     def read(self, path: str) -> bytes | None:

@@ -19,10 +19,14 @@ SINGLE_PUT_BYTES_MAX: Final = 5 * 1024 * 1024 * 1024 - 1
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a listing, ordered by name. `token` requests the next one; None at the end."""
+    """A part of a listing, ordered by name. `token` requests the next one; None at the end.
+
+    `folders` are prefixes, each with a slash at its end, below which there are more objects.
+    """
 
     entries: tuple[FileStat, ...]
     token: str | None = None
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,13 @@ class Head:
 class Bucket(Protocol):
     """A bucket of an object store. Neither it nor the library below it repeats a request."""
 
-    async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects directly under `prefix`; those before `start` may be left out."""
+    async def page(
+        self, prefix: str, start: str, token: str | None, *, is_deep: bool = False
+    ) -> Page:
+        """Return objects directly under `prefix`; those before `start` may be left out.
+
+        A deep listing has all objects whose key begins with `prefix`, and no folders.
+        """
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata."""

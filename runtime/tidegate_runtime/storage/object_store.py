@@ -22,7 +22,15 @@ from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage import adls_bucket, gcs_bucket, s3_bucket
 from tidegate_runtime.storage.adls_bucket import AdlsBucket
 from tidegate_runtime.storage.gcs_bucket import GcsBucket
-from tidegate_runtime.storage.log_store import NO_CONDITION, FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.log_store import (
+    NO_CONDITION,
+    FileStat,
+    IsWanted,
+    Put,
+    Turn,
+    at_once,
+    with_parents,
+)
 from tidegate_runtime.storage.object_bucket import SINGLE_PUT_BYTES_MAX, Bucket, Head, Page
 from tidegate_runtime.storage.object_responses import (
     ErrorResponse,
@@ -131,17 +139,29 @@ class ObjectStore:
         """
         bare = checked_folder(folder, self._root)
         prefix = joined(self._prefix, joined(bare, "")) if bare else joined(self._prefix, "")
-        token: str | None = None
-        while True:
-            request = partial(self._bucket.page, prefix, start, token)
-            page: Page = self._value("list", folder, self._ask(request))
+        for page in self._pages(prefix, start):
             for entry in page.entries:
                 name = entry.path[len(prefix) :]
                 if name and name >= start:
                     yield FileStat(joined(bare, name), entry.size, entry.modified_ms)
-            if page.token is None:
-                return
-            token = page.token
+
+    def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
+        """Yield all files below the root, without those below a folder that is not wanted.
+
+        Folders at the root are listed one by one, so that those not wanted cost nothing; each of
+        them is listed with all that lies below it.
+        Raises: Unavailable.
+        """
+        top, are_wanted = joined(self._prefix, ""), with_parents(is_wanted)
+        folders: list[str] = []
+        for page in self._pages(top, ""):
+            folders += (one for one in page.folders if is_wanted(one[len(top) : -1]))
+            yield from _below(top, page)
+        for folder in folders:
+            for page in self._pages(folder, "", is_deep=True):
+                for entry in _below(top, page):
+                    if are_wanted(entry.path.rpartition("/")[0]):
+                        yield entry
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of an object, or None if there is none. Raises: Unavailable."""
@@ -225,6 +245,16 @@ class ObjectStore:
     def _bucket(self) -> Bucket:
         with self._turn:
             return self._opened
+
+    def _pages(self, prefix: str, start: str, *, is_deep: bool = False) -> Iterator[Page]:
+        token: str | None = None
+        while True:
+            request = partial(self._bucket.page, prefix, start, token, is_deep=is_deep)
+            page: Page = self._value("list", prefix, self._ask(request))
+            yield page
+            if page.token is None:
+                return
+            token = page.token
 
     def _key(self, path: str) -> str:
         return joined(self._prefix, checked(path, self._root))
@@ -330,6 +360,14 @@ class _Ranges(io.RawIOBase):
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
+
+
+def _below(top: str, page: Page) -> Iterator[FileStat]:
+    """Yield the objects of a page with their paths from the root, without markers of folders."""
+    for entry in page.entries:
+        path = entry.path[len(top) :]
+        if path and not path.endswith("/"):
+            yield FileStat(path, entry.size, entry.modified_ms)
 
 
 def _remedy(told: str) -> str:

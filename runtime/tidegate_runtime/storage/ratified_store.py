@@ -32,7 +32,7 @@ from tidegate_messages.topics import Topics
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, TopicPartition
 from tidegate_runtime.observability.logs import log_event
-from tidegate_runtime.storage.log_store import FileStat, LogStore, Put, Turn, at_once
+from tidegate_runtime.storage.log_store import FileStat, IsWanted, LogStore, Put, Turn, at_once
 
 _READ_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
@@ -164,6 +164,10 @@ class RatifiedStore:
         if folder.removesuffix("/") == LOG_FOLDER:
             self._follow()
         yield from self._below.list_from(folder, start)
+
+    def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
+        """Yield all files below the root. Raises: Unavailable."""
+        yield from self._below.list_tree(is_wanted)
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, after publishing a version that was decided.

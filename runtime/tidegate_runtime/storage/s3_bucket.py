@@ -79,18 +79,22 @@ class S3Bucket:
         self._takes_other_way = False
         self._turn = Lock()
 
-    async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return objects directly under `prefix`; the store begins at `start`."""
+    async def page(
+        self, prefix: str, start: str, token: str | None, *, is_deep: bool = False
+    ) -> Page:
+        """Return objects directly under `prefix`, or all; the store begins at `start`."""
         # StartAfter excludes the name itself, so it gets the name without its last character.
         place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
-        page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
+        depth = {} if is_deep else {"Delimiter": "/"}
+        page = await self._call("list_objects_v2", Prefix=prefix, **depth, **place)
         is_part = said(page, "IsTruncated")
         with malformed_as_error():
             entries = tuple(
                 FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
                 for one in page.get("Contents", ())
             )
-        return Page(entries, said(page, "NextContinuationToken") if is_part else None)
+            folders = tuple(one["Prefix"] for one in page.get("CommonPrefixes", ()))
+        return Page(entries, said(page, "NextContinuationToken") if is_part else None, folders)
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata; its ETag is its version."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.log_store import FileStat, IsWanted, Put, Turn, at_once
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,10 @@ class UnavailableStore:
     why: Exception
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        """Raise `why`."""
+        raise self.why
+
+    def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
         """Raise `why`."""
         raise self.why
 

@@ -15,11 +15,9 @@ def open_table_file(store: LogStore, path: str) -> BinaryIO:
     A path is a URI: `./` and the like are removed, as they are for comparing paths.
     Raises: FileNotFoundError; UnsupportedFeature for a file in another store; Unavailable.
     """
-    if not is_absolute(path):
-        return store.open(canonical_path(path))
+    if (key := key_below(store.root, path)) is not None:
+        return store.open(key)
     place = _canonical_place(path)
-    if place.startswith(store.root + "/"):
-        return store.open(place.removeprefix(store.root + "/"))
     folder, _, name = place.rpartition("/")
     is_local = store.root.startswith("file://") and place.startswith("file:///")
     if is_local and folder != "file://":
@@ -29,6 +27,16 @@ def open_table_file(store: LogStore, path: str) -> BinaryIO:
         "table's files into its root, or read it with another engine",
         feature="absolute paths",
     )
+
+
+def key_below(root: str, path: str) -> str | None:
+    """Return the path, from the table's root, of a file at a path of the log; None if it lies
+    elsewhere.
+    """
+    if not is_absolute(path):
+        return canonical_path(path)
+    place = _canonical_place(path)
+    return place.removeprefix(f"{root}/") if place.startswith(f"{root}/") else None
 
 
 def _canonical_place(path: str) -> str:

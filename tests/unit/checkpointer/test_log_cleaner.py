@@ -18,13 +18,14 @@ from tidegate_checkpointer.log_cleaner import (
     survey,
     verify,
 )
-from tidegate_checkpointer.log_cleanup import DAY_MS, CleanupPlan, Gate
+from tidegate_checkpointer.log_cleanup import DAY_MS, CleanupPlan
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.file_names import checkpoint_name, commit_name, compacted_name
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import LeaseRecord
+from tidegate_messages.version_gate import Gate
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.followers.leases import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition

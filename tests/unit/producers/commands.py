@@ -19,7 +19,9 @@ from tidegate_producers.cli import (
     registration_commands,
     row_commands,
     table_commands,
+    vacuum_command,
 )
+from tidegate_producers.vacuum import vacuum
 from tidegate_producers.writing import alter_table, table_registration, table_write
 from tidegate_runtime.storage.log_store import LogStore
 
@@ -67,10 +69,10 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
     def store_for(place: Any) -> LogStore:
         return gate.stores[place.root]
 
-    asking = (row_commands, proposal_commands, registration_commands)
+    asking = (row_commands, proposal_commands, registration_commands, vacuum_command)
     for module in (table_commands, alter_command, *asking):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
-    reading = (alter_table, row_commands, table_write, table_registration)
+    reading = (alter_table, row_commands, table_write, table_registration, vacuum, vacuum_command)
     for module in (table_commands, proposal_commands, *reading):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)

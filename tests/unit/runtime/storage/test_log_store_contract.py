@@ -37,16 +37,17 @@ class Kept:
     forgets: bool = False
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
-    async def page(self, prefix: str, start: str, token: str | None) -> Page:
-        """Return a page of the objects directly under `prefix`."""
+    async def page(
+        self, prefix: str, start: str, token: str | None, *, is_deep: bool = False
+    ) -> Page:
+        """Return a page of the objects directly under `prefix`, or of all."""
         after = token or ""
-        here = sorted(
-            key
-            for key in self.objects
-            if key.startswith(prefix) and "/" not in key[len(prefix) :] and key > after
-        )
+        found = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
+        here = [key for key in found if is_deep or "/" not in key[len(prefix) :]]
+        firsts = {key[len(prefix) :].partition("/")[0] for key in set(found).difference(here)}
         entries = tuple(FileStat(key, *self._told(key)) for key in here[:PAGE])
-        return Page(entries, here[PAGE - 1] if len(here) > PAGE else None)
+        folders = tuple(f"{prefix}{name}/" for name in sorted(firsts)) if not token else ()
+        return Page(entries, here[PAGE - 1] if len(here) > PAGE else None, folders)
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
-from tidegate_checkpointer.log_cleanup import Gate
 from tidegate_delta.errors import MalformedRecord
 from tidegate_messages.published_records import LeaseRecord, TableRecord
 from tidegate_messages.stream_position import Positions, positions_of
 from tidegate_messages.topics import Topics
+from tidegate_messages.version_gate import Gate
 from tidegate_runtime.clock import instant
 from tidegate_runtime.followers.leases import read_leases
 from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
@@ -44,7 +44,8 @@ def _gates(
     record: TableRecord, positions: Positions, leases: Mapping[UUID, Sequence[LeaseRecord]]
 ) -> Iterator[Gate]:
     if record.published_through >= 0:
-        yield Gate(record.published_through, "the committer, which publishes what follows,")
+        holder = "the committer, which publishes what follows,"
+        yield Gate(record.published_through, holder, reads_rows=False)
     position = positions.get(record.table)
     if isinstance(position, MalformedRecord):
         yield Gate(0, f"the change publisher, whose position can't be read ({position}),")
