@@ -106,6 +106,9 @@ class Proposal(Message):
     changes. `identity_usage` are the values of identity columns in its files, `identity_leases`
     values that it wants to reserve for later files.
 
+    `verify_files` asks the committer to look, before it decides, whether each new file is there and
+    has its `size`; the table property `tidegate.verifyFiles` asks for it for all proposals.
+
     Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
     Spec: "Terminology: Commits"
     """
@@ -137,6 +140,7 @@ class Proposal(Message):
     deadline_ms: Whole | None = None
     engine_info: str | None = None
     user_metadata: str | None = None
+    verify_files: Annotated[bool, Strict()] | None = None
     exact_version: Count | None = None
     txn_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     cancels: HyphenatedUuid | None = None
@@ -152,6 +156,8 @@ class Proposal(Message):
             raise ValueError("a question for `app_versions` names the applications in `app_ids`")
         if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
             raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
+        if self.verify_files and self.kind != "commit":
+            raise ValueError("`verify_files` is for proposals of the kind `commit`")
         if self.exact_version is not None and self.exact_version <= self.read_version:
             raise ValueError("`exact_version` comes after `read_version`")
         if (self.actions or self.dv_intents) and self.claim_check is not None:

@@ -80,12 +80,8 @@ def _rules() -> list[Schema]:
     read = _has(read_version={"minimum": 0})
     unread = _has(read_version={"maximum": -1})
     some_rows = {"anyOf": [_has(actions=_FILLED), _has(dv_intents=_FILLED)]}
-    no_files = {
-        "properties": {
-            **dict.fromkeys(("actions", "dv_intents", "row_mapping"), _EMPTY),
-            "claim_check": _ABSENT,
-        }
-    }
+    without = dict.fromkeys(("actions", "dv_intents", "row_mapping"), _EMPTY)
+    no_files = {"properties": {**without, "claim_check": _ABSENT}}
     return [
         _if(
             {"allOf": [{"properties": _kind("commit", "verbatim")}, read]},
@@ -112,6 +108,11 @@ def _rules() -> list[Schema]:
             _has(**_kind("verbatim")),
             _has(exact_version=_GIVEN, claim_check=_GIVEN),
             "A verbatim proposal has `exact_version` and `claim_check`.",
+        ),
+        _if(
+            _has(verify_files={"const": True}),
+            commit,
+            "`verify_files` is for proposals of the kind `commit`.",
         ),
         _if(
             some_rows,

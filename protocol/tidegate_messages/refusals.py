@@ -279,6 +279,16 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "could not be read for ten minutes",
         "write the file first, whole, under the name that the answer gives, then propose",
     ),
+    "file_missing": RefusalRule(
+        "its files are verified (`verify_files`), and one that it adds is not there, or is no "
+        "regular file of the table's own folder; `denied`: the store did not answer for ten "
+        "minutes",
+        "write the file first, whole, and propose again under a new id",
+    ),
+    "wrong_file_size": RefusalRule(
+        "its files are verified (`verify_files`), and one that it adds has another size",
+        "take `size` from the finished file, and propose again under a new id",
+    ),
     "bad_path": RefusalRule(
         "a path leads out of the table's root, or is not written as PROTOCOL.md says",
         "write files below the root, and name them relative to it",

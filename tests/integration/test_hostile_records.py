@@ -216,6 +216,26 @@ def test_a_copy_of_the_outcome_goes_where_the_writer_says_and_holds_up_nobody(
     until(is_told, "the copy that was lost, in the metrics")
 
 
+def test_a_file_that_is_not_as_proposed_is_refused_where_the_writer_asks_for_it(
+    target: Target,
+) -> None:
+    kafka, told = target.line.kafka, dict[str, tuple[str, str | None]]()
+    good, torn, gone = (an_append(target.table) for _ in range(3))
+    folder = target.line.tables / "t"
+    path_of = [folder / one.actions[0]["add"]["path"] for one in (torn, gone)]
+    path_of[0].write_bytes(path_of[0].read_bytes()[:-1])
+    path_of[1].unlink()
+    for proposal in (good, torn, gone):
+        asking = proposal.model_copy(update={"verify_files": True})
+        assert target.send(encode(asking)) is None
+    target.goes_on()
+    for value in values(kafka, kafka.topics.outcomes):
+        told[value["proposal_id"]] = value["status"], value.get("rejection", {}).get("rule")
+    assert told[str(good.proposal_id)] == ("committed", None)
+    assert told[str(torn.proposal_id)] == ("rejected", "wrong_file_size")
+    assert told[str(gone.proposal_id)] == ("rejected", "file_missing")
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_decompression_bomb_bursts_at_the_broker(target: Target, codec: str) -> None:
     error = target.send(b"a" * (64 * MIB), codec=codec)

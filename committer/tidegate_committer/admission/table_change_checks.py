@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tidegate_committer.admission.file_checks import PROPERTY as VERIFY_FILES
+from tidegate_committer.admission.file_checks import wrong_flag
 from tidegate_committer.admission.group_limit_properties import wrong_limit
 from tidegate_committer.admission.unsafe_writers import PROPERTY as UNSAFE_WRITERS
 from tidegate_committer.admission.unsafe_writers import wrong_word
@@ -152,23 +154,9 @@ def _wrong_metadata(
             "is not plain parquet",
             "say parquet without options",
         )
-    limit = wrong_limit(metadata.configuration)
-    if limit is not None:
-        said = metadata.configuration[limit][:64]
-        return flaw(
-            BAD_METADATA,
-            f"{_METADATA}.configuration",
-            f"{limit} is {said!r}, which limits nothing",
-            "say a whole number from 1 on, or leave it out",
-        )
-    word = wrong_word(_set_anew(metadata, table_definition))
-    if word is not None:
-        return flaw(
-            BAD_METADATA,
-            f"{_METADATA}.configuration",
-            f"{UNSAFE_WRITERS} is {word[:64]!r}",
-            "say `warn` or `halt`, or leave it out",
-        )
+    property_flaw = _wrong_property(metadata, table_definition)
+    if property_flaw is not None:
+        return property_flaw
     try:
         schema = parse_schema(metadata.schema_string)
         table_properties.validate(_set_anew(metadata, table_definition))
@@ -184,6 +172,26 @@ def _wrong_metadata(
             "write a schema of known types",
         )
     return _wrong_schema(schema, metadata.partition_columns, policy)
+
+
+def _wrong_property(
+    metadata: Metadata, table_definition: TableDefinition | None
+) -> Rejection | None:
+    """Return what is wrong with the committer's own table properties, or None."""
+    limit = wrong_limit(metadata.configuration)
+    if limit is not None:
+        what = f"{limit} is {metadata.configuration[limit][:64]!r}, which limits nothing"
+        remedy = "say a whole number from 1 on, or leave it out"
+        return flaw(BAD_METADATA, f"{_METADATA}.configuration", what, remedy)
+    changed = _set_anew(metadata, table_definition)
+    for name, said, words in (
+        (UNSAFE_WRITERS, wrong_word(changed), "`warn` or `halt`"),
+        (VERIFY_FILES, wrong_flag(changed), "`true` or `false`"),
+    ):
+        if said is not None:
+            what, remedy = f"{name} is {said[:64]!r}", f"say {words}, or leave it out"
+            return flaw(BAD_METADATA, f"{_METADATA}.configuration", what, remedy)
+    return None
 
 
 def _set_anew(metadata: Metadata, table_definition: TableDefinition | None) -> Mapping[str, str]:

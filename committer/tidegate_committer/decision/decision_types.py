@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.refusals import FILE_MISSING
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
 from tidegate_committer.state.table_state import TableState
@@ -81,7 +82,13 @@ def denied(candidate: Candidate, rule: str, reason: str, advice: ClientAdvice = 
 
 
 def claim_unread(candidate: Candidate, waited_s: float) -> Verdict:
-    """Return the denial of a proposal whose claim-check file could not be read for `waited_s`."""
+    """Return the denial of a proposal whose own files could not be read for `waited_s`."""
+    if candidate.proposal is not None and candidate.proposal.claim_check is None:
+        reason = (
+            f"verify_files: the files that it adds could not be looked at for {waited_s:g} s: "
+            "their store hangs or fails; send the same bytes again once it answers"
+        )
+        return denied(candidate, FILE_MISSING, reason, "retry")
     reason = (
         f"claim_check: {candidate.claim.path[:256]!r} could not be read for {waited_s:g} s: "
         "its store hangs or fails; send the same bytes again once it answers"

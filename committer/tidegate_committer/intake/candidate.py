@@ -63,7 +63,8 @@ class Candidate:
     malformed but its identity could be read. `is_admin` says that it came on the topic of
     operators' requests, in which `offset` counts then. `intents` are the rows that it deletes by
     deletion vectors, `moves` the rows that its compaction moves to new files. `producer`,
-    `trace` and `reply` come from the record's headers.
+    `trace` and `reply` come from the record's headers. `is_looked_at`: its new files were found as
+    it says, or its flaw names one that is not.
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
     columns, `came` the files into which a winner moved rows that it read, `moved_away` its intents
@@ -93,6 +94,7 @@ class Candidate:
     sent_ms: int | None = None
     is_admin: bool = False
     reply: ReplyRequest = NO_REPLY
+    is_looked_at: bool = False
 
     @property
     def since_ms(self) -> int | None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.fast_dataclass import made
-from tidegate_committer.intake.proposal_actions import EMPTY, overfull, read_content
+from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, overfull, read_content
 from tidegate_committer.intake.refusals import (
     MALFORMED,
     TOO_LARGE,
@@ -21,7 +21,7 @@ from tidegate_committer.intake.refusals import (
     InvalidProposal,
     flaw,
 )
-from tidegate_committer.intake.relocated_rows import NO_MOVES, read_moves
+from tidegate_committer.intake.relocated_rows import NO_MOVES, Relocations, read_moves
 from tidegate_committer.intake.row_intents import RowDelete, check_apart, read_intents
 from tidegate_committer.intake.unknown_fields import unknown_field
 from tidegate_committer.policy import Policy
@@ -51,6 +51,8 @@ it is no fact of the table's log.
 """
 
 _IDENTITY: Final = ("proposal_id", "table")
+
+NO_INTENTS: Final[tuple[RowDelete, ...]] = ()
 
 QUESTION_BYTES_MAX: Final = 512 * 1024
 """The largest record that asks for the versions of applications."""
@@ -95,15 +97,10 @@ def read_record(
     except MalformedRecord as error:
         unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)
-    wrong, content, moves = _wrong(proposal, size, policy), EMPTY, NO_MOVES
-    intents: tuple[RowDelete, ...] = ()
-    if wrong is None:
+    content, moves, intents = EMPTY, NO_MOVES, NO_INTENTS
+    if (wrong := _wrong(proposal, size, policy)) is None:
         try:
-            intents = read_intents(proposal.dv_intents, policy) if proposal.dv_intents else ()
-            if proposal.claim_check is None:
-                content = read_content(proposal.actions, policy)
-                check_apart(intents, content)
-                moves = read_moves(proposal.row_mapping, content)
+            content, moves, intents = _content_of(proposal, policy)
         except InvalidProposal as error:
             wrong = error.rejection
     if wrong is not None and proposal.kind in _REQUESTS:
@@ -132,8 +129,23 @@ def read_record(
         "sent_ms": sent_ms,
         "is_admin": False,
         "reply": reply_request(headers),
+        "is_looked_at": False,
     }
     return made(Candidate, fields)
+
+
+def _content_of(
+    proposal: Proposal, policy: Policy
+) -> tuple[CheckedActions, Relocations, tuple[RowDelete, ...]]:
+    """Return a proposal's actions, the rows that it moves, and those that it deletes; without a
+    claim check's actions. Raises: InvalidProposal.
+    """
+    intents = read_intents(proposal.dv_intents, policy) if proposal.dv_intents else NO_INTENTS
+    if proposal.claim_check is not None:
+        return EMPTY, NO_MOVES, intents
+    content = read_content(proposal.actions, policy)
+    check_apart(intents, content)
+    return content, read_moves(proposal.row_mapping, content), intents
 
 
 def _unread(

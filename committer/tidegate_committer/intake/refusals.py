@@ -15,6 +15,8 @@ UNKNOWN_KIND: Final = "unknown_kind"
 FAULT: Final = "fault"
 PARTITION_VALUES: Final = "partition_values"
 BAD_METADATA: Final = "bad_metadata"
+FILE_MISSING: Final = "file_missing"
+FILE_SIZE: Final = "wrong_file_size"
 
 UNKNOWN_FEATURE: Final = "unknown_feature"
 FEATURE_NOT_LISTED: Final = "feature_not_listed"

@@ -17,7 +17,6 @@ from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.group_commit.entry_encoding import EncodedEntry
 from tidegate_committer.group_commit.fair_queue import FairQueue
 from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
-from tidegate_committer.intake import proposal_reader
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.loop.entry_encoder import EntryEncoder
 from tidegate_committer.loop.entry_put import EntryPut, PutResult
@@ -25,6 +24,7 @@ from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
+from tidegate_committer.store_reads.own_files import needs_own_files
 from tidegate_delta.errors import Contended
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.containment import attempted
@@ -163,7 +163,7 @@ def decidable_from_memory(
     """Yield candidates up to the first for whose decision the store would have to be read."""
     for candidate in candidates:
         is_known = state.window_start - 1 <= candidate.read_version <= state.version
-        if candidate.is_verbatim or not is_known or proposal_reader.needs_claim(candidate):
+        if candidate.is_verbatim or not is_known or needs_own_files(state, candidate):
             return
         if recovery.lacks(state, [candidate]):
             return

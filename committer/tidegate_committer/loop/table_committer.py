@@ -32,7 +32,6 @@ from tidegate_committer.group_commit.entry_encoding import EntryWriter
 from tidegate_committer.group_commit.fair_queue import FairQueue
 from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.proposal_reader import needs_claim
 from tidegate_committer.loop.adaptive_linger import AdaptiveLinger
 from tidegate_committer.loop.entry_encoder import EntryEncoder
 from tidegate_committer.loop.entry_put import PAUSE_S, EntryPut, PutResult
@@ -46,7 +45,9 @@ from tidegate_committer.loop.pending_commits import (
     turn_behind,
 )
 from tidegate_committer.loop.table_cache import TableCache
+from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads.decision_reads import DecisionRead
+from tidegate_committer.store_reads.own_files import needs_own_files
 from tidegate_committer.store_reads.table_loading import LoadedTable, read, read_unregistered
 from tidegate_committer.verbatim.verbatim_priority import VerbatimPriority
 from tidegate_messages.published_records import TableRecord
@@ -215,11 +216,12 @@ class TableCommitter:
         self.races_lost = 0
         raise contended(self.store.root, in_flight.encoded.entry.version)
 
-    def _note_claims(self, batch: Iterable[Candidate]) -> None:
-        """Record since when claim-check files are being read; failed attempts count."""
+    def _note_claims(self, state: TableState, batch: Iterable[Candidate]) -> None:
+        """Record since when own files of proposals are being read; failed attempts count."""
         now_s = self.dependencies.clock.boot_s()
-        for one in filter(needs_claim, batch):
-            self.claims.setdefault(one.offset, now_s)
+        for one in batch:
+            if needs_own_files(state, one):
+                self.claims.setdefault(one.offset, now_s)
 
     def _give_up_claims(self) -> tuple[Verdict, ...]:
         """Remove the proposals whose files were not read within CLAIM_S; return their denials.
@@ -231,7 +233,8 @@ class TableCommitter:
             return ()
         late = {offset for offset, since_s in self.claims.items() if since_s <= too_old_s}
         over = [one for one in self.queue.head(0, len(self.queue)) if one.offset in late]
-        over = [one for one in over if needs_claim(one)]
+        state = self.cache.state
+        over = [one for one in over if state is None or needs_own_files(state, one)]
         self.claims.clear()
         if not over:
             return ()
@@ -315,7 +318,7 @@ class TableCommitter:
             return None
         if is_under_way or fetch.is_needed:
             if not is_under_way:
-                self._note_claims(fetch.batch)
+                self._note_claims(fetch.state, fetch.batch)
             if not self.cache.has_fetched(fetch):
                 return None
             self.claims.clear()

@@ -1,12 +1,14 @@
 """Fetches: what a decision needs from the store beyond the cached state, read beside the loop.
 
-That is versions that others wrote, older versions, claim-check files, the rows of deletion vectors.
+That is versions that others wrote, older versions, claim-check files, the sizes of new files, the
+rows of deletion vectors.
 Once a fetch ends, its batch is decided at once, on the state that the fetch returns.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidegate_committer.admission.file_checks import needs_look
 from tidegate_committer.decision import verbatim_decision
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.intake import proposal_reader
@@ -14,32 +16,9 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
+from tidegate_committer.store_reads.own_files import looked_at, needs_own_files, read_claim
 from tidegate_committer.store_reads.read_cache import ReadCache
-from tidegate_delta.errors import BrokenLog, Unavailable
-from tidegate_messages.proposal import ClaimCheck
 from tidegate_runtime.storage.log_store import LogStore
-
-
-def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
-    """Return the bytes of a claim-check file, None if there is none, or why it is unreadable.
-
-    Of a file larger than the claim says, return one byte more than claimed: it is refused for its
-    size, which has no bound. Raises: Unavailable; InvalidRequest, for a root that leads elsewhere.
-    """
-    try:
-        with store.open(claim.path) as file:
-            return file.read(claim.size + 1)
-    except FileNotFoundError:
-        return None
-    except BrokenLog as error:
-        return error.fault
-    except Unavailable as error:
-        if isinstance(error.__cause__, PermissionError):
-            # For a single file no retry helps, and all proposals for the table would wait for it.
-            return error.fault
-        raise
-    except OSError as error:
-        raise Unavailable(f"reading {claim.path!r} of {store.root} failed: {error}") from error
 
 
 @dataclass
@@ -50,7 +29,7 @@ class DecisionRead:
     batch it only catches up with the log. `past` are versions before the window that were read
     earlier (`version_history_reads`). `is_behind`: others are known to have written.
     `asks_when`: the file time of the last version is needed. The thread advances `state` and
-    `viewed_s`, replaces candidates by those with their claim checks read, and fills `news`,
+    `viewed_s`, replaces candidates by those whose own files were read, and fills `news`,
     `content` (a verbatim entry), `written_ms` and `read_cache`. The table committer uses none of
     these before the thread has ended.
     Units: `viewed_s` by `Clock.boot_s`; `written_ms` since the Unix epoch.
@@ -92,7 +71,7 @@ class DecisionRead:
             return True
         if self.is_verbatim:
             return verbatim_decision.needs_bytes(state, batch[0])
-        if any(map(proposal_reader.needs_claim, batch)) or recovery.lacks(state, batch):
+        if any(needs_own_files(state, one) for one in batch) or recovery.lacks(state, batch):
             return True
         return self.read_cache.lacks(state, batch, self.dependencies.policy)
 
@@ -121,9 +100,10 @@ class DecisionRead:
         for place, candidate in enumerate(self.batch):
             if proposal_reader.needs_claim(candidate):
                 content = read_claim(self.store, candidate.claim)
-                self.batch[place] = proposal_reader.with_claim(
-                    candidate, content, self.dependencies.policy
-                )
+                candidate = proposal_reader.with_claim(candidate, content, self.dependencies.policy)
+            if needs_look(self.state, candidate):
+                candidate = looked_at(self.store, self.state, candidate)
+            self.batch[place] = candidate
         self.state = recovery.complete(self.store, self.state, self.batch)
         self.read_cache.learn(self.state, self.batch, self.dependencies.policy)
 

@@ -75,6 +75,7 @@ class Stamp:
     app_txns: tuple[AppTxnAdvance, ...] = ()
     engine_info: str | None = None
     user_metadata: str | None = None
+    verify_files: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -333,6 +334,7 @@ def of_body(kind: ProposalKind, target: Target, stamp: Stamp, body: Body) -> Pro
         deadline_ms=stamp.deadline_ms,
         engine_info=stamp.engine_info,
         user_metadata=stamp.user_metadata,
+        verify_files=stamp.verify_files,
         cancels=body.cancels,
         reason=body.reason,
         metadata_patch=body.patch,

@@ -1,0 +1,143 @@
+"""New files are looked at before the decision, for those proposals and tables that ask for it."""
+
+from typing import Any
+
+import pytest
+
+from tests.builders import ROOT, Gate, Row, add, create, metadata, proposal, protocol, remove
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.admission import file_checks
+from tidegate_committer.store_reads import own_files
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+
+CREATION = Operation(name="CREATE TABLE")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    store = MemoryStore(ROOT)
+    for name, size in (("a", 1), ("b c", 2), ("d/e", 3)):
+        store.put(name, b"x" * size)
+    return store
+
+
+@pytest.fixture
+def new_gate(store: MemoryStore) -> Gate:
+    gate = Gate()
+    gate.stores[ROOT] = store
+    return gate
+
+
+@pytest.fixture
+def first_proposals() -> list[Proposal]:
+    return [create()]
+
+
+def verified(*rows: Row, **fields: Any) -> Proposal:
+    return proposal(*rows, verify_files=True, **fields)
+
+
+def asking(flag: str) -> list[Row]:
+    """Return the definition of a table with the property."""
+    defined = metadata()
+    defined["metaData"]["configuration"] = {"tidegate.verifyFiles": flag}
+    return [protocol(), defined]
+
+
+def answer(outcome: Outcome) -> tuple[str, str | None, str | None]:
+    """Return an outcome's status, and the rule and the field of its rejection."""
+    found = outcome.rejection
+    return outcome.status, found.rule if found else None, found.field if found else None
+
+
+def test_files_that_are_there_are_committed_and_encoded_names_are_understood(gate: Gate) -> None:
+    [outcome] = gate.ask(verified(add("a", size=1), add("b%20c", size=2), add("d/e", size=3)))
+    assert answer(outcome) == ("committed", None, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "rule", "field"),
+    [
+        (add("gone", size=1), "file_missing", "actions.add[1].path"),
+        (add("b%20c", size=3), "wrong_file_size", "actions.add[1].size"),
+    ],
+)
+def test_a_file_that_is_not_as_proposed_is_rejected_and_the_table_goes_on(
+    gate: Gate, row: Row, rule: str, field: str
+) -> None:
+    wrong = verified(add("a", size=1), row)
+    first, second, again = gate.ask(wrong, verified(add("a", size=1)), wrong)
+    assert answer(first) == ("rejected", rule, field)
+    assert answer(second) == ("committed", None, None)
+    assert answer(again) == ("rejected", rule, field)
+
+
+def test_nothing_is_looked_at_unless_somebody_asks(gate: Gate) -> None:
+    [outcome] = gate.ask(proposal(add("gone", size=1)))
+    assert answer(outcome) == ("committed", None, None)
+
+
+def test_a_table_may_ask_for_all_its_proposals(new_gate: Gate) -> None:
+    opened = asking("true")
+    outcomes = new_gate.ask(
+        proposal(*opened, add("gone", size=1), read_version=-1, operation=CREATION),
+        proposal(*opened, read_version=-1, operation=CREATION),
+        proposal(add("gone", size=1)),
+        proposal(add("a", size=1)),
+    )
+    assert [answer(one)[:2] for one in outcomes] == [
+        ("denied", "file_missing"),
+        ("committed", None),
+        ("rejected", "file_missing"),
+        ("committed", None),
+    ]
+
+
+def test_the_property_is_true_or_false(new_gate: Gate) -> None:
+    [outcome] = new_gate.ask(proposal(*asking("yes"), read_version=-1, operation=CREATION))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "bad_metadata"
+    assert "tidegate.verifyFiles is 'yes'" in outcome.rejection.reason
+
+
+def test_a_proposal_that_is_in_the_log_is_not_looked_at_again(
+    gate: Gate, store: MemoryStore
+) -> None:
+    own = verified(add("a", size=1))
+    gate.ask(own)
+    store.delete("a")
+    [again] = gate.ask(own)
+    assert (again.status, again.repeat) == ("committed", True)
+
+
+def test_files_of_the_table_are_not_looked_at(gate: Gate, store: MemoryStore) -> None:
+    gate.ask(proposal(add("a", size=1)))
+    store.delete("a")
+    [outcome] = gate.ask(verified(remove("a"), read_version=1))
+    assert answer(outcome) == ("committed", None, None)
+
+
+def test_only_so_many_files_are_looked_at(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_checks, "FILES_MAX", 1)
+    monkeypatch.setattr(own_files, "FILES_MAX", 1)
+    [outcome] = gate.ask(verified(add("a", size=1), add("gone", size=1)))
+    assert answer(outcome) == ("rejected", "too_large", "verify_files")
+
+
+def test_proposals_that_ask_and_others_keep_their_order(gate: Gate) -> None:
+    asked = [
+        proposal(add("n1")),
+        verified(add("a", size=1)),
+        proposal(add("n2")),
+        verified(add("gone", size=1)),
+        proposal(add("n3")),
+    ]
+    outcomes = gate.ask(*asked)
+    assert [one.proposal_id for one in outcomes] == [one.proposal_id for one in asked]
+    assert [one.status for one in outcomes].count("rejected") == 1
+
+
+def test_only_a_commit_brings_files() -> None:
+    with pytest.raises(ValueError, match="verify_files"):
+        verified(kind="app_versions", app_ids=("a",))
