@@ -35,7 +35,7 @@ from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v
 from tidegate_delta.checkpoints import last_checkpoint, log_compaction, version_checksum
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.checkpoints.version_checksum import VersionChecksum
-from tidegate_delta.errors import BrokenLog, OutcomeUnknown, Unavailable
+from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
@@ -57,14 +57,16 @@ from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import Running
-from tidegate_runtime.storage.log_store import NO_CONDITION, LogStore, Put
+from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import (
     hinted_version,
     move_hint_forward,
     write_classic,
 )
 from tidegate_runtime.table_io.checksum_verification import check_stated, stated_checksum
+from tidegate_runtime.table_io.derived_files import put_derived
 from tidegate_runtime.table_io.log_reader import list_log
 from tidegate_runtime.table_io.open_table import head_version, open_snapshot, read_commit
 from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, Form, write_v2
@@ -80,7 +82,6 @@ FAILPOINTS: Final = (
 )
 """Points at which a test may kill the process."""
 
-PUT_DEADLINE_S: Final = 30.0
 SWEEP_S: Final = 24 * 60 * 60.0
 """Seconds between two cleanups of files that proposals left behind."""
 
@@ -140,7 +141,9 @@ def view_from_log(store: LogStore, compaction_interval: int) -> TableView:
     last = last_checkpoint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
     files = [file for file, _ in list_log(store, f"{last.version if last else 0:020d}")]
     checkpoints = complete_checkpoints(files)
-    hinted = last.version if last is not None and last.version in checkpoints else -1
+    # Only a checkpoint that is read whole counts as done.
+    is_whole = last is not None and whole_checkpoint(store, last.version) is not None
+    hinted = last.version if last is not None and is_whole else -1
     # Versions below the oldest readable one are gone, so nothing of them is due.
     oldest = min((file.version for file in files if file.kind is LogFileKind.COMMIT), default=0)
     below = max(oldest, min(checkpoints, default=0) if oldest > 0 else 0) - 1
@@ -297,9 +300,12 @@ class Checkpointer:
                 assert_never(due)
 
     def _checkpoint(self, table: _Table, view: TableView, version: int) -> Checkpointed:
-        # Overwriting a checkpoint that another process wrote could break its readers.
-        if (hinted := hinted_version(view.store)) >= version:
+        # One checkpoint of a version is enough, whoever wrote it.
+        if (hinted := hinted_version(view.store, version)) >= version:
             return Checkpointed(hinted)
+        if there := whole_checkpoint(view.store, version):
+            move_hint_forward(view.store, there)
+            return Checkpointed(version)
         began_s = self._running.clock.boot_s()
         snapshot = open_snapshot(view.store, version)
         check_checkpointable(snapshot.protocol, snapshot.metadata, view.store.root)
@@ -346,7 +352,7 @@ def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
 def _sum(table: _Table, view: TableView, version: int) -> ChecksumWritten:
     totals = view.learn(version)
     reach("checkpointer.before_checksum", table.name)
-    _put(view.store, checksum_name(version), version_checksum.encode(totals))
+    put_derived(view.store, checksum_name(version), version_checksum.encode(totals))
     return ChecksumWritten(version)
 
 
@@ -356,32 +362,9 @@ def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
     reach("checkpointer.before_compaction")
     if content:
         # Commits of commitInfo alone compact to nothing, and an empty file reads as a torn one.
-        _put(view.store, compacted_name(due.start, due.end), content)
+        put_derived(view.store, compacted_name(due.start, due.end), content)
         log_event(_log, "compacted", table=table.name, start=due.start, end=due.end)
     return Compacted(due.start, due.end)
-
-
-def _put(store: LogStore, name: str, content: bytes) -> None:
-    """Write a file of the log unless it exists; any writer's file will do.
-
-    On a store without conditional PUT, where a topic partition decides versions, check first
-    whether it exists: files derived from the log may safely be written twice.
-    Raises: OutcomeUnknown, when it is not known whether the file exists; Unavailable.
-    """
-    path = in_log(name)
-    try:
-        told = store.put_if_absent(path, content, PUT_DEADLINE_S)
-    except Unavailable as error:
-        if error.error_class != NO_CONDITION:
-            raise
-        if store.read(path) is None:
-            store.put(path, content)
-        return
-    if told is Put.UNKNOWN:
-        raise OutcomeUnknown(
-            f"the store did not say whether {name} of table {store.root} was written; the log is "
-            "read again and what is missing is written then"
-        )
 
 
 def _interval(view: TableView) -> int:

@@ -10,15 +10,11 @@ import pyarrow.parquet as pq
 from tidegate_delta.checkpoints import last_checkpoint as hints
 from tidegate_delta.checkpoints.checkpoint_rows import ROWS_MAX, classic, classic_schema
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
-from tidegate_delta.log.file_names import (
-    LAST_CHECKPOINT,
-    LOG_FOLDER,
-    checkpoint_name,
-    in_log,
-    parse,
-)
+from tidegate_delta.log.file_names import LAST_CHECKPOINT, checkpoint_name, in_log, parse
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.checkpoint_presence import newest_whole_checkpoint, whole_checkpoint
+from tidegate_runtime.table_io.derived_files import put_derived
 
 CODEC: Final = "snappy"
 
@@ -26,11 +22,11 @@ CODEC: Final = "snappy"
 def write_classic(store: LogStore, snapshot: Snapshot, now_ms: int) -> LastCheckpoint:
     """Write the V1 checkpoint of a snapshot, whole or not at all, and return the hint to it.
 
-    Writing it again is harmless: the same snapshot gives the same table. Raises: Unavailable.
+    If another writer was first, its checkpoint stays. Raises: OutcomeUnknown; Unavailable.
     """
     content, size = encode_classic(snapshot, now_ms)
-    store.put(in_log(checkpoint_name(snapshot.version)), content)
-    return LastCheckpoint(
+    there = put_checkpoint(store, checkpoint_name(snapshot.version), content)
+    return there or LastCheckpoint(
         version=snapshot.version,
         size=size,
         size_in_bytes=len(content),
@@ -51,33 +47,51 @@ def encode_classic(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
     return buffer.getvalue(), size
 
 
+def put_checkpoint(store: LogStore, name: str, content: bytes) -> LastCheckpoint | None:
+    """Write a checkpoint under a name that others may use, too; return the hint to another's.
+
+    A whole checkpoint of another writer is never replaced, as readers may be reading it; a torn one
+    is. None says that ours is there.
+    Raises: OutcomeUnknown; Unavailable.
+    """
+    if put_derived(store, name, content):
+        return None
+    file = parse(name)
+    assert file is not None, "the name of a checkpoint"
+    there = whole_checkpoint(store, file.version)
+    if there is None:
+        store.put(in_log(name), content)
+    return there
+
+
 def move_hint_forward(store: LogStore, hint: LastCheckpoint) -> bool:
     """Point `_last_checkpoint` to a checkpoint, and return True, unless it points to one as new.
 
-    A hint that is unreadable, or whose checkpoint is gone, is replaced.
+    A hint that is unreadable, or whose checkpoint is torn or gone, is replaced. Another writer may
+    move it between our look and our write, so a newer checkpoint is looked for after the write:
+    the hint then moves on to it, instead of staying where it went back to.
     Raises: Unavailable.
     """
-    if hinted_version(store) >= hint.version:
+    if hinted_version(store, hint.version) >= hint.version:
         return False
-    store.put(in_log(LAST_CHECKPOINT), hints.encode(hint))
+    following: LastCheckpoint | None = hint
+    while following is not None:
+        store.put(in_log(LAST_CHECKPOINT), hints.encode(following))
+        following = newest_whole_checkpoint(store, following.version)
     return True
 
 
-def hinted_version(store: LogStore) -> int:
-    """Return the version of the checkpoint to which `_last_checkpoint` points, or -1.
+def hinted_version(store: LogStore, at_least: int = 0) -> int:
+    """Return the version of the whole checkpoint to which `_last_checkpoint` points, or -1.
 
+    Return -1 without a look at the checkpoint if its version is below `at_least`.
     Raises: Unavailable.
     """
     there = store.read(in_log(LAST_CHECKPOINT))
     known = None if there is None else hints.decode(there)
-    return -1 if known is None or not _is_there(store, known.version) else known.version
-
-
-def _is_there(store: LogStore, version: int) -> bool:
-    prefix = f"{version:020d}.checkpoint"
-    stat = next(iter(store.list_from(LOG_FOLDER, prefix)), None)
-    found = None if stat is None else parse(stat.path.rpartition("/")[2])
-    return found is not None and found.is_checkpoint and found.version == version
+    if known is None or known.version < at_least:
+        return -1
+    return -1 if whole_checkpoint(store, known.version) is None else known.version
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

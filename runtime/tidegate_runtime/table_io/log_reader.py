@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
-import orjson
 import pyarrow as pa
 
+from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
@@ -210,10 +210,5 @@ def _listed(store: LogStore, start: int, version: int | None) -> list[LogFile]:
 
 
 def _hinted_version(store: LogStore) -> int | None:
-    content = store.read(in_log(LAST_CHECKPOINT))
-    try:
-        hint = orjson.loads(content or b"null")
-    except orjson.JSONDecodeError:
-        return None
-    version = hint.get("version") if isinstance(hint, dict) else None
-    return version if isinstance(version, int) and version >= 0 else None
+    hint = last_checkpoint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
+    return None if hint is None else hint.version

@@ -27,7 +27,6 @@ from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.log.actions import Sidecar
 from tidegate_delta.log.file_names import (
     checkpoint_name,
-    in_log,
     in_sidecars,
     sidecar_name,
     v2_checkpoint_name,
@@ -35,7 +34,7 @@ from tidegate_delta.log.file_names import (
 from tidegate_delta.log.protocol_versions import reader_features
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_writer import CODEC
+from tidegate_runtime.table_io.checkpoint_writer import CODEC, put_checkpoint
 
 SIDECAR_FILES: Final = 50_000
 FEATURE: Final = "v2Checkpoint"
@@ -71,8 +70,10 @@ def write_v2(
 ) -> LastCheckpoint:
     """Write the V2 checkpoint of a snapshot, and return the hint to it.
 
-    Writing it again gives the same content under other names.
-    Raises: UnsupportedFeature for a table whose protocol does not list the feature; Unavailable.
+    Writing it again gives the same content under other names; under a classic name another
+    writer's checkpoint stays.
+    Raises: UnsupportedFeature for a table whose protocol does not list the feature; OutcomeUnknown;
+    Unavailable.
     """
     if FEATURE not in reader_features(snapshot.protocol):
         raise UnsupportedFeature(
@@ -93,8 +94,8 @@ def write_v2(
     else:
         shape = top_level_schema(snapshot.metadata)
         content, size = _encode(shape, top_level(snapshot, sidecars, now_ms))
-    store.put(in_log(name), content)
-    return LastCheckpoint(
+    there = put_checkpoint(store, name, content)
+    return there or LastCheckpoint(
         version=snapshot.version,
         size=size + below,
         size_in_bytes=len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),

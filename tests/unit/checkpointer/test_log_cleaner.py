@@ -197,6 +197,7 @@ def test_a_checkpoint_that_contradicts_the_log_stops_the_cleanup(tmp_path: Path)
     path = table.folder / "_delta_log" / checkpoint_name(due.floor)
     at_s = path.stat().st_mtime
     other = open_snapshot(store, due.floor - EVERY)
+    path.unlink()
     write_classic(store, other.__class__(**{**vars_of(other), "version": wrong.version}), NOW_MS)
     os.utime(path, (at_s, at_s))
     assert not verify(store, due, memory, NOW_MS)

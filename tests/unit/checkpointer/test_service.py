@@ -1,6 +1,7 @@
 """The checkpointer over tables on disk and an in-memory registry."""
 
 import gc
+import io
 import os
 import shutil
 from math import inf
@@ -162,6 +163,36 @@ def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
     assert theirs.stat().st_mtime_ns == written_ns
     assert checksum_name(11) in log_of(table)
     assert compacted_name(6, 10) not in log_of(table)
+
+
+def test_a_torn_checkpoint_that_the_hint_names_is_written_again(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    grow(table, 11)
+    checkpointer(bus).poll()
+    path = table.folder / "_delta_log" / checkpoint_name(10)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    checkpointer(bus).poll()
+    assert pq.read_metadata(path).num_rows == pq.read_metadata(io.BytesIO(whole)).num_rows
+
+
+def test_two_instances_leave_one_checkpoint_of_a_version(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    names = ["v2Checkpoint"]
+    lists = {"readerFeatures": names, "writerFeatures": names}
+    table.commit("UPGRADE", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}})
+    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
+    first, second = checkpointer(bus), checkpointer(bus)
+    first.notice(table.notification())
+    second.notice(table.notification())
+    grow(table, 10)
+    first.notice(table.notification())
+    (table.folder / "_delta_log" / "_last_checkpoint").unlink()
+    second.notice(table.notification())
+    assert len(list((table.folder / "_delta_log").glob("*.checkpoint.*.json"))) == 1
+    assert (table.folder / "_delta_log" / "_last_checkpoint").exists()
 
 
 def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(

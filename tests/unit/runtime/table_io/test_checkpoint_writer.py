@@ -2,6 +2,8 @@
 
 import io
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.builders import add, creation, info, metadata, protocol, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint, decode
 from tidegate_delta.log.file_names import LAST_CHECKPOINT, checkpoint_name, commit_name, in_log
 from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_writer import (
+    hinted_version,
+    move_hint_forward,
+    write_classic,
+)
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, Form, write_v2
 
 NOW_MS = 1_800_000_000_000
 
@@ -112,16 +122,115 @@ def test_the_file_is_plain_parquet_of_three_level_maps(folder: Path) -> None:
     assert not file.metadata.metadata
 
 
-def test_the_hint_moves_forward_only() -> None:
-    store = MemoryStore()
-    for version in (5, 10):
-        store.files[in_log(checkpoint_name(version))] = b"x"
-    assert move_hint_forward(store, LastCheckpoint(10, 1))
-    assert not move_hint_forward(store, LastCheckpoint(5, 1))
-    assert not move_hint_forward(store, LastCheckpoint(10, 1))
+def hinted(store: MemoryStore) -> int:
     hint = decode(store.files[in_log(LAST_CHECKPOINT)])
     assert hint is not None
-    assert hint.version == 10
+    return hint.version
+
+
+def with_checkpoints(*versions: int) -> tuple[MemoryStore, dict[int, LastCheckpoint]]:
+    """Return a table of 40 versions with checkpoints of some of them, and the hints to these."""
+    store = MemoryStore()
+    store.files[in_log(commit_name(0))] = to_bytes(creation())
+    for version in range(1, 41):
+        store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"f{version}")])
+    return store, {one: write_classic(store, open_snapshot(store, one), 0) for one in versions}
+
+
+def test_the_hint_moves_forward_only() -> None:
+    store, hints = with_checkpoints(5, 10)
+    del store.files[in_log(checkpoint_name(10))]
+    write_classic(store, open_snapshot(store, 10), 0)
+    assert move_hint_forward(store, hints[10])
+    assert not move_hint_forward(store, hints[5])
+    assert not move_hint_forward(store, hints[10])
+    assert hinted(store) == 10
+
+
+class Late(MemoryStore):
+    """A store in which another instance's work lands just before our first hint does."""
+
+    work: Callable[[], None] | None = None
+
+    def put(self, path: str, content: bytes) -> None:
+        work, self.work = self.work, None
+        if work is not None and path == in_log(LAST_CHECKPOINT):
+            work()
+        super().put(path, content)
+
+
+@pytest.mark.parametrize("form", [None, Form.JSON, Form.PARQUET])
+def test_the_hint_does_not_stay_where_a_slower_instance_took_it_back(form: Form | None) -> None:
+    below, hints = with_checkpoints(20)
+    store = Late()
+    store.files = below.files
+    names = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+    store.files[in_log(commit_name(0))] = to_bytes([info(), protocol(3, 7, **names), metadata()])
+    del store.files[in_log(checkpoint_name(20))]
+    snapshot = open_snapshot(store, 30)
+
+    def other_instance() -> None:
+        if form is None:
+            hint = write_classic(store, snapshot, 0)
+        else:
+            layout = CheckpointLayout(form, sidecar_files=7)
+            hint = write_v2(store, snapshot, layout, 0, lambda: new_id(SystemClock()))
+        assert move_hint_forward(store, hint)
+        told.append(hint)
+
+    told: list[LastCheckpoint] = []
+    store.work = other_instance
+    assert move_hint_forward(store, hints[20])
+    hint = decode(store.files[in_log(LAST_CHECKPOINT)])
+    assert hint is not None
+    assert (hint.version, hint.size, hint.size_in_bytes) == (
+        30,
+        told[0].size,
+        told[0].size_in_bytes,
+    )
+
+
+@pytest.mark.parametrize("cut", [0, 1, -1, -8, -200])
+def test_a_torn_checkpoint_is_replaced_and_a_whole_one_of_another_writer_stays(cut: int) -> None:
+    store, hints = with_checkpoints(20)
+    path = in_log(checkpoint_name(20))
+    ours, other = store.files[path], open_snapshot(store, 20)
+    buffer = io.BytesIO()
+    pq.write_table(pq.read_table(io.BytesIO(ours)), buffer, compression="gzip")
+    store.files[path] = theirs = buffer.getvalue()
+    found = write_classic(store, other, 1)
+    assert (found.size, found.size_in_bytes) == (hints[20].size, len(theirs))
+    assert store.files[path] is theirs
+    store.files[path] = theirs[:cut]
+    assert hinted_version(store) == -1
+    assert write_classic(store, other, 1) == hints[20]
+    assert store.files[path] == ours
+    assert move_hint_forward(store, hints[20])
+    assert (hinted_version(store), hinted_version(store, 21)) == (20, -1)
+
+
+def test_a_checkpoint_without_one_of_its_sidecars_is_not_whole() -> None:
+    store, _ = with_checkpoints()
+    names = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+    store.files[in_log(commit_name(0))] = to_bytes([info(), protocol(3, 7, **names), metadata()])
+    layout = CheckpointLayout(Form.CLASSIC, sidecar_files=7)
+    hint = write_v2(store, open_snapshot(store, 20), layout, 0, lambda: new_id(SystemClock()))
+    assert whole_checkpoint(store, 20) == replace(hint, num_of_add_files=None)
+    sidecar = next(path for path in store.files if "_sidecars" in path)
+    del store.files[sidecar]
+    assert whole_checkpoint(store, 20) is None
+    again = write_v2(store, open_snapshot(store, 20), layout, 0, lambda: new_id(SystemClock()))
+    assert whole_checkpoint(store, 20) == replace(again, num_of_add_files=None)
+
+
+def test_a_hint_that_contradicts_its_checksum_is_not_followed() -> None:
+    store, hints = with_checkpoints(20)
+    assert move_hint_forward(store, hints[20])
+    content = store.files[in_log(LAST_CHECKPOINT)]
+    store.files[in_log(LAST_CHECKPOINT)] = content.replace(b'"version":20', b'"version":40')
+    assert hinted_version(store) == -1
+    assert open_snapshot(store).version == 40
+    assert move_hint_forward(store, hints[20])
 
 
 @pytest.mark.parametrize(
