@@ -33,6 +33,7 @@ HOMES: Final = {
         f"{PRODUCERS}table/",
         f"{PRODUCERS}vacuum/",
         f"{PRODUCERS}cli/row_commands.py",
+        f"{PRODUCERS}writing/optimize.py",
         f"{PRODUCERS}writing/partial_overwrite.py",
         f"{PRODUCERS}writing/row_delete.py",
         f"{COMMITTER}state/live_file_block.py",

@@ -185,3 +185,37 @@ def test_rows_are_deleted_and_counted_from_the_command_line(line: Line, vectors:
     assert terminal.json(table_commands.app, *delete) == {"version": None, "rows": 0}
     wrong = terminal.run(table_commands.app, "delete-rows", str(path), "nobody = 1")
     assert wrong.exit_code == 2
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_small_files_are_packed_from_the_command_line(line: Line, vectors: str) -> None:
+    path, terminal = line.tables / "small", Terminal(line)
+    properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    for number in range(4):
+        keys = list(range(4 * number, 4 * number + 4))
+        rows = pa.table({"k": keys, "p": ["a", "a", "b/ c", "b/ c"]})
+        deltalake.write_deltalake(
+            path, rows, partition_by=["p"], mode="append", configuration=properties
+        )
+    line.started("committer")
+    terminal.json(table_commands.app, "register", str(path), "--name", "small")
+    plan = terminal.json(table_commands.app, "optimize", "small", "--where", "p = 'a'")
+    assert [(one["partition"], one["files"]) for one in plan["bins"]] == [({"p": "a"}, 4)]
+    refused = terminal.run(table_commands.app, "optimize", "small", "--where", "k = 1")
+    assert refused.exit_code == 2
+    assert "partition column" in refused.stderr
+    if vectors == "true":
+        terminal.json(table_commands.app, "delete-rows", "small", "k = 4 OR k = 6")
+    done = terminal.json(table_commands.app, "optimize", "small", "--apply")
+    assert (done["files_removed"], done["files_added"]) == (8, 2)
+    again = terminal.json(table_commands.app, "optimize", "small", "--apply")
+    assert again["versions"] == []
+    gone = {4, 6} if vectors == "true" else set()
+    table = deltalake.DeltaTable(path)
+    assert len(table.file_uris()) == 2
+    read = deltalake.QueryBuilder().register("t", table).execute("SELECT k FROM t")
+    assert sorted(pa.table(read.read_all())["k"].to_pylist()) == sorted(set(range(16)) - gone)
+    [told] = table.history(1)
+    assert (told["operation"], told["operationMetrics"]["numRemovedFiles"]) == ("OPTIMIZE", "8")
+    changes = pa.table(table.load_cdf(starting_version=done["versions"][0]).read_all())
+    assert changes.num_rows == 0

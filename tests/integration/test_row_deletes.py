@@ -19,8 +19,16 @@ from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.options import TableLocation, for_writing
+from tidegate_producers.parquet.file_compaction import Compacted
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
-from tidegate_producers.writing.row_delete import Rewriting, delete
+from tidegate_producers.writing.optimize import (
+    Bin,
+    Compacting,
+    OptimizeRequest,
+    compact_here,
+    optimize,
+)
+from tidegate_producers.writing.row_delete import Rewriting, delete, rewrite_here
 from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
@@ -85,6 +93,33 @@ def test_every_row_is_deleted_once_whoever_else_deletes_and_dies(line: Line) -> 
     assert sorted(held) == left
     query = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT number FROM t")
     assert sorted(pa.table(query.read_all())["number"].to_pylist()) == left
+
+
+def test_a_compaction_and_deletes_beside_it_all_commit(line: Line) -> None:
+    """The compaction has read the files; then rows are deleted; then it is proposed; and back."""
+    folder = line.tables / "shared"
+    place = for_writing({"path": str(folder)}).place
+    line.started("committer")
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
+        create(client, folder)
+        request = WriteRequest(WAIT_S)
+        assert delete(client, place, "number >= 1000", request, rewrite_here) is not None
+
+        def compact(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
+            compacted = compact_here(compacting, bins)
+            beside = delete(client, place, "number < 10", request, rewrite_here)
+            assert beside is not None
+            assert beside.status == "committed"
+            return compacted
+
+        done = optimize(client, place, OptimizeRequest(), request, compact)
+    assert len(done.versions) == 1
+    assert (len(done.removed), len(done.added)) == (1, 1)
+    store = LocalStore(folder.as_uri())
+    held = read_table(store, open_snapshot(store), ["number"])["number"].to_pylist()
+    assert held == list(range(10, 1000))
+    foreign = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT number FROM t")
+    assert sorted(pa.table(foreign.read_all())["number"].to_pylist()) == held
 
 
 def rows_of(writer: int) -> range:

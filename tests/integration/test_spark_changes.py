@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_producers.table import Table
 from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
 
@@ -137,3 +137,26 @@ def test_a_row_that_two_source_rows_would_change_is_refused(
     again = table.alias("t").merge(twice, "t.k = s.k").whenMatchedDelete()
     assert again.execute() == 2
     assert held(table) == {k: row for k, row in before().items() if k != 1}
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_small_files_are_packed_and_rows_stay(table: Table, spark: SparkSession) -> None:
+    table.delete("k = 3")
+    again = spark.sql("SELECT 100L AS k, 'x/ y' AS p, 1 AS v, 'r' AS `a.b`, now() AS at")
+    table.append(again)
+    wanted = {**before(), 100: ("x/ y", 1)}
+    del wanted[3]
+    told = table.optimize().where("p IS NOT NULL").executeCompaction().collect()[0]
+    assert told["path"] == table.root
+    assert (told["metrics"]["numFilesRemoved"], told["metrics"]["numFilesAdded"]) == (3, 1)
+    assert told["metrics"]["partitionsOptimized"] == 1
+    assert held(table) == wanted
+    table.optimize().executeCompaction()
+    assert held(table) == wanted
+    last: Row = table.history(1).collect()[0]
+    assert last["operation"] == "OPTIMIZE"
+    assert last["operationMetrics"]["numDeletionVectorsRemoved"] == "1"
+    nothing = table.optimize().executeCompaction().collect()[0]
+    assert nothing["metrics"]["numFilesRemoved"] == 0
+    with pytest.raises(UnsupportedFeature, match="executeCompaction"):
+        table.optimize().executeZOrderBy("k")

@@ -17,6 +17,7 @@ from tidegate_messages.published_records import FollowerRecord, TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, store_for
 from tidegate_producers.cli import (
     alter_command,
+    optimize_command,
     registration_commands,
     row_commands,
     vacuum_command,
@@ -70,6 +71,7 @@ app.command("retry")(registration_commands.retry)
 app.command("drop")(registration_commands.drop)
 app.command("alter")(alter_command.alter_table)
 app.command("replace-columns")(alter_command.replace_columns)
+app.command("optimize")(optimize_command.optimize_table)
 app.command("vacuum")(vacuum_command.vacuum_table)
 
 

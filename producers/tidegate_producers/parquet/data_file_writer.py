@@ -54,8 +54,16 @@ class _Pending:
 class FileWriter:
     """Writes the rows of one task; unusable after `finish`."""
 
-    def __init__(self, store: LogStore, layout: FileLayout, clock: Clock, task: int = 0) -> None:
+    def __init__(
+        self,
+        store: LogStore,
+        layout: FileLayout,
+        clock: Clock,
+        task: int = 0,
+        buffered_bytes_max: int | None = None,
+    ) -> None:
         self._store = store
+        self._buffered_bytes_max = buffered_bytes_max or BUFFERED_BYTES_MAX
         self._layout = layout
         self._clock = clock
         self._task = task
@@ -77,7 +85,7 @@ class FileWriter:
             condition.check(rows)
         for values, part in self._split(rows):
             self._take(values, part)
-        while self._buffered > BUFFERED_BYTES_MAX:
+        while self._buffered > self._buffered_bytes_max:
             self._flush(max(self._pending, key=lambda values: self._pending[values].size))
 
     def finish(self) -> list[Add]:

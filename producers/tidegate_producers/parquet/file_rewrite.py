@@ -63,7 +63,7 @@ class Rewriter:
     ) -> None:
         self._store = store
         self._metadata = metadata
-        self._layout = _as_it_is(layout_of(metadata))
+        self._layout = as_it_is(layout_of(metadata))
         self._predicate = predicate
         self._clock = clock
         self._task = task
@@ -139,7 +139,7 @@ def whole_files(snapshot: Snapshot, predicate: Predicate, layout: FileLayout) ->
     return files.filter(pc.fill_null(evaluate(predicate, rows), False))
 
 
-def _as_it_is(layout: FileLayout) -> FileLayout:
+def as_it_is(layout: FileLayout) -> FileLayout:
     """Return a layout without limits on string length: existing rows keep their values."""
     fields = tuple(limited(field, {}) for field in layout.schema.fields)
     return replace(layout, schema=StructType(fields))

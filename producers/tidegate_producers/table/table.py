@@ -21,11 +21,18 @@ from tidegate_producers.options import for_writing
 from tidegate_producers.table.append import append
 from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.new_rows import Expression
+from tidegate_producers.table.optimize_builder import (
+    METRICS,
+    CompactionOnExecutors,
+    OptimizeBuilder,
+    metrics_of,
+)
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, survey, vacuum
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
+from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.clock import utc
@@ -35,6 +42,7 @@ from tidegate_runtime.table_io.open_table import head_version, open_keys
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 NO_COMMENTS: Final[Mapping[str, str | None]] = {}
 NO_VALUES: Final[Mapping[str, Expression]] = {}
+_MAX_FILE_SIZE: Final = "spark.databricks.delta.optimize.maxFileSize"
 _ZONE: Final = "spark.sql.session.timeZone"
 
 _HISTORY: Final = (
@@ -245,6 +253,24 @@ class Table:
         rows = [(one["path"], one["size_bytes"], one["why"]) for one in gone]
         return self._spark.createDataFrame(rows, "path string, sizeInBytes long, why string")
 
+    def optimize(self, max_file_size: int | None = None) -> OptimizeBuilder:
+        """Return a builder of a compaction: `.where(…)`, then `.executeCompaction()`.
+
+        Rows keep their order, and nothing that others read or delete meanwhile conflicts with it.
+        `max_file_size` is the session's `spark.databricks.delta.optimize.maxFileSize` if None, and
+        128 MiB where that is not set. In bytes.
+        """
+
+        def run(where: str | None) -> DataFrame:
+            asked = self._options
+            size = max_file_size or int(self._conf(_MAX_FILE_SIZE, FILE_BYTES))
+            request = OptimizeRequest(where, size, self._zone)
+            client, runner = client_for(asked.kafka), CompactionOnExecutors(self._spark)
+            done = optimize(client, asked.place, request, WriteRequest.of(asked), runner)
+            return self._spark.createDataFrame(metrics_of(self.root, done), METRICS)
+
+        return OptimizeBuilder(run)
+
     def history(self, limit: int | None = None) -> DataFrame:
         """Return a row for each version that the log still holds, newest first."""
         entries = history(store_for(self._options.place), limit)
@@ -277,6 +303,11 @@ class Table:
     def _told(self, outcome: Outcome | None) -> int | None:
         tell(self.root, outcome)
         return None if outcome is None else outcome.version
+
+    def _conf(self, name: str, default: int) -> str:
+        said = self._spark.conf.get(name, str(default))
+        assert said is not None, "there is a default"
+        return said
 
     @property
     def _zone(self) -> str:

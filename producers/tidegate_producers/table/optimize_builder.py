@@ -1,0 +1,109 @@
+"""`Table.optimize`: a builder like delta-spark's, whose files Spark's executors compact."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.log.actions import Add
+from tidegate_producers.parquet.file_compaction import Compacted
+from tidegate_producers.table.rewrite_runner import LOCAL_REWRITE_BYTES_MAX
+from tidegate_producers.writing.optimize import (
+    Bin,
+    Compacting,
+    Optimized,
+    compact_files,
+    compact_here,
+)
+
+_SIZES: Final = "struct<min: long, max: long, avg: double, totalFiles: long, totalSize: long>"
+METRICS: Final = (
+    "path string, metrics struct<numFilesAdded: long, numFilesRemoved: long, "
+    f"filesAdded: {_SIZES}, filesRemoved: {_SIZES}, partitionsOptimized: long, "
+    "numBatches: long, totalConsideredFiles: long, totalFilesSkipped: long>"
+)
+"""The columns of the result, by delta-spark's names."""
+
+
+class OptimizeBuilder:
+    """Chooses partitions, then compacts their small files; the names are delta-spark's."""
+
+    def __init__(self, run: Callable[[str | None], DataFrame]) -> None:
+        self._run = run
+        self._where: str | None = None
+
+    def where(self, partitionFilter: str) -> "OptimizeBuilder":  # noqa: N803 - delta-spark's name
+        """Compact only the partitions for which a condition over partition columns is true."""
+        chosen = f"({self._where}) AND ({partitionFilter})" if self._where else partitionFilter
+        self._where = chosen
+        return self
+
+    def executeCompaction(self) -> DataFrame:  # noqa: N802 - delta-spark's name
+        """Pack small files of each partition into larger ones, and return one row with metrics.
+
+        Raises: as `optimize.optimize`.
+        """
+        return self._run(self._where)
+
+    def executeZOrderBy(self, *cols: str) -> DataFrame:  # noqa: N802 - delta-spark's name
+        """Refuse: rows would change their order. Raises: UnsupportedFeature."""
+        raise UnsupportedFeature(
+            f"executeZOrderBy({', '.join(map(repr, cols))}): this release compacts and does not "
+            "sort; use executeCompaction, or sort with delta-spark; nothing was proposed",
+            feature="zOrderBy",
+        )
+
+
+class CompactionOnExecutors:
+    """Compacts bins with a session's executors, or here if they are small: a `CompactionRunner`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
+        """Return the result of each bin, in order."""
+        if sum(one.size for one in bins) <= LOCAL_REWRITE_BYTES_MAX:
+            return compact_here(compacting, bins)
+        texts = [(place, orjson.dumps(one.files).decode()) for place, one in enumerate(bins)]
+        frame = self._spark.createDataFrame(texts, "place int, files string")
+
+        def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            task = TaskContext.get()
+            number = task.partitionId() if task is not None else 0
+            for batch in batches:
+                for place, text in zip(*(one.to_pylist() for one in batch.columns), strict=True):
+                    [done] = compact_files(compacting, [orjson.loads(text)], number)
+                    columns = [pa.array([place], pa.int32()), pa.array([done.to_json()])]
+                    yield pa.record_batch(columns, names=["place", "compacted"])
+
+        spread = frame.repartition(len(bins))
+        rows = spread.mapInArrow(on_executor, "place int, compacted binary").collect()
+        found = {row["place"]: Compacted.from_json(bytes(row["compacted"])) for row in rows}
+        return [found[place] for place in range(len(bins))]
+
+
+def metrics_of(root: str, done: Optimized) -> list[tuple[Any, ...]]:
+    """Return the row of METRICS for what was done."""
+    skipped = done.considered - len(done.removed)
+    told = (
+        len(done.added),
+        len(done.removed),
+        _sizes(done.added),
+        _sizes(done.removed),
+        len(done.partitions),
+        len(done.versions),
+        done.considered,
+        skipped,
+    )
+    return [(root, told)]
+
+
+def _sizes(files: Sequence[Add]) -> tuple[int, int, float, int, int]:
+    sizes = [add.size for add in files]
+    total = sum(sizes)
+    mean = total / len(sizes) if sizes else 0.0
+    return min(sizes, default=0), max(sizes, default=0), mean, len(sizes), total
