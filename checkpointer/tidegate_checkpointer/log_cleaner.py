@@ -117,7 +117,7 @@ def verify(store: LogStore, due: CleanupPlan, memory: CleanupMemory, now_ms: int
             return False
         memory.contradiction = ""
     for version in due.to_verify:
-        if found := _contradiction(store, version, now_ms):
+        if found := contradiction(store, version, now_ms):
             memory.contradiction, memory.contradicted_ms = found, now_ms
             log_event(
                 _log, "checkpoint_contradicted", level=logging.ERROR, root=store.root, why=found
@@ -185,8 +185,11 @@ def _checkpoint_files(listing: LogListing) -> Iterator[ListedFile]:
             yield file
 
 
-def _contradiction(store: LogStore, version: int, now_ms: int) -> str:
-    """Return what is wrong with a checkpoint, or "" if an independent fold equals it."""
+def contradiction(store: LogStore, version: int, now_ms: int) -> str:
+    """Return what is wrong with a checkpoint, or "" if an independent fold equals it.
+
+    Raises: Unavailable.
+    """
     try:
         held = open_checkpoint(store, version)
         found = differences(held, open_without_checkpoint(store, version), now_ms)

@@ -8,7 +8,6 @@ is left alone (`tidegate_runtime.followers.quarantine`).
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import Final, assert_never
 from uuid import UUID
@@ -31,26 +30,25 @@ from tidegate_checkpointer.machine import (
 )
 from tidegate_checkpointer.proposal_file_cleanup import DAY_MS, sweep
 from tidegate_checkpointer.settings import CheckpointerSettings
-from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v2
-from tidegate_delta.checkpoints import last_checkpoint, log_compaction, version_checksum
-from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_checkpointer.summary_writers import (
+    compacted,
+    read_version,
+    write_checkpoint,
+    write_checksum,
+    write_compaction,
+)
+from tidegate_checkpointer.supported_tables import check_checkpointable
+from tidegate_delta.checkpoints import last_checkpoint, version_checksum
 from tidegate_delta.checkpoints.version_checksum import VersionChecksum
-from tidegate_delta.errors import BrokenLog
-from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
     LogFile,
     LogFileKind,
-    checksum_name,
-    commit_name,
-    compacted_name,
     in_log,
 )
 from tidegate_delta.log.log_segment import complete_checkpoints
 from tidegate_delta.properties.table_properties import checkpoint_interval
-from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import CommitRecord, TableRecord
-from tidegate_runtime.clock import Clock, new_id
 from tidegate_runtime.failpoints import reach
 from tidegate_runtime.followers.quarantine import Quarantine
 from tidegate_runtime.kafka.client_protocols import Bus
@@ -63,13 +61,10 @@ from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import (
     hinted_version,
     move_hint_forward,
-    write_classic,
 )
 from tidegate_runtime.table_io.checksum_verification import check_stated, stated_checksum
-from tidegate_runtime.table_io.derived_files import put_derived
 from tidegate_runtime.table_io.log_reader import list_log
-from tidegate_runtime.table_io.open_table import head_version, open_snapshot, read_commit
-from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, Form, write_v2
+from tidegate_runtime.table_io.open_table import head_version, open_snapshot
 from tidegate_runtime.table_registry import read_registry
 
 FAILPOINTS: Final = (
@@ -154,21 +149,6 @@ def view_from_log(store: LogStore, compaction_interval: int) -> TableView:
         checksummed=max(_newest(files, LogFileKind.CHECKSUM), below),
     )
     return TableView(store, state, head=_newest(files, LogFileKind.COMMIT))
-
-
-def read_version(store: LogStore, version: int) -> Commit:
-    """Return the commit of a version that is known to be published.
-
-    Raises: BrokenLog (`LogGap`, `CorruptCommit`).
-    """
-    found = read_commit(store, version)
-    if found is None:
-        raise BrokenLog(
-            f"{commit_name(version)} of table {store.root} is not there, although a later version "
-            "was seen: restore it from a backup, or see who cleans the log",
-            error_class="LogGap",
-        )
-    return found[0]
 
 
 def _newest(files: list[LogFile], kind: LogFileKind) -> int:
@@ -311,7 +291,7 @@ class Checkpointer:
         check_checkpointable(snapshot.protocol, snapshot.metadata, view.store.root)
         check_stated(view.store, snapshot)
         reach("checkpointer.before_put")
-        hint = _write(view.store, snapshot, self._running.clock)
+        hint = write_checkpoint(view.store, snapshot, self._running.clock)
         self._cleanups.note_written(table.id, hint.size_in_bytes or 0)
         reach("checkpointer.after_put")
         moved = move_hint_forward(view.store, hint)
@@ -339,30 +319,19 @@ class Checkpointer:
         metrics.CHECKPOINT_AGE.labels(name).set(inf)
 
 
-def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
-    """Write the checkpoint of a snapshot, classic or V2 as the table asks for."""
-    now_ms = clock.now_ms()
-    if wants_v2(snapshot.metadata):
-        return write_v2(
-            store, snapshot, CheckpointLayout(Form.JSON), now_ms, partial(new_id, clock)
-        )
-    return write_classic(store, snapshot, now_ms)
-
-
 def _sum(table: _Table, view: TableView, version: int) -> ChecksumWritten:
     totals = view.learn(version)
     reach("checkpointer.before_checksum", table.name)
-    put_derived(view.store, checksum_name(version), version_checksum.encode(totals))
+    write_checksum(view.store, version, totals)
     return ChecksumWritten(version)
 
 
 def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
-    versions = range(due.start, due.end + 1)
-    content = log_compaction.compact([read_version(view.store, version) for version in versions])
+    content = compacted(view.store, due.start, due.end)
     reach("checkpointer.before_compaction")
     if content:
         # Commits of commitInfo alone compact to nothing, and an empty file reads as a torn one.
-        put_derived(view.store, compacted_name(due.start, due.end), content)
+        write_compaction(view.store, due.start, due.end, content)
         log_event(_log, "compacted", table=table.name, start=due.start, end=due.end)
     return Compacted(due.start, due.end)
 

@@ -18,7 +18,7 @@ from tests.v2_checkpoints import Form, put_v2
 from tidegate_cdc_publisher import debezium_envelope
 from tidegate_cdc_publisher.row_diff import images
 from tidegate_cdc_publisher.table_stream import commit_time_ms, provenance
-from tidegate_checkpointer.service import read_version
+from tidegate_checkpointer.summary_writers import read_version
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap

@@ -1,4 +1,7 @@
-"""`tidegate table cleanup`: what of a table's log goes, and why; with --apply it goes."""
+"""`tidegate table cleanup`: what of a table's log goes, and why; with --apply it goes.
+
+The other subcommands are in `*_command.py` and `*_commands.py` of this package.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,6 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from tidegate_checkpointer.cli import fsck_command, health_command, summary_commands
+from tidegate_checkpointer.cli.followed_table import FollowedTable, followed_table
 from tidegate_checkpointer.log_cleaner import (
     CleanedTable,
     CleanupMemory,
@@ -17,21 +22,22 @@ from tidegate_checkpointer.log_cleanup import CleanupPlan, Verdict
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import BrokenLog
 from tidegate_messages.version_gate import Gate
-from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.console import console, printable
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.version_gates import GateReader
-from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.storage.open_store import open_store
-from tidegate_runtime.storage.root_paths import canonical_root
 from tidegate_runtime.table_io.open_table import open_keys
-from tidegate_runtime.table_registry import find_table, read_registry
 
 _OUT: Final = console()
 _SHOWN_MAX: Final = 20
 """Files shown of each reason; --json lists all."""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command("fsck")(fsck_command.fsck)
+app.command("health")(health_command.health)
+app.command("checkpoint")(summary_commands.checkpoint)
+app.command("compact")(summary_commands.compact)
+app.command("checksum")(summary_commands.checksum)
 
 
 @app.callback()
@@ -62,8 +68,9 @@ def cleanup(
     """
     settings = loaded(CheckpointerSettings, config, set_)
     with errors_as_exit_status():
-        root, gates = (canonical_root(uri), ()) if offline else _followed(uri, settings)
-        store, memory, now_ms = open_store(root, settings.storage), CleanupMemory(), _now_ms()
+        followed = followed_table(uri, settings, offline=offline)
+        gates, root = _gates(followed, settings), followed.root
+        store, memory, now_ms = followed.store, CleanupMemory(), _now_ms()
         head = open_keys(store)
         table = CleanedTable(store, head.version, head.protocol, head.metadata)
         due = survey(table, memory, gates, now_ms)
@@ -81,14 +88,11 @@ def cleanup(
         _OUT.print(f"deleted {cleaned.files} files, {cleaned.size_bytes} bytes", soft_wrap=True)
 
 
-def _followed(uri: str, settings: CheckpointerSettings) -> tuple[str, Sequence[Gate]]:
-    """Return the root of a table, and who needs which of its versions."""
-    topics = settings.kafka.topics
-    bus = KafkaBus(settings.kafka, "tidegate-table-cleanup")
-    record = find_table(read_registry(bus, topics), uri)
-    if record is None:
-        return canonical_root(uri), ()
-    return record.table_root, GateReader(bus, topics).of(record, _now_ms())
+def _gates(table: FollowedTable, settings: CheckpointerSettings) -> Sequence[Gate]:
+    """Return who needs which versions of a table; nobody of one that is not registered."""
+    if table.record is None or table.bus is None:
+        return ()
+    return GateReader(table.bus, settings.kafka.topics).of(table.record, _now_ms())
 
 
 def _now_ms() -> int:
@@ -108,14 +112,14 @@ def _show(root: str, due: CleanupPlan, *, apply: bool, as_json: bool) -> None:
             sizes[one.why] += one.file.size_bytes
         for why, count in files.items():
             told = f"{title}: {count} files, {sizes[why]} bytes: {why}"
-            _OUT.print(_printable(told), soft_wrap=True)
+            _OUT.print(printable(told), soft_wrap=True)
             shown = [one.file.path for one in verdicts if one.why == why][:_SHOWN_MAX]
             for path in shown if title != "stays" else ():
-                _OUT.print(_printable(f"  {path}"), soft_wrap=True)
+                _OUT.print(printable(f"  {path}"), soft_wrap=True)
             if title != "stays" and count > len(shown):
                 _OUT.print(f"  and {count - len(shown)} more", soft_wrap=True)
     for blocked in due.blocked:
-        _OUT.print(_printable(f"kept back: {blocked.why}"), soft_wrap=True)
+        _OUT.print(printable(f"kept back: {blocked.why}"), soft_wrap=True)
     if not apply and due.goes:
         versions = ", ".join(map(str, due.to_verify))
         _OUT.print(
@@ -141,8 +145,3 @@ def _as_data(root: str, due: CleanupPlan, *, apply: bool) -> dict[str, Any]:
         "goes": told(due.goes),
         "stays": told(due.stays),
     }
-
-
-def _printable(text: str) -> str:
-    """Return a text with control characters escaped: names of files come from any writer."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tidegate_producers.cli.formatting import instant
 from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner
-from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.console import console, printable
 
 OUT: Final = console()
 _WHOLE: Final = frozenset({"proposal", "winner"})
@@ -43,7 +43,7 @@ def visible(value: object) -> str:
 
     Paths, names and reasons come from writers, who could send escape sequences.
     """
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(value))
+    return printable(str(value))
 
 
 def plain(value: object) -> str:

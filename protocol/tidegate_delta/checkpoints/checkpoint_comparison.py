@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.checkpoints.checkpoint_rows import live_tombstones
 from tidegate_delta.properties.table_properties import txn_retention_ms
-from tidegate_delta.snapshots.raw_stats import with_texts
+from tidegate_delta.snapshots.raw_stats import row_counts, with_texts
 from tidegate_delta.snapshots.replay import keys
 from tidegate_delta.snapshots.snapshot import Snapshot
 
@@ -20,7 +20,6 @@ _COMPARED: Final = (
     "clusteringProvider",
 )
 _MAPS: Final = ("partitionValues", "tags")
-_NUM_RECORDS: Final = r'"numRecords"\s*:\s*(?P<rows>[0-9]+)'
 
 
 def differences(checkpoint: Snapshot, folded: Snapshot, now_ms: int) -> tuple[str, ...]:
@@ -92,7 +91,7 @@ def _files(checkpoint: Snapshot, folded: Snapshot) -> Iterator[str]:
     for name in _MAPS:
         if not _same_maps(held_files[name], known_files[name]):
             yield f"it states other {name} of a file"
-    if not _rows(held_files).equals(_rows(known_files)):
+    if not row_counts(held_files).equals(row_counts(known_files)):
         yield "it states another number of rows of a file"
     if not _cardinalities(held_files).equals(_cardinalities(known_files)):
         yield "it states another number of deleted rows of a file"
@@ -107,10 +106,6 @@ def _same_maps(held: pa.ChunkedArray, known: pa.ChunkedArray) -> bool:
 
 def _plain(entries: Any) -> Mapping[str, str | None]:
     return {key: value or None for key, value in entries or ()}
-
-
-def _rows(files: pa.Table) -> pa.ChunkedArray:
-    return pc.struct_field(pc.extract_regex(files["stats"], _NUM_RECORDS), "rows")
 
 
 def _cardinalities(files: pa.Table) -> pa.ChunkedArray:

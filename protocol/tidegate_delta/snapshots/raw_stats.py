@@ -16,6 +16,7 @@ PARSED: Final = "stats_parsed"
 _ODD: Final = r'["\\\x00-\x1f\x7f]'
 """Matches the characters that a JSON string may have to escape (RE2)."""
 
+_NUM_RECORDS: Final = r'"numRecords"\s*:\s*(?P<rows>[0-9]{1,18})'
 _MICROSECONDS: Final = pa.timestamp("us")
 
 
@@ -35,6 +36,15 @@ def texts(files: pa.Table) -> pa.ChunkedArray:
         return stats
     whole, mask = stats.combine_chunks(), wanted.combine_chunks()
     return pa.chunked_array([pc.replace_with_mask(whole, mask, pa.concat_arrays(rebuilt))])
+
+
+def row_counts(files: pa.Table) -> pa.ChunkedArray:
+    """Return the `numRecords` of each file, deleted rows included; null where none is stated.
+
+    Spec: "Per-file Statistics"
+    """
+    found = pc.extract_regex(texts(files), _NUM_RECORDS)
+    return pc.struct_field(found, "rows").cast(pa.int64())
 
 
 def with_texts(files: pa.Table) -> pa.Table:

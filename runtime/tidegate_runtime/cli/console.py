@@ -20,3 +20,11 @@ def console(*, stderr: bool = False, wide: int = WIDE) -> Console:
     return Console(
         stderr=stderr, highlight=False, markup=False, emoji=False, width=None if asked else wide
     )
+
+
+def printable(text: str) -> str:
+    """Return a text with control characters and line breaks escaped.
+
+    Paths, names and reasons come from any writer, who could send escape sequences.
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

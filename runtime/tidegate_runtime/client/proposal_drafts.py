@@ -202,6 +202,15 @@ def overwrite_some(
     return proposal if replaced.added else proposal.model_copy(update={"cdc_mode": "implicit"})
 
 
+def forget_files(target: Target, stamp: Stamp, gone: Sequence[Add]) -> Proposal:
+    """Return the removal of live files that are not in the store any more, rows and all."""
+    operation = Operation(name="FSCK", metrics={"numRemovedFiles": str(len(gone))})
+    rows = _rows([removal(add, stamp.created_ms) for add in gone])
+    reads = ReadSet(files=tuple(add.path for add in gone))
+    proposal = of_body("commit", target, stamp, Body(operation, rows, reads))
+    return proposal.model_copy(update={"cdc_mode": "implicit"})
+
+
 def vectors_of(
     deletion: Deletion, name: UUID
 ) -> tuple[Sequence[DeletionVector], tuple[str, bytes] | None]:

@@ -114,7 +114,7 @@ STAGES: dict[str, Callable[..., Any]] = {
     "view_from_log": failing("view_from_log"),
     "head_version": failing("head_version"),
     "open_snapshot": failing("open_snapshot"),
-    "_write": failing("_write"),
+    "write_checkpoint": failing("write_checkpoint"),
     "move_hint_forward": failing("move_hint_forward"),
     "sweep": failing("sweep"),
     "_sum": no_sum,

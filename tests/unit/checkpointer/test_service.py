@@ -17,7 +17,7 @@ import pytest
 
 from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_checkpointer import service
+from tidegate_checkpointer import service, summary_writers
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.checkpoints import last_checkpoint, version_checksum
@@ -496,7 +496,7 @@ def test_a_commit_is_let_go_before_its_version_is_opened(
     table = WrittenTable(tmp_path).create()
     table.append(rows(1))
     held: list[ref[Commit]] = []
-    read = service.read_version
+    read = summary_writers.read_version
 
     def read_version(store: LogStore, version: int) -> Commit:
         commit = read(store, version)

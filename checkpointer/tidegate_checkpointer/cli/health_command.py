@@ -1,0 +1,126 @@
+"""`tidegate table health`: a score, what opening and scanning cost, and what to do next."""
+
+from typing import Annotated, Any, Final
+
+import pyarrow.compute as pc
+import typer
+
+from tidegate_checkpointer.cli.followed_table import by_path
+from tidegate_checkpointer.data_file_check import listed_files, orphans
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_checkpointer.table_health import EDGES, MIB, Health, TableFacts, assess, histogram
+from tidegate_delta.checkpoints import deletion_vector_totals
+from tidegate_delta.log.file_names import LogFileKind
+from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
+from tidegate_delta.snapshots.chunked_arrays import total
+from tidegate_delta.snapshots.raw_stats import row_counts
+from tidegate_runtime.cli.console import console, printable
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.checkpoint_presence import newest_whole_checkpoint
+from tidegate_runtime.table_io.log_reader import list_log
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+_OUT: Final = console()
+_NAMES: Final = (
+    *(f"< {edge // MIB} MiB" for edge in EDGES),
+    f">= {EDGES[-1] // MIB} MiB",
+)
+
+
+def health(
+    uri: Annotated[str, typer.Argument(help="The table's root, or its registered name.")],
+    with_orphans: Annotated[
+        bool, typer.Option("--orphans", help="List the root, and count files of no version.")
+    ] = False,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show how healthy a table is: cost to open and scan, sizes, deleted rows, the next task."""
+    settings = loaded(CheckpointerSettings, config, set_)
+    with errors_as_exit_status():
+        store = by_path(uri, settings).store
+        facts = facts_of(store, SystemClock().now_ms() if with_orphans else None)
+    found = assess(facts)
+    if as_json:
+        _OUT.print_json(data={"table_root": store.root, **_as_data(facts, found)})
+        return
+    for line in _lines(facts, found):
+        _OUT.print(printable(line), soft_wrap=True)
+
+
+def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:
+    """Return what is known of a table; with a time, also of its orphans.
+
+    Raises: InvalidRequest (`NotADeltaTable`); BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    snapshot = open_snapshot(store)
+    hint = newest_whole_checkpoint(store, -1)
+    checkpoint = -1 if hint is None else hint.version
+    tail = [
+        stat.size
+        for file, stat in list_log(store, f"{checkpoint + 1:020d}")
+        if file.kind is LogFileKind.COMMIT
+    ]
+    deletions = deletion_vector_totals.of_files(snapshot.files)
+    rows = row_counts(snapshot.files)
+    left, left_bytes = None, 0
+    if now_ms is not None:
+        before_ms = now_ms - tombstone_retention_ms(snapshot.metadata)
+        found = orphans(store, snapshot, listed_files(store, snapshot), before_ms)
+        left, left_bytes = found.num_rows, pc.sum(found["size_bytes"], min_count=0).as_py()
+    return TableFacts(
+        version=int(snapshot.version),
+        checkpoint=checkpoint,
+        interval=checkpoint_interval(snapshot.metadata),
+        tail=len(tail),
+        # The hint, a listing, the checkpoint and its footer, and each commit.
+        log_requests=2 + (2 if hint else 0) + len(tail),
+        log_bytes=sum(tail) + ((hint.size_in_bytes or 0) if hint else 0),
+        files=snapshot.files.num_rows,
+        size_bytes=total(snapshot.files["size"]) or 0,
+        histogram=histogram(snapshot.files["size"].to_pylist()),
+        rows=None if rows.null_count else total(rows),
+        deleted_rows=deletions.records if deletions else 0,
+        vectors=deletions.vectors if deletions else 0,
+        orphans=left,
+        orphan_bytes=left_bytes,
+        doubt=str(snapshot.checksum) if snapshot.checksum.is_doubtful else "",
+    )
+
+
+def _as_data(facts: TableFacts, found: Health) -> dict[str, Any]:
+    return {
+        **vars(facts),
+        "histogram": dict(zip(_NAMES, facts.histogram, strict=True)),
+        "deleted_share": facts.deleted_share,
+        "score": found.score,
+        "tasks": [vars(task) for task in found.tasks],
+    }
+
+
+def _lines(facts: TableFacts, found: Health) -> list[str]:
+    behind = "no checkpoint" if facts.checkpoint < 0 else f"checkpoint {facts.checkpoint}"
+    rows = "rows are not stated by all files" if facts.rows is None else f"{facts.rows} rows"
+    sizes = ", ".join(
+        f"{name}: {count}" for name, count in zip(_NAMES, facts.histogram, strict=True) if count
+    )
+    lines = [
+        f"score {found.score} of 100, version {facts.version}",
+        f"to open: {facts.log_requests} requests, {facts.log_bytes} bytes: {behind} and "
+        f"{facts.tail} commits",
+        f"to scan: {facts.files} files, {facts.size_bytes} bytes, {rows}",
+        f"sizes of files: {sizes or 'none'}",
+        f"deleted: {facts.deleted_rows} rows ({facts.deleted_share:.1%}) by {facts.vectors} "
+        "deletion vectors",
+    ]
+    if facts.orphans is not None:
+        lines.append(f"orphans: {facts.orphans} files, {facts.orphan_bytes} bytes")
+    if not found.tasks:
+        return [*lines, "next: nothing"]
+    for at, task in enumerate(found.tasks):
+        when = "next" if at == 0 else "then"
+        lines.append(f"{when}: {task.name} (-{task.penalty}): {task.why}; {task.command}")
+    return lines

@@ -1,0 +1,161 @@
+"""`tidegate table checkpoint`, `compact` and `checksum`: writes by hand what is due."""
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from tidegate_checkpointer.cli.followed_table import FollowedTable, by_path
+from tidegate_checkpointer.machine import ChecksumDue, CompactionDue, Notice, decide
+from tidegate_checkpointer.service import TableView, view_from_log
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_checkpointer.summary_writers import (
+    compacted,
+    write_checkpoint,
+    write_checksum,
+    write_compaction,
+)
+from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v2
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.file_names import checksum_name, compacted_name
+from tidegate_delta.properties.table_properties import checkpoint_interval
+from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_writer import hinted_version, move_hint_forward
+from tidegate_runtime.table_io.checksum_verification import check_stated
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+_OUT: Final = console()
+
+TableUri = Annotated[str, typer.Argument(help="The table's root, or its registered name.")]
+Apply = Annotated[
+    bool, typer.Option("--apply", help="Write; without it only show what would be written.")
+]
+
+
+def checkpoint(
+    uri: TableUri,
+    version: Annotated[
+        int | None, typer.Option(min=0, help="The version; the newest if not given.")
+    ] = None,
+    apply: Apply = False,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Write the checkpoint of a version, and move _last_checkpoint to it, as the service does.
+
+    A whole checkpoint that is there, of whatever writer, is left as it is.
+    """
+    settings = loaded(CheckpointerSettings, config, set_)
+    with errors_as_exit_status():
+        store = by_path(uri, settings).store
+        snapshot = open_snapshot(store, version)
+        check_checkpointable(snapshot.protocol, snapshot.metadata, store.root)
+        check_stated(store, snapshot)
+        there = whole_checkpoint(store, snapshot.version)
+        told: dict[str, Any] = {
+            "version": int(snapshot.version),
+            "form": "V2" if wants_v2(snapshot.metadata) else "classic",
+            "files": snapshot.files.num_rows,
+            "hint": hinted_version(store),
+            "exists": there is not None,
+            "written": False,
+        }
+        if apply:
+            hint = there or write_checkpoint(store, snapshot, SystemClock())
+            move_hint_forward(store, hint)
+            told |= {"written": there is None, "bytes": hint.size_in_bytes}
+            told["hint"] = hinted_version(store)
+    _show(told, _checkpoint_told(told, apply=apply), as_json=as_json)
+
+
+def compact(
+    uri: TableUri,
+    apply: Apply = False,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Write the log compactions that are due since the newest checkpoint.
+
+    It joins commits of the log, not data files.
+    """
+    settings = loaded(CheckpointerSettings, config, set_)
+    with errors_as_exit_status():
+        table, view, due = _due(uri, settings)
+        found = []
+        for one in due:
+            if not isinstance(one, CompactionDue):
+                continue
+            content = compacted(table.store, one.start, one.end)
+            name = compacted_name(one.start, one.end)
+            if apply and content:
+                write_compaction(table.store, one.start, one.end, content)
+            found.append({"file": name, "bytes": len(content), "written": apply and bool(content)})
+    _show(
+        {"head": view.head, "compactions": found}, _files_told(found, apply=apply), as_json=as_json
+    )
+
+
+def checksum(
+    uri: TableUri,
+    apply: Apply = False,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Write the version checksums that are missing, of the last hundred versions."""
+    settings = loaded(CheckpointerSettings, config, set_)
+    with errors_as_exit_status():
+        table, view, due = _due(uri, settings)
+        found = []
+        for one in due:
+            if not isinstance(one, ChecksumDue):
+                continue
+            if apply:
+                write_checksum(table.store, one.version, view.learn(one.version))
+            found.append({"file": checksum_name(one.version), "written": apply})
+    _show({"head": view.head, "checksums": found}, _files_told(found, apply=apply), as_json=as_json)
+
+
+def _due(uri: str, settings: CheckpointerSettings) -> tuple[FollowedTable, TableView, Any]:
+    table = by_path(uri, settings)
+    view = view_from_log(table.store, settings.checkpointer.compaction_interval)
+    if view.head < 0:
+        raise InvalidRequest(
+            f"{table.root} is no Delta table: check the path", error_class="NotADeltaTable"
+        )
+    interval = checkpoint_interval(view.learn(view.head).metadata)
+    return table, view, decide(view.state, Notice(view.head, interval))
+
+
+def _show(told: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
+    if as_json:
+        _OUT.print_json(data=told)
+        return
+    for line in lines:
+        _OUT.print(line, soft_wrap=True)
+
+
+def _checkpoint_told(told: dict[str, Any], *, apply: bool) -> list[str]:
+    version, pointed = told["version"], told["hint"]
+    hint = "no _last_checkpoint" if pointed < 0 else f"_last_checkpoint points to {pointed}"
+    if told["exists"]:
+        return [f"version {version} has a checkpoint; {hint}"]
+    what = f"{told['form']} checkpoint of version {version}, {told['files']} live files"
+    if apply:
+        return [f"wrote the {what}, {told['bytes']} bytes; {hint}"]
+    return [f"would write the {what}; {hint}", "--apply writes it"]
+
+
+def _files_told(found: list[dict[str, Any]], *, apply: bool) -> list[str]:
+    if not found:
+        return ["nothing is due"]
+    verb = "wrote" if apply else "would write"
+    lines = [
+        f"{verb} {one['file']}" + (f", {one['bytes']} bytes" if "bytes" in one else "")
+        for one in found
+    ]
+    return lines if apply else [*lines, f"--apply writes {len(found)} files"]

@@ -1,0 +1,195 @@
+"""`fsck` of a table's files: what its newest version names, and what is there. Changes nothing.
+
+The files are listed after the table was opened. A writer or a vacuum may be at work meanwhile, so a
+file that the listing lacks is looked for again by its name.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_checkpointer.finding import CheckRequest, Finding, Progress
+from tidegate_delta.errors import BrokenLog, UnsupportedFeature
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_delta.log.file_names import checksum_name
+from tidegate_delta.log.file_paths import canonical_paths
+from tidegate_delta.log.hidden_folders import is_hidden
+from tidegate_delta.properties.table_properties import tombstone_retention_ms
+from tidegate_delta.schema.column_mapping import physical_partition_columns
+from tidegate_delta.snapshots.raw_stats import row_counts
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
+from tidegate_runtime.table_io.parquet_footers import read_footer
+from tidegate_runtime.table_io.referenced_files import referenced, vector_files
+from tidegate_runtime.table_io.table_files import open_table_file
+
+_RESTORE = "restore the file from a backup, or the table to a version without it"
+_CHANGES = "_change_data/"
+
+
+def check_files(
+    store: LogStore, snapshot: Snapshot, request: CheckRequest, progress: Progress
+) -> Iterator[Finding]:
+    """Yield what is wrong with the checksum, data files and deletion vectors of a snapshot.
+
+    Raises: Unavailable; BrokenLog (`CorruptDeletionVector`) for a malformed descriptor.
+    """
+    if snapshot.checksum.is_doubtful:
+        yield Finding(
+            "lying_checksum",
+            checksum_name(snapshot.version),
+            f"it does not fit the log: {snapshot.checksum}",
+            "compare the table with a backup; if the log is right, delete the checksum file",
+            "delete_checksum",
+        )
+    progress(f"{snapshot.files.num_rows} live files")
+    listed = listed_files(store, snapshot)
+    yield from _named(store, snapshot, listed)
+    yield from _orphans(store, snapshot, listed, request)
+    opened = min(request.footers, snapshot.files.num_rows)
+    if opened:
+        progress(f"the contents of {opened} files")
+        yield from _contents(store, snapshot, request.footers)
+
+
+def listed_files(store: LogStore, snapshot: Snapshot) -> pa.Table:
+    """Return `key`, `size_bytes` and `modified_ms` of the files below a table's root.
+
+    Hidden files and folders are left out. Raises: Unavailable.
+    """
+    metadata = snapshot.metadata
+    columns = {*metadata.partition_columns, *physical_partition_columns(metadata)}
+
+    def is_wanted(path: str) -> bool:
+        return not is_hidden(path.rpartition("/")[2], columns)
+
+    stats = [stat for stat in store.list_tree(is_wanted) if is_wanted(stat.path)]
+    return pa.table(
+        {
+            "key": pa.array([stat.path for stat in stats], pa.string()),
+            "size_bytes": pa.array([stat.size for stat in stats], pa.int64()),
+            "modified_ms": pa.array([stat.modified_ms for stat in stats], pa.int64()),
+        }
+    )
+
+
+def orphans(store: LogStore, snapshot: Snapshot, listed: pa.Table, before_ms: int) -> pa.Table:
+    """Return the listed files from before a time that neither live files nor tombstones name.
+
+    Change data is left out, as only commits name it.
+    """
+    named = [referenced(store.root, one) for one in (snapshot.files, snapshot.tombstones)]
+    known = pa.chunked_array([chunk for one in named for chunk in one.chunks], pa.string())
+    kept = pc.or_(pc.is_in(listed["key"], known), pc.starts_with(listed["key"], _CHANGES))
+    is_old = pc.less(listed["modified_ms"], before_ms)
+    return listed.filter(pc.and_(pc.invert(kept), is_old))
+
+
+def _named(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterator[Finding]:
+    paths, sizes = snapshot.files["path"], snapshot.files["size"]
+    places = pc.index_in(canonical_paths(paths), listed["key"])
+    for path in paths.filter(pc.is_null(places)).to_pylist():
+        if not _is_there(store, path):
+            yield Finding(
+                "missing_file",
+                path,
+                "the log names it as live, and it is not there: readers fail, its rows are lost",
+                f"{_RESTORE}; --repair takes it out of the table, its rows with it",
+                "remove_file",
+            )
+    found = listed["size_bytes"].take(places.combine_chunks())
+    is_wrong = pc.fill_null(pc.not_equal(found, sizes), False)
+    wrong = pa.table({"path": paths, "stated": sizes, "found": found}).filter(is_wrong)
+    for row in wrong.to_pylist():
+        yield Finding(
+            "wrong_size",
+            row["path"],
+            f"it has {row['found']} bytes, the log states {row['stated']}: it was replaced, torn, "
+            "or stated wrongly",
+            f"{_RESTORE}; if it can be read, rewrite its rows",
+        )
+    stored = vector_files(store.root, snapshot.files["deletionVector"])
+    for key in stored.filter(pc.invert(pc.is_in(stored, listed["key"]))).to_pylist():
+        if not _is_there(store, key, is_key=True):
+            yield Finding(
+                "broken_vector",
+                key,
+                "it holds deletion vectors of live files, and it is not there: readers fail",
+                f"{_RESTORE}. Nothing else tells which rows were deleted",
+            )
+
+
+def _orphans(
+    store: LogStore, snapshot: Snapshot, listed: pa.Table, request: CheckRequest
+) -> Iterator[Finding]:
+    before_ms = request.now_ms - tombstone_retention_ms(snapshot.metadata)
+    found = orphans(store, snapshot, listed, before_ms)
+    if found.num_rows:
+        size_bytes = pc.sum(found["size_bytes"]).as_py()
+        yield Finding(
+            "orphans",
+            f"{found.num_rows} files",
+            f"{size_bytes} bytes that no version names, older than the retention, "
+            f"{found['key'][0].as_py()} for one; readers do not see them",
+            "delete them with `tidegate table vacuum`",
+        )
+
+
+def _contents(store: LogStore, snapshot: Snapshot, limit: int) -> Iterator[Finding]:
+    newest = pc.array_sort_indices(snapshot.files["modificationTime"], order="descending")
+    chosen = snapshot.files.take(newest.slice(0, limit))
+    rows = row_counts(chosen).to_pylist()
+    for file, stated in zip(
+        chosen.select(["path", "deletionVector"]).to_pylist(), rows, strict=True
+    ):
+        yield from _content(store, file, stated)
+
+
+def _content(store: LogStore, file: dict[str, Any], stated: int | None) -> Iterator[Finding]:
+    path = file["path"]
+    try:
+        with open_table_file(store, path) as opened:
+            rows = int(read_footer(opened).metadata.num_rows)
+    except FileNotFoundError:
+        return
+    except UnsupportedFeature as error:
+        yield Finding("unreadable_file", path, str(error), "read it with another engine")
+        return
+    except (ValueError, OSError, pa.ArrowException) as error:
+        yield Finding("unreadable_file", path, f"it is no whole Parquet file: {error}", _RESTORE)
+        return
+    if stated is not None and stated != rows:
+        yield Finding(
+            "wrong_row_count",
+            path,
+            f"it has {rows} rows, its statistics state {stated}: queries may count or skip wrong",
+            "rewrite its rows; see which writer states wrong statistics",
+        )
+    if file["deletionVector"] is not None:
+        yield from _vector(store, file, rows)
+
+
+def _vector(store: LogStore, file: dict[str, Any], rows: int) -> Iterator[Finding]:
+    vector = DeletionVector.model_validate(file["deletionVector"])
+    try:
+        found = read_vector(store, vector, file["path"])
+    except (BrokenLog, UnsupportedFeature) as error:
+        if getattr(error, "error_class", "") != "DeletionVectorMissing":
+            yield Finding("broken_vector", file["path"], str(error), _RESTORE)
+        return
+    if len(found) != vector.cardinality:
+        what = f"its deletion vector deletes {len(found)} rows, and states {vector.cardinality}"
+        yield Finding("broken_vector", file["path"], what, _RESTORE)
+
+
+def _is_there(store: LogStore, path: str, *, is_key: bool = False) -> bool:
+    try:
+        (store.open(path) if is_key else open_table_file(store, path)).close()
+    except FileNotFoundError:
+        return False
+    except UnsupportedFeature:
+        return True
+    return True

@@ -1,0 +1,141 @@
+"""How healthy a table is: what it costs to open and scan, and what to do next. Pure.
+
+The score is 100 less a penalty for each thing that costs readers: damage, commits above the last
+checkpoint, files smaller than they need be, deleted rows that are still stored, orphans.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+MIB: Final = 1024 * 1024
+EDGES: Final = (MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB)
+"""The sizes, in bytes, that separate the bins of the histogram."""
+
+TARGET_BYTES: Final = 128 * MIB
+"""The size of file below which merging files spares readers requests."""
+
+DELETED_HIGH: Final = 0.3
+"""The share of deleted rows at which the penalty for them is greatest."""
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What was read of a table.
+
+    `tail` is the number of commits that a reader reads above the newest checkpoint, `log_requests`
+    and `log_bytes` all that it reads to open the table. `rows` and `deleted_rows` are None where
+    some file does not state them. `orphans` is None if the root was not listed. `doubt` says what
+    is wrong with checkpoint or checksum, or is empty.
+    """
+
+    version: int
+    checkpoint: int
+    interval: int
+    tail: int
+    log_requests: int
+    log_bytes: int
+    files: int
+    size_bytes: int
+    histogram: tuple[int, ...]
+    rows: int | None
+    deleted_rows: int
+    vectors: int
+    orphans: int | None = None
+    orphan_bytes: int = 0
+    doubt: str = ""
+
+    @property
+    def deleted_share(self) -> float:
+        """The share of the stored rows that deletion vectors delete, 0 to 1."""
+        return self.deleted_rows / self.rows if self.rows else 0.0
+
+    @property
+    def files_needed(self) -> int:
+        """How many files of the target size would hold the table."""
+        return max(1, ceil(self.size_bytes / TARGET_BYTES)) if self.files else 0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something to do, why, the command if there is one, and the points that it costs now."""
+
+    name: str
+    why: str
+    command: str
+    penalty: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """A score of 0 to 100, and the tasks that would raise it, the most useful first."""
+
+    score: int
+    tasks: tuple[Advice, ...]
+
+
+def assess(facts: TableFacts) -> Health:
+    """Return a table's health.
+
+    Law: the score falls with each penalty, and a table without any has 100 and no task.
+    """
+    found = [task for task in _tasks(facts) if task.penalty > 0]
+    found.sort(key=lambda task: -task.penalty)
+    return Health(max(0, 100 - sum(task.penalty for task in found)), tuple(found))
+
+
+def histogram(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return how many of some sizes lie in each bin: below each edge, and above the last."""
+    bins = [0] * (len(EDGES) + 1)
+    for size in sizes:
+        bins[sum(size >= edge for edge in EDGES)] += 1
+    return tuple(bins)
+
+
+def _tasks(facts: TableFacts) -> list[Advice]:
+    return [
+        Advice("check the table", facts.doubt, "tidegate table fsck", 50 if facts.doubt else 0),
+        _checkpointing(facts),
+        _merging(facts),
+        _purging(facts),
+        _vacuuming(facts),
+    ]
+
+
+def _checkpointing(facts: TableFacts) -> Advice:
+    behind = facts.tail / facts.interval
+    why = (
+        f"{facts.tail} commits are read above the checkpoint of {facts.checkpoint}; the table asks "
+        f"for one every {facts.interval}"
+        if facts.checkpoint >= 0
+        else f"{facts.tail} commits are read, and there is no checkpoint"
+    )
+    penalty = min(20, round(5 * (behind - 1))) if behind > 1 else 0
+    return Advice("write a checkpoint", why, "tidegate table checkpoint", penalty)
+
+
+def _merging(facts: TableFacts) -> Advice:
+    spared = facts.files - facts.files_needed
+    share = spared / facts.files if facts.files else 0.0
+    why = (
+        f"{facts.files} files hold {facts.size_bytes} bytes, which {facts.files_needed} of "
+        f"{TARGET_BYTES // MIB} MiB would hold: a scan sends {spared} requests too many"
+    )
+    # A table of a few files is read in one go, however small these are.
+    penalty = round(30 * share) if spared > facts.interval else 0
+    return Advice("merge data files", why, "OPTIMIZE, by Spark or delta-rs", penalty)
+
+
+def _purging(facts: TableFacts) -> Advice:
+    share = facts.deleted_share
+    why = f"{share:.0%} of the rows stored are deleted, and each scan reads and drops them"
+    penalty = round(20 * min(1.0, share / DELETED_HIGH)) if share >= 0.05 else 0
+    return Advice("purge deleted rows", why, "REORG TABLE … APPLY (PURGE), by Spark", penalty)
+
+
+def _vacuuming(facts: TableFacts) -> Advice:
+    share = facts.orphan_bytes / facts.size_bytes if facts.size_bytes else float(facts.orphans or 0)
+    why = f"{facts.orphans} files of {facts.orphan_bytes} bytes are named by no version"
+    penalty = min(10, ceil(10 * share)) if facts.orphans else 0
+    return Advice("delete orphans", why, "tidegate table vacuum", penalty)
