@@ -35,6 +35,7 @@ HOMES: Final = {
         f"{PRODUCERS}cli/row_commands.py",
         f"{PRODUCERS}writing/optimize.py",
         f"{PRODUCERS}writing/partial_overwrite.py",
+        f"{PRODUCERS}writing/restore.py",
         f"{PRODUCERS}writing/row_delete.py",
         f"{COMMITTER}state/live_file_block.py",
         f"{CHECKPOINTER}data_file_check.py",

@@ -219,3 +219,47 @@ def test_small_files_are_packed_from_the_command_line(line: Line, vectors: str) 
     assert (told["operation"], told["operationMetrics"]["numRemovedFiles"]) == ("OPTIMIZE", "8")
     changes = pa.table(table.load_cdf(starting_version=done["versions"][0]).read_all())
     assert changes.num_rows == 0
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_a_table_is_restored_from_the_command_line(line: Line, vectors: str) -> None:
+    path, terminal = line.tables / "restored", Terminal(line)
+    told = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(path, pa.table({"k": list(range(10))}), configuration=told)
+    line.started("committer")
+    terminal.json(table_commands.app, "register", str(path), "--name", "restored")
+    restore = ("restore", "restored", "--to")
+    assert terminal.json(table_commands.app, *restore, "0", "--apply")["version"] is None
+    if vectors == "true":
+        terminal.json(table_commands.app, "delete-rows", "restored", "k < 4")
+    deltalake.write_deltalake(path, pa.table({"k": [77]}), mode="append")
+    terminal.json(table_commands.app, "alter", "restored", "--add-column", "price double")
+    plan = terminal.json(table_commands.app, *restore, "0")
+    assert (plan["applied"], plan["changes_metadata"]) == (False, True)
+    done = terminal.json(table_commands.app, *restore, "0", "--apply")
+    changed = 1 if vectors == "true" else 0
+    assert (done["numRestoredFiles"], done["numRemovedFiles"]) == (changed, 1 + changed)
+    table = deltalake.DeltaTable(path)
+    read = deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t")
+    assert sorted(pa.table(read.read_all()).to_pydict()["k"]) == list(range(10))
+    assert [field.name for field in table.schema().fields] == ["k"]
+    assert table.history(1)[0]["operation"] == "RESTORE"
+    rows = terminal.json(table_commands.app, "rows", "restored", "--limit", "20")
+    assert sorted(row["k"] for row in rows) == list(range(10))
+
+
+def test_a_version_whose_files_are_gone_is_not_restored(line: Line) -> None:
+    path, terminal = line.tables / "gone", Terminal(line)
+    deltalake.write_deltalake(path, pa.table({"k": [1]}))
+    deltalake.write_deltalake(path, pa.table({"k": [2]}), mode="overwrite")
+    line.started("committer")
+    terminal.json(table_commands.app, "register", str(path), "--name", "gone")
+    [left] = deltalake.DeltaTable(path).file_uris()
+    for file in path.glob("*.parquet"):
+        if not left.endswith(file.name):
+            file.unlink()
+    refused = terminal.run(table_commands.app, "restore", "gone", "--to", "0", "--apply")
+    assert refused.exit_code == 2
+    assert "DataFileMissing" in refused.stderr
+    assert "needs 1 files" in refused.stderr
+    assert deltalake.DeltaTable(path).version() == 1

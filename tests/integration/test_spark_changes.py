@@ -160,3 +160,27 @@ def test_small_files_are_packed_and_rows_stay(table: Table, spark: SparkSession)
     assert nothing["metrics"]["numFilesRemoved"] == 0
     with pytest.raises(UnsupportedFeature, match="executeCompaction"):
         table.optimize().executeZOrderBy("k")
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_a_table_is_restored_constrained_and_described(table: Table) -> None:
+    wanted, at = before(), table.version()
+    table.delete("k < 5")
+    told = table.restoreToVersion(at).collect()[0]
+    assert told["num_of_files_after_restore"] == 4
+    assert held(table) == wanted
+    with pytest.raises(InvalidRequest, match=r"2 rows of .* violate the new CHECK constraint"):
+        table.add_constraint("small", "v < 100")
+    assert table.add_constraint("small", "v < 1000") is not None
+    with pytest.raises(InvalidRequest, match="small"):
+        table.update("k = 1", set={"v": "1000"})
+    [detail] = table.detail().collect()
+    assert (detail["numFiles"], detail["partitionColumns"]) == (4, ["p"])
+    assert detail["properties"]["delta.constraints.small"] == "v < 1000"
+    assert "checkConstraints" in detail["tableFeatures"]
+    assert table.drop_constraint("SMALL") is not None
+    assert table.update("k = 1", set={"v": "1000"}) is not None
+    with pytest.raises(InvalidRequest, match="there are: none"):
+        table.drop_constraint("small")
+    assert table.restore_to_version(at).collect()[0]["num_removed_files"] > 0
+    assert held(table) == wanted

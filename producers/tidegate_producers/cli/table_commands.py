@@ -19,6 +19,7 @@ from tidegate_producers.cli import (
     alter_command,
     optimize_command,
     registration_commands,
+    restore_command,
     row_commands,
     vacuum_command,
 )
@@ -72,6 +73,7 @@ app.command("drop")(registration_commands.drop)
 app.command("alter")(alter_command.alter_table)
 app.command("replace-columns")(alter_command.replace_columns)
 app.command("optimize")(optimize_command.optimize_table)
+app.command("restore")(restore_command.restore_table)
 app.command("vacuum")(vacuum_command.vacuum_table)
 
 

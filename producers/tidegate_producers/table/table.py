@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
@@ -17,7 +18,7 @@ from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history
-from tidegate_producers.options import for_writing
+from tidegate_producers.options import for_writing, time_ms
 from tidegate_producers.table.append import append
 from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.new_rows import Expression
@@ -29,15 +30,18 @@ from tidegate_producers.table.optimize_builder import (
 )
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
+from tidegate_producers.table.table_detail import DETAIL, detail_of
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, survey, vacuum
+from tidegate_producers.writing.add_constraint import add_constraint, drop_constraint
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
+from tidegate_producers.writing.restore import Moment, restore
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.clock import utc
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.table_io.open_table import head_version, open_keys
+from tidegate_runtime.table_io.open_table import head_version, open_keys, open_snapshot
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 NO_COMMENTS: Final[Mapping[str, str | None]] = {}
@@ -45,6 +49,10 @@ NO_VALUES: Final[Mapping[str, Expression]] = {}
 _MAX_FILE_SIZE: Final = "spark.databricks.delta.optimize.maxFileSize"
 _ZONE: Final = "spark.sql.session.timeZone"
 
+_RESTORED: Final = (
+    "num_restored_files long, num_removed_files long, restored_files_size long, "
+    "removed_files_size long, num_of_files_after_restore long, table_size_after_restore long"
+)
 _HISTORY: Final = (
     "version long, timestamp timestamp, operation string, operationParameters map<string,string>, "
     "readVersion long, isolationLevel string, isBlindAppend boolean, "
@@ -271,6 +279,52 @@ class Table:
 
         return OptimizeBuilder(run)
 
+    def restore_to_version(self, version: int) -> DataFrame:
+        """Make the table what it was at a version, and return one row with delta-spark's metrics.
+
+        Raises: InvalidRequest (`VersionNotFound`, `DataFileMissing`, for files that a vacuum
+        deleted); UnsupportedFeature; Rejected, if others change it meanwhile; OutcomeUnknown.
+        """
+        return self._restored(Moment(version=version))
+
+    def restore_to_timestamp(self, timestamp: str) -> DataFrame:
+        """Make the table what it was at a time, in the session's time zone unless it names one.
+
+        Raises: as `restore_to_version`.
+        """
+        at_ms = time_ms(in_zone(timestamp, self._zone), "timestamp")
+        return self._restored(Moment(timestamp_ms=at_ms, text=timestamp))
+
+    def add_constraint(self, name: str, expression: str) -> int | None:
+        """Add a CHECK constraint, after Spark has found it true for every row; return the version.
+
+        Raises: InvalidRequest, with the number of rows that violate it; Rejected, if rows came
+        meanwhile that were not held to it (run it again); OutcomeUnknown.
+        """
+
+        def violations(version: int) -> int:
+            rows = self.to_df(version=version)
+            return rows.where(~F.coalesce(F.expr(expression), F.lit(False))).count()
+
+        asked, request = self._options, WriteRequest.of(self._options)
+        client = client_for(asked.kafka)
+        return self._told(
+            add_constraint(client, asked.place, name, expression, violations, request)
+        )
+
+    def drop_constraint(self, name: str) -> int | None:
+        """Drop a CHECK constraint, and return the new version. Raises: as `add_constraint`."""
+        asked, request = self._options, WriteRequest.of(self._options)
+        return self._told(drop_constraint(client_for(asked.kafka), asked.place, name, request))
+
+    def detail(self) -> DataFrame:
+        """Return one row about the table, with delta-spark's columns."""
+        store = store_for(self._options.place)
+        snapshot = open_snapshot(store)
+        last = next(iter(history(store, 1)), None)
+        row = detail_of(self.root, snapshot, last.timestamp_ms if last else None)
+        return self._spark.createDataFrame([row], DETAIL)
+
     def history(self, limit: int | None = None) -> DataFrame:
         """Return a row for each version that the log still holds, newest first."""
         entries = history(store_for(self._options.place), limit)
@@ -287,6 +341,16 @@ class Table:
         if timestamp is not None:
             reader = reader.option("timestampAsOf", in_zone(timestamp, self._zone))
         return reader.load(self.root)
+
+    forPath, toDF = for_path, to_df  # noqa: N815 - delta-spark's names
+    restoreToVersion, restoreToTimestamp = restore_to_version, restore_to_timestamp  # noqa: N815
+
+    def _restored(self, moment: Moment) -> DataFrame:
+        asked = self._options
+        request = WriteRequest.of(asked)
+        done, outcome = restore(client_for(asked.kafka), asked.place, moment, request)
+        tell(self.root, outcome)
+        return self._spark.createDataFrame([tuple(done.metrics.values())], _RESTORED)
 
     def _is_simple(self, condition: str) -> bool:
         """Return whether our own evaluation of a condition is surely Spark's."""

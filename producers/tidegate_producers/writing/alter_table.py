@@ -71,7 +71,7 @@ def alter(
         patch = MetadataPatch(changes=tuple(changes))
     except ValidationError as error:
         raise _bad(f"{len(changes)} changes: a patch has from 1 to 100 of them") from error
-    target, _ = _opened(client, place, request)
+    target, _ = opened(client, place, request)
     told = orjson.dumps([one.model_dump(mode="json") for one in patch.changes]).decode()
     operation = Operation(name=operation_of(patch.changes), parameters={"changes": told})
     body = proposal_drafts.Body(operation, reads=ReadSet(), patch=patch)
@@ -87,7 +87,7 @@ def replace(
     Columns that are listed keep their names and data. Raises: InvalidRequest, naming the column,
     for what the table's files do not allow; otherwise as `alter`.
     """
-    target, seen = _opened(client, place, request)
+    target, seen = opened(client, place, request)
     metadata = replace_columns(seen.metadata, seen.protocol, columns)
     if metadata == seen.metadata:
         return None
@@ -98,7 +98,7 @@ def replace(
     return result(client.propose(proposal, request.timeout_s))
 
 
-def _opened(
+def opened(
     client: Client, place: TableLocation, request: WriteRequest
 ) -> tuple[proposal_drafts.Target, LiveKeys]:
     """Return a registered table as the target of a proposal, and what its log says of it."""

@@ -1,0 +1,188 @@
+"""Restores a table to an older version: files and metadata become those of that version again."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow.compute as pc
+
+from tidegate_delta.deletion_vectors.descriptors import is_inline, path_of
+from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate_delta.features import active_features
+from tidegate_delta.features.supported_features import check_writable
+from tidegate_delta.log.actions import Add
+from tidegate_delta.log.file_paths import decode_path
+from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.options import TableLocation
+from tidegate_producers.writing.table_write import (
+    WriteRequest,
+    check_may_remove,
+    propose,
+    stamp_for,
+)
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+LOOKS_AT_ONCE: Final = 16
+_NAMED_MAX: Final = 5
+"""How many missing files an error names."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The version to restore, or the time whose version it is, as given. Units: ms since the Unix
+    epoch.
+    """
+
+    version: int | None = None
+    timestamp_ms: int | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """What a restore changes: files that leave, files that come back, and the size after it.
+
+    Units: `size` in bytes.
+    """
+
+    version: int
+    removed: tuple[Add, ...]
+    restored: tuple[Add, ...]
+    files: int
+    size: int
+    changes_metadata: bool
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the table is as it was already."""
+        return not (self.removed or self.restored or self.changes_metadata)
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """The metrics of the version, by delta-spark's names."""
+        return {
+            "numRestoredFiles": len(self.restored),
+            "numRemovedFiles": len(self.removed),
+            "restoredFilesSize": sum(add.size for add in self.restored),
+            "removedFilesSize": sum(add.size for add in self.removed),
+            "numOfFilesAfterRestore": self.files,
+            "tableSizeAfterRestore": self.size,
+        }
+
+
+def survey(place: TableLocation, moment: Moment) -> Restoration:
+    """Return what a restore would change; nothing is written. Raises: as `restore`."""
+    return _planned(store_for(place), moment)[0]
+
+
+def restore(
+    client: Client, place: TableLocation, moment: Moment, request: WriteRequest
+) -> tuple[Restoration, Outcome | None]:
+    """Restore a table, and return what changed and the outcome; None if it is as it was already.
+
+    The protocol stays: a feature that came since is not taken back.
+    Raises: InvalidRequest (`TableNotRegistered`, `VersionNotFound`, `DataFileMissing`, for files
+    that a vacuum deleted); UnsupportedFeature; Rejected, if others change the table meanwhile (run
+    it again); OutcomeUnknown; Unavailable.
+    """
+    store = store_for(place)
+    record = client.require(place.root, request.timeout_s)
+    planned, now, then = _planned(store, moment)
+    if planned.is_nothing:
+        return planned, None
+    _check_there(store, planned)
+    stamp = stamp_for(client, request)
+    target = proposal_drafts.Target(
+        record.table, record.table_root, int(now.version), now.metadata.id
+    )
+    proposal = _draft(target, stamp, planned, then, moment)
+    return planned, propose(client, store, proposal, request.timeout_s)
+
+
+def _planned(store: LogStore, moment: Moment) -> tuple[Restoration, Snapshot, Snapshot]:
+    now = open_snapshot(store)
+    then = open_snapshot(store, moment.version, moment.timestamp_ms)
+    check_writable(now.protocol, now.metadata, store.root)
+    check_may_remove(now, store.root)
+    if active_features.row_tracking(now.metadata, parse_schema(now.metadata.schema_string)):
+        raise UnsupportedFeature(
+            f"{store.root} tracks rows, whose ids this writer does not restore: restore it with "
+            "delta-spark; nothing was proposed",
+            feature="rowTracking",
+        )
+    goes = pc.invert(pc.is_in(now.file_keys, value_set=then.file_keys))
+    comes = pc.invert(pc.is_in(then.file_keys, value_set=now.file_keys))
+    removed, restored = rows_to_adds(now.files.filter(goes)), rows_to_adds(then.files.filter(comes))
+    plan = Restoration(
+        version=int(then.version),
+        removed=tuple(removed),
+        restored=tuple(restored),
+        files=then.files.num_rows,
+        size=int(pc.sum(then.files["size"]).as_py() or 0),
+        changes_metadata=_differs(now, then),
+    )
+    return plan, now, then
+
+
+def _differs(now: Snapshot, then: Snapshot) -> bool:
+    told = ("name", "description", "schema_string", "partition_columns", "configuration")
+    return any(getattr(now.metadata, name) != getattr(then.metadata, name) for name in told)
+
+
+def _check_there(store: LogStore, planned: Restoration) -> None:
+    """Check that the files to restore are in the store. Raises: InvalidRequest; Unavailable."""
+    paths = [decode_path(add.path) for add in planned.restored]
+    paths += [
+        path_of(vector)
+        for add in planned.restored
+        if (vector := add.deletion_vector) is not None and not is_inline(vector)
+    ]
+    with ThreadPoolExecutor(LOOKS_AT_ONCE, "look") as pool:
+        there = pool.map(lambda path: _is_there(store, path), paths)
+        gone = [path for path, is_there in zip(paths, there, strict=True) if not is_there]
+    if gone:
+        named = ", ".join(gone[:_NAMED_MAX])
+        raise InvalidRequest(
+            f"{store.root}: version {planned.version} needs {len(gone)} files that are not there "
+            f"any more, as after a vacuum ({named}): restore a newer version, or bring the files "
+            "back; nothing was proposed",
+            error_class="DataFileMissing",
+        )
+
+
+def _is_there(store: LogStore, path: str) -> bool:
+    try:
+        with store.open(path):
+            return True
+    except (FileNotFoundError, BrokenLog):
+        return False
+
+
+def _draft(
+    target: proposal_drafts.Target,
+    stamp: proposal_drafts.Stamp,
+    planned: Restoration,
+    then: Snapshot,
+    moment: Moment,
+) -> Proposal:
+    version = None if moment.version is None else str(moment.version)
+    parameters: Mapping[str, str | None] = {"version": version, "timestamp": moment.text}
+    metrics = {name: str(value) for name, value in planned.metrics.items()}
+    operation = Operation(name="RESTORE", parameters=dict(parameters), metrics=metrics)
+    removes = [proposal_drafts.removal(add, stamp.created_ms) for add in planned.removed]
+    definition = [then.metadata] if planned.changes_metadata else []
+    actions = (*definition, *removes, *planned.restored)
+    rows = tuple(action.to_row() for action in actions)
+    body = proposal_drafts.Body(operation, rows, proposal_drafts.WHOLE_TABLE)
+    proposal = proposal_drafts.of_body("commit", target, stamp, body)
+    # Change files would say which rows came back; without them readers compare the files.
+    return proposal.model_copy(update={"cdc_mode": "implicit"})
