@@ -18,6 +18,7 @@ from tidegate_delta.log.file_paths import canonical_paths
 from tidegate_delta.log.hidden_folders import is_hidden
 from tidegate_delta.properties.table_properties import tombstone_retention_ms
 from tidegate_delta.schema.column_mapping import physical_partition_columns
+from tidegate_delta.snapshots.checksum_verdict import Checked
 from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
@@ -38,12 +39,16 @@ def check_files(
     Raises: Unavailable; BrokenLog (`CorruptDeletionVector`) for a malformed descriptor.
     """
     if snapshot.checksum.is_doubtful:
+        is_unreadable = snapshot.checksum.checked is Checked.UNREADABLE
         yield Finding(
             "lying_checksum",
             checksum_name(snapshot.version),
             f"it does not fit the log: {snapshot.checksum}",
-            "compare the table with a backup; if the log is right, delete the checksum file",
-            "delete_checksum",
+            "delete it"
+            if is_unreadable
+            else "compare the table with a backup: the checksum may be the only trace of a lost "
+            "change. If the log is right, delete the checksum file",
+            "delete_checksum" if is_unreadable else None,
         )
     progress(f"{snapshot.files.num_rows} live files")
     listed = listed_files(store, snapshot)

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
+from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource import use_session
@@ -204,6 +205,24 @@ def test_a_delete_rewrites_files_here_and_on_executors(spark_table: SparkTable) 
     assert spark_table.keys() == list(range(7, 20, 2))
     assert spark_table.table().delete() == 4
     assert spark_table.keys() == []
+
+
+def test_a_vacuum_shows_the_files_that_go_then_deletes_them(spark_table: SparkTable) -> None:
+    spark_table.write(spark_table.spark.sql("SELECT id AS k FROM range(4)"))
+    table = spark_table.table()
+    table.delete("k < 2")
+    assert table.vacuum().count() == 0
+    with pytest.raises(InvalidRequest, match="below the table's"):
+        table.vacuum(retention_hours=0)
+    shown = table.vacuum(retention_hours=0, retention_check=False).collect()
+    assert shown
+    assert all(row["why"].startswith("removed before") for row in shown)
+    gone = table.vacuum(retention_hours=0, dry_run=False, retention_check=False)
+    assert gone.count() == len(shown)
+    assert not any(Path(spark_table.path, row["path"]).exists() for row in shown)
+    assert spark_table.keys() == [2, 3]
+    operations = [row["operation"] for row in table.history(2).collect()]
+    assert operations == ["VACUUM END", "VACUUM START"]
 
 
 def test_a_delete_means_the_rows_that_a_query_shows(spark_table: SparkTable) -> None:

@@ -15,9 +15,13 @@ from typer.testing import CliRunner, Result
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tests.unit.checkpointer.test_log_cleaner import NOW_MS
 from tidegate_checkpointer.cli import table_commands
+from tidegate_checkpointer.finding import CheckRequest
+from tidegate_checkpointer.log_check import check_log
 from tidegate_delta.deletion_vectors.descriptors import placed
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import checkpoint_name, checksum_name, commit_name
+from tidegate_messages.published_records import CommittedFile
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -93,6 +97,10 @@ def forge_a_checksum(table: WrittenTable) -> None:
     (log(table) / checksum_name(table.version)).write_text('{"tableSizeBytes":1,"numFiles":1}')
 
 
+def tear_a_checksum(table: WrittenTable) -> None:
+    (log(table) / checksum_name(table.version)).write_text('{"tableSi')
+
+
 def lose_a_commit(table: WrittenTable) -> None:
     (log(table) / commit_name(7)).unlink()
 
@@ -109,7 +117,8 @@ DAMAGES: dict[Damage, tuple[str, bool]] = {
     tear_a_checkpoint: ("torn_checkpoint", True),
     forge_a_checkpoint: ("lying_checkpoint", True),
     turn_the_hint_back: ("stale_hint", True),
-    forge_a_checksum: ("lying_checksum", True),
+    forge_a_checksum: ("lying_checksum", False),
+    tear_a_checksum: ("lying_checksum", True),
     lose_a_commit: ("gap", False),
     tear_a_commit: ("unreadable_commit", False),
 }
@@ -142,7 +151,7 @@ def test_each_damage_is_found_and_said_what_to_do_about(
 
 @pytest.mark.parametrize(
     "damage",
-    [tear_a_checkpoint, forge_a_checkpoint, turn_the_hint_back, forge_a_checksum],
+    [tear_a_checkpoint, forge_a_checkpoint, turn_the_hint_back, tear_a_checksum],
     ids=lambda one: one.__name__,
 )
 def test_wrong_files_of_the_log_are_repaired_and_the_table_reads_as_before(
@@ -181,6 +190,16 @@ def test_missing_files_need_a_commit_and_so_the_broker(table: WrittenTable) -> N
     result = run(table, "--repair")
     assert result.exit_code == 2
     assert "taking them out of the table needs a commit" in result.stderr
+
+
+def test_a_commit_that_is_not_what_the_committer_wrote_is_found(table: WrittenTable) -> None:
+    store, path = LocalStore(table.root), log(table) / commit_name(3)
+    own = CommittedFile(version=3, sha256=sha256(path.read_bytes()))
+    request = CheckRequest(NOW_MS, committed=own)
+    assert list(check_log(store, request, lambda _: None)) == []
+    path.write_bytes(path.read_bytes().replace(b'"WRITE"', b'"MERGE"'))
+    kinds = [one.kind for one in check_log(store, request, lambda _: None)]
+    assert kinds == ["overwritten_commit"]
 
 
 def test_rows_that_statistics_state_wrongly_are_found(table: WrittenTable) -> None:
