@@ -3,20 +3,29 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.errors import BrokenLog
-from tidegate_delta.log.actions import Cdc, CommitInfo, Metadata
+from tidegate_delta.log.actions import Cdc, CommitInfo, DeletionVector, Metadata
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name
 from tidegate_delta.log.hidden_folders import is_hidden
 from tidegate_delta.schema.column_mapping import physical_partition_columns
+from tidegate_delta.snapshots.file_action_columns import DELETION_VECTOR
 from tidegate_delta.snapshots.replay import LogPart, read_part
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.row_intent import ROW_INTENT
 from tidegate_producers.vacuum.vacuum_plan import FOUND_SCHEMA
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.log_reader import of_table, read_content
-from tidegate_runtime.table_io.referenced_files import data_files, referenced, vector_files
+from tidegate_runtime.table_io.referenced_files import (
+    data_files,
+    keys_below,
+    referenced,
+    vector_files,
+)
 
 END: Final = "VACUUM END"
 DONE_THROUGH: Final = "latestCommitVersionOutsideOfRetentionWindow"
@@ -54,7 +63,7 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
     with are left out, and so are those of which the commit is gone.
     Raises: BrokenLog; Unavailable.
     """
-    found: dict[str, tuple[str, int, int, int]] = {}
+    parts: list[pa.Table] = []
     first, oldest = 0, version + 1
     for number in range(version, -1, -1):
         content = read_content(store, commit_name(number)) if number >= first else None
@@ -62,10 +71,15 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
             break
         oldest = number
         part = _part(store, number, content)
-        for row in _rows(store.root, number, part, content):
-            found.setdefault(row[0], row)
+        parts += _removed(store.root, number, part, content)
         first = max(first, _done_through(part.info) + 1)
-    return pa.Table.from_batches([_batch(list(found.values()))]), oldest
+    found = pa.concat_tables([FOUND_SCHEMA.empty_table(), *parts])
+    # A file that was removed twice is told once, with its last removal.
+    newest = found.group_by("path", use_threads=False).aggregate(
+        [("size_bytes", "first"), ("since_ms", "first"), ("version", "first")]
+    )
+    columns = ["path", "size_bytes_first", "since_ms_first", "version_first"]
+    return newest.select(columns).rename_columns(FOUND_SCHEMA.names), oldest
 
 
 def named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArray:
@@ -90,6 +104,50 @@ def named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, pa.string())
 
 
+def proposed(store: LogStore, proposal: Proposal) -> pa.ChunkedArray:
+    """Return the files that a proposal would bring: data files, change data, vectors' files.
+
+    A claim check whose file is gone brings nothing, as it is refused. Raises: Unavailable.
+    """
+    lines: list[Any] = [
+        *proposal.actions,
+        *({ROW_INTENT: vars(one)} for one in proposal.dv_intents),
+    ]
+    if proposal.claim_check is not None:
+        content = store.read(proposal.claim_check.path) or b""
+        lines += map(_parsed, content.splitlines())
+    bodies = [body for line in lines if isinstance(line, dict) for body in _bringing(line)]
+    paths = [path for one in bodies if isinstance(path := one.get("path"), str)]
+    vectors = [one.get("deletionVector") or one.get("rows") for one in bodies]
+    known = [one for one in vectors if isinstance(one, dict)]
+    keys = data_files(store.root, pa.chunked_array([paths], pa.string()))
+    stored = [vector_files(store.root, _vectors(one)) for one in known]
+    return pa.chunked_array([*keys.chunks, *stored], pa.string())
+
+
+def _bringing(line: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for name in ("add", "cdc", ROW_INTENT):
+        body = line.get(name)
+        if isinstance(body, dict):
+            yield body
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _vectors(vector: Mapping[str, Any]) -> pa.ChunkedArray:
+    """Return a vector as a column; of one that is malformed, none: its proposal is refused."""
+    try:
+        told = DeletionVector.model_validate(vector).model_dump(by_alias=True)
+        return pa.chunked_array([pa.array([told], DELETION_VECTOR)])
+    except (ValueError, pa.ArrowException):
+        return pa.chunked_array([], DELETION_VECTOR)
+
+
 def _part(store: LogStore, version: int, content: bytes) -> LogPart:
     with of_table(store.root):
         return read_part(commit_name(version), content)
@@ -100,21 +158,28 @@ def _changes(version: int, content: bytes) -> list[Cdc]:
     return list(Commit.decode(version, content).of(Cdc)) if _CDC in content else []
 
 
-def _rows(
-    root: str, version: int, part: LogPart, content: bytes
-) -> Iterator[tuple[str, int, int, int]]:
+def _removed(root: str, version: int, part: LogPart, content: bytes) -> Iterator[pa.Table]:
+    """Yield the files that a commit removed, their vectors' files, and its change data."""
     tombstones = part.tombstones
-    for row in tombstones.select(["path", "size", "deletionTimestamp"]).to_pylist():
-        for key in data_files(root, pa.chunked_array([[row["path"]]], pa.string())).to_pylist():
-            yield key, row["size"] or 0, row["deletionTimestamp"] or 0, version
-    newest = pc.max(tombstones["deletionTimestamp"]).as_py() or 0
-    for key in vector_files(root, tombstones["deletionVector"]).to_pylist():
-        yield key, 0, newest, version
-    stamp = (part.info.timestamp if part.info else None) or 0
-    for one in _changes(version, content):
-        paths = pa.chunked_array([[one.path]], pa.string())
-        for key in data_files(root, paths).to_pylist():
-            yield key, one.size, stamp, version
+    removed_ms = pc.fill_null(tombstones["deletionTimestamp"], 0)
+    sizes = pc.fill_null(tombstones["size"], 0)
+    keys = keys_below(root, tombstones["path"])
+    yield _found(keys, sizes, removed_ms, version).filter(pc.is_valid(keys))
+    vectors = vector_files(root, tombstones["deletionVector"])
+    newest_ms = pc.max(removed_ms).as_py() or 0
+    yield _found(vectors, [0] * len(vectors), [newest_ms] * len(vectors), version)
+    changes = _changes(version, content)
+    if changes:
+        stamp_ms = (part.info.timestamp if part.info else None) or 0
+        paths = pa.chunked_array([[one.path for one in changes]], pa.string())
+        keys = keys_below(root, paths)
+        told = _found(keys, [one.size for one in changes], [stamp_ms] * len(changes), version)
+        yield told.filter(pc.is_valid(keys))
+
+
+def _found(keys: Any, sizes: Any, since_ms: Any, version: int) -> pa.Table:
+    columns = [keys, sizes, since_ms, [version] * len(keys)]
+    return pa.table(dict(zip(FOUND_SCHEMA.names, columns, strict=True)), schema=FOUND_SCHEMA)
 
 
 def _done_through(info: CommitInfo | None) -> int:

@@ -31,6 +31,7 @@ from tidegate_producers.vacuum.file_search import (
     END,
     listed,
     named_since,
+    proposed,
     removed_in_log,
 )
 from tidegate_producers.vacuum.vacuum_plan import FileUses, Needed, VacuumPlan, verdicts
@@ -106,7 +107,9 @@ def survey(store: LogStore, request: VacuumRequest, claims: Claims, now_ms: int)
         snapshot = open_snapshot(store)
     cutoff_ms, young_why = _cutoff(now_ms - retention_ms, claims.proposals)
     uses = _uses(store, snapshot, cutoff_ms, young_why)
-    uses = replace(uses, needed=tuple(_needed(store, snapshot.version, claims.gates)))
+    needed = [*_proposed(store, claims.proposals)]
+    needed += _needed(store, snapshot.version, claims.gates)
+    uses = replace(uses, needed=tuple(needed))
     told = verdicts(found, uses)
     notes += [f"{one.holder} needs files" for one in uses.needed]
     parameters: dict[str, Any] = {
@@ -232,6 +235,13 @@ def _uses(store: LogStore, snapshot: Snapshot, cutoff_ms: int, young_why: str) -
         recent=referenced(store.root, recent),
         removed=referenced(store.root, old),
     )
+
+
+def _proposed(store: LogStore, proposals: Sequence[ProposalOutcomes]) -> Iterator[Needed]:
+    """Yield the files that open proposals bring: one that restores a version may bring old ones."""
+    for one in proposals:
+        assert one.proposal is not None, "an open proposal can be read"
+        yield Needed(f"proposal {one.proposal_id}", proposed(store, one.proposal))
 
 
 def _needed(store: LogStore, version: int, gates: Sequence[Gate]) -> Iterator[Needed]:

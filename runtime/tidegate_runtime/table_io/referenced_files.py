@@ -29,13 +29,22 @@ def referenced(root: str, files: pa.Table) -> pa.ChunkedArray:
 
 def data_files(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the paths from the root of files at paths of the log, without those elsewhere."""
+    return pc.drop_null(keys_below(root, paths))
+
+
+def keys_below(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the path from the root of the file at each path of the log; null for one elsewhere.
+
+    Only absolute paths become Python strings.
+    """
     keys = canonical_paths(paths)
     is_absolute = pc.match_substring_regex(keys, _ABSOLUTE)
     if not pc.any(is_absolute, min_count=0).as_py():
         return keys
     placed = [key_below(root, path) for path in keys.filter(is_absolute).to_pylist()]
-    below = pa.array([key for key in placed if key is not None], pa.string())
-    return pa.chunked_array([*keys.filter(pc.invert(is_absolute)).chunks, below], pa.string())
+    mask = is_absolute.combine_chunks()
+    below = pc.replace_with_mask(keys.combine_chunks(), mask, pa.array(placed, pa.string()))
+    return pa.chunked_array([below])
 
 
 def vector_files(root: str, vectors: pa.ChunkedArray) -> pa.Array:

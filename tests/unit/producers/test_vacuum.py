@@ -10,6 +10,7 @@ from tests.builders import (
     TABLE,
     add,
     delete,
+    digest_of,
     info,
     metadata,
     proposal,
@@ -21,11 +22,13 @@ from tests.fakes.memory_store import MemoryStore
 from tests.unit.producers.commands import Line, line_of
 from tidegate_delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.proposal import ClaimCheck
 from tidegate_messages.published_records import LeaseRecord
 from tidegate_messages.stream_position import Position
 from tidegate_producers.cli import table_commands
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, survey
 from tidegate_producers.vacuum.vacuum_plan import VacuumPlan
+from tidegate_runtime.client.proposal_drafts import CLAIM_FOLDER
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.leases import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -170,6 +173,28 @@ def test_files_stay_from_when_the_work_of_an_open_proposal_began(line: Line) -> 
     line.gate.settle()
     answered = line.json(table_commands.app, "vacuum", "shop")
     assert answered["cutoff_ms"] > since_ms
+
+
+def test_old_files_that_an_open_proposal_brings_back_stay(line: Line) -> None:
+    store, now_ms = in_memory(line), SystemClock().now_ms()
+    name = "ab^-aqEH.-t@S}K{vb[*k^"
+    vector = {"storageType": "u", "pathOrInlineDv": name, "offset": 1, "sizeInBytes": 4}
+    rows = {**vector, "cardinality": 1}
+    file = "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    store.files[file] = b""
+    restoring = proposal(add("a"), read_version=2, files_since_ms=now_ms)
+    lines = [add("orphan"), {"dv_intent": {"path": "b", "rows": rows}}]
+    content = to_bytes(lines) + b"torn"
+    path = f"{CLAIM_FOLDER}/claimed.ndjson"
+    store.files[path] = content
+    claim = ClaimCheck(path=path, size=len(content), sha256=digest_of(content))
+    claiming = proposal(read_version=2, claim_check=claim, files_since_ms=now_ms)
+    line.gate.send(restoring, claiming)
+    told = line.json(table_commands.app, "vacuum", "shop")
+    assert why(told, "goes").keys() == {"_change_data/c"}
+    stays = why(told, "stays")
+    assert stays["a"] == f"proposal {restoring.proposal_id} needs it"
+    assert stays["orphan"] == stays[file] == f"proposal {claiming.proposal_id} needs it"
 
 
 def test_a_proposal_past_its_deadline_holds_nothing(line: Line) -> None:
