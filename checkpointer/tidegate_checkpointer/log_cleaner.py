@@ -39,6 +39,7 @@ from tidegate_messages.version_gate import Gate
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
+from tidegate_runtime.table_io.checksum_verification import stated_checksum
 from tidegate_runtime.table_io.open_table import open_checkpoint, open_without_checkpoint
 from tidegate_runtime.table_io.time_travel import TableHead, find_version
 
@@ -61,12 +62,14 @@ class CleanupMemory:
     """What is kept of one table between two cleanups.
 
     `verified` maps the version of a verified checkpoint to the time of its verification.
-    `contradiction` says what was wrong with a checkpoint, found at `contradicted_ms`.
+    `contradiction` says what was wrong with a checkpoint, found at `contradicted_ms`. `doubts` maps
+    a version to what its checksum file states otherwise than the log.
     """
 
     verified: dict[int, int] = field(default_factory=dict)
     contradiction: str = ""
     contradicted_ms: int = 0
+    doubts: dict[int, str] = field(default_factory=dict)
     sidecars: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
 
@@ -126,6 +129,17 @@ def verify(store: LogStore, due: CleanupPlan, memory: CleanupMemory, now_ms: int
         memory.verified[version] = now_ms
         log_event(_log, "checkpoint_verified", root=store.root, version=version)
     return True
+
+
+def doubted(store: LogStore, memory: CleanupMemory) -> str:
+    """Return what a checksum file states otherwise than the log, or "" if none is left that does.
+
+    Deleting the file, or one that is unreadable, ends the doubt. Raises: Unavailable.
+    """
+    for version in list(memory.doubts):
+        if stated_checksum(store, version) is None:
+            del memory.doubts[version]
+    return next(iter(memory.doubts.values()), "")
 
 
 def delete(store: LogStore, due: CleanupPlan, may_go_on: Callable[[], bool]) -> Cleaned:

@@ -6,9 +6,17 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate_checkpointer.log_cleaner import CleanedTable, CleanupMemory, delete, survey, verify
+from tidegate_checkpointer.log_cleaner import (
+    CleanedTable,
+    CleanupMemory,
+    delete,
+    doubted,
+    survey,
+    verify,
+)
 from tidegate_checkpointer.log_cleanup import HOUR_MS, Blocked, is_due
 from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.topics import Topics
 from tidegate_runtime.failpoints import reach
@@ -17,6 +25,8 @@ from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
 
 TURN_S: Final = 20.0
 """Seconds of deletions after which the other tables have their turn."""
@@ -53,6 +63,19 @@ class CleanupSchedule:
         """Note the size of a checkpoint that was written."""
         self._of(table).written_bytes += size_bytes
 
+    def note_checksum(self, table: UUID, name: str, store: LogStore, snapshot: Snapshot) -> None:
+        """Compare a version with its checksum file; a contradiction stops the table's cleanup.
+
+        Checkpoints go on: a wrong checksum costs readers nothing, and a missing checkpoint much.
+        Raises: Unavailable.
+        """
+        why = checksum_contradiction(store, snapshot)
+        if not why:
+            return
+        self._of(table).memory.doubts[int(snapshot.version)] = why
+        metrics.CHECKSUM_CONTRADICTIONS.labels(name).inc()
+        log_event(_log, "checksum_contradicted", level=logging.ERROR, table=name, why=why)
+
     def is_due(self, table: UUID) -> bool:
         """Return whether a table's log is to be cleaned now."""
         one, now_s = self._of(table), self._running.clock.boot_s()
@@ -79,7 +102,8 @@ class CleanupSchedule:
         due = survey(table, one.memory, gates, now_ms)
         one.rest_bytes = due.rest_bytes
         metrics.LOG_CLEANUP_TIME.labels(record.name).set(now_ms / 1000)
-        is_right = not due.goes or verify(table.store, due, one.memory, now_ms)
+        is_sure = not doubted(table.store, one.memory)
+        is_right = is_sure and (not due.goes or verify(table.store, due, one.memory, now_ms))
         _report(record.name, due.blocked, one.memory)
         if not due.goes or not is_right:
             return
@@ -117,8 +141,8 @@ class CleanupSchedule:
 def _report(name: str, blocked: Sequence[Blocked], memory: CleanupMemory) -> None:
     """Publish why less goes than a table's properties allow."""
     told: dict[str, str] = {one.cause: one.why for one in blocked}
-    if memory.contradiction:
-        told["contradicted"] = memory.contradiction
+    if why := memory.contradiction or next(iter(memory.doubts.values()), ""):
+        told["contradicted"] = why
     for cause in _CAUSES:
         metrics.LOG_CLEANUP_BLOCKED.labels(name, cause).set(cause in told)
     for cause, why in told.items():

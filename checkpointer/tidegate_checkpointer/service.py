@@ -62,7 +62,7 @@ from tidegate_runtime.table_io.checkpoint_writer import (
     hinted_version,
     move_hint_forward,
 )
-from tidegate_runtime.table_io.checksum_verification import check_stated, stated_checksum
+from tidegate_runtime.table_io.checksum_verification import stated_checksum
 from tidegate_runtime.table_io.log_reader import list_log
 from tidegate_runtime.table_io.open_table import head_version, open_snapshot
 from tidegate_runtime.table_registry import read_registry
@@ -289,7 +289,7 @@ class Checkpointer:
         began_s = self._running.clock.boot_s()
         snapshot = open_snapshot(view.store, version)
         check_checkpointable(snapshot.protocol, snapshot.metadata, view.store.root)
-        check_stated(view.store, snapshot)
+        self._cleanups.note_checksum(table.id, table.name, view.store, snapshot)
         reach("checkpointer.before_put")
         hint = write_checkpoint(view.store, snapshot, self._running.clock)
         self._cleanups.note_written(table.id, hint.size_in_bytes or 0)

@@ -38,7 +38,7 @@ from tidegate_producers.history.table_history import history
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.change_row_reader import read_changes
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
-from tidegate_runtime.table_io.checksum_verification import check_stated
+from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import (
     head_version,
@@ -180,7 +180,7 @@ def use(store: MemoryStore) -> None:
     if first is not None:
         allowed(refresh, store, first)
     if head is not None:
-        allowed(check_stated, store, head)
+        allowed(checksum_contradiction, store, head)
         allowed(read_table, store, head)
         summarise(store, head)
 

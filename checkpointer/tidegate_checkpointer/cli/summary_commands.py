@@ -23,7 +23,7 @@ from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_ex
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import hinted_version, move_hint_forward
-from tidegate_runtime.table_io.checksum_verification import check_stated
+from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 _OUT: Final = console()
@@ -53,7 +53,6 @@ def checkpoint(
         store = by_path(uri, settings).store
         snapshot = open_snapshot(store, version)
         check_checkpointable(snapshot.protocol, snapshot.metadata, store.root)
-        check_stated(store, snapshot)
         there = whole_checkpoint(store, snapshot.version)
         told: dict[str, Any] = {
             "version": int(snapshot.version),
@@ -61,6 +60,7 @@ def checkpoint(
             "files": snapshot.files.num_rows,
             "hint": hinted_version(store),
             "exists": there is not None,
+            "doubt": checksum_contradiction(store, snapshot),
             "written": False,
         }
         if apply:
@@ -140,6 +140,10 @@ def _show(told: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
 
 
 def _checkpoint_told(told: dict[str, Any], *, apply: bool) -> list[str]:
+    return [told["doubt"]] * bool(told["doubt"]) + _written_told(told, apply=apply)
+
+
+def _written_told(told: dict[str, Any], *, apply: bool) -> list[str]:
     version, pointed = told["version"], told["hint"]
     hint = "no _last_checkpoint" if pointed < 0 else f"_last_checkpoint points to {pointed}"
     if told["exists"]:

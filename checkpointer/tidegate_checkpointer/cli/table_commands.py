@@ -26,7 +26,8 @@ from tidegate_runtime.cli.console import console, printable
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.version_gates import GateReader
-from tidegate_runtime.table_io.open_table import open_keys
+from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
+from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
 
 _OUT: Final = console()
 _SHOWN_MAX: Final = 20
@@ -77,6 +78,10 @@ def cleanup(
         _show(root, due, apply=apply, as_json=as_json)
         if not apply or not due.goes:
             return
+        if doubt := checksum_contradiction(store, open_snapshot(store)):
+            raise BrokenLog(
+                f"nothing of table {root} was deleted: {doubt}", error_class="CorruptChecksum"
+            )
         if not verify(store, due, memory, now_ms):
             raise BrokenLog(
                 f"nothing of table {root} was deleted: {memory.contradiction}; delete that "

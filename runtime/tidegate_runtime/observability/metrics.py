@@ -150,6 +150,11 @@ CHECKPOINT_AGE: Final = Gauge(
 CHECKPOINT_WRITE: Final = Histogram(
     "tidegate_checkpoint_seconds", "Writing one checkpoint.", ["table"], buckets=_SECONDS
 )
+CHECKSUM_CONTRADICTIONS: Final = Counter(
+    "tidegate_checksum_contradictions_total",
+    "Versions of which a checkpoint was written and whose checksum file contradicts the log.",
+    ["table"],
+)
 LOG_TAIL: Final = Gauge(
     "tidegate_log_tail_commits", "Commits a reader replays after the checkpoint.", ["table"]
 )

@@ -1,7 +1,7 @@
 """Compare a snapshot with its version checksum.
 
-A read only logs a contradiction, since the checksum itself may be wrong. Checkpoints, compactions
-and checksums that we write would make damage permanent, so there a contradiction is an error.
+A contradiction is logged and does not end a read, since the checksum itself may be wrong. Nor does
+it keep checkpoints from being written: while the commits are there these can be made again.
 """
 
 import logging
@@ -51,27 +51,27 @@ def stated_checksum(store: LogStore, version: int) -> VersionChecksum | None:
         return None
 
 
-def check_stated(store: LogStore, snapshot: Snapshot) -> None:
-    """Refuse a snapshot that contradicts the checksum file of its version, if there is one.
+def checksum_contradiction(store: LogStore, snapshot: Snapshot) -> str:
+    """Return what the checksum file of a snapshot's version states otherwise, or "".
 
-    Raises: BrokenLog (`CorruptChecksum`); Unavailable.
+    A version without a readable checksum file has no contradiction. Raises: Unavailable.
     """
     stated = stated_checksum(store, snapshot.version)
     if stated is None:
-        return
+        return ""
     found = version_checksum.of(snapshot)
     names = version_checksum.differences(stated, found)
-    if names:
-        told = ", ".join(
-            f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(found, name))}"
-            for name in names
-        )
-        raise BrokenLog(
-            f"{checksum_name(snapshot.version)} of table {store.root} contradicts the log up to "
-            f"version {snapshot.version}: it states {told}. Compare the table with a backup; if "
-            "the log is right, delete the checksum file",
-            error_class="CorruptChecksum",
-        )
+    if not names:
+        return ""
+    told = ", ".join(
+        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(found, name))}"
+        for name in names
+    )
+    return (
+        f"{checksum_name(snapshot.version)} of table {store.root} contradicts the log up to "
+        f"version {snapshot.version}: it states {told}. Compare the table with a backup; if "
+        "the log is right, delete the checksum file"
+    )
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -1,6 +1,7 @@
 """Cleanup of real logs: what stays reads the same for delta-rs and for us, whenever it dies."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import prometheus_client
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from typer.testing import CliRunner
 
 from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate_checkpointer.cli import table_commands
 from tidegate_checkpointer.log_cleaner import (
     CleanedTable,
     CleanupMemory,
@@ -19,10 +22,17 @@ from tidegate_checkpointer.log_cleaner import (
     verify,
 )
 from tidegate_checkpointer.log_cleanup import DAY_MS, CleanupPlan
+from tidegate_checkpointer.log_cleanup_schedule import CleanupSchedule
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.log.file_names import checkpoint_name, commit_name, compacted_name
+from tidegate_delta.log.file_names import (
+    checkpoint_name,
+    checksum_name,
+    commit_name,
+    compacted_name,
+)
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import LeaseRecord
 from tidegate_messages.version_gate import Gate
@@ -242,6 +252,35 @@ def test_the_service_cleans_a_log_within_an_hour_and_respects_a_lease(tmp_path: 
     files = prometheus_client.REGISTRY.get_sample_value("tidegate_log_cleanup_files_total", labels)
     assert files is not None
     assert files > 18
+
+
+def test_a_doubted_checksum_stops_the_cleanup_until_it_is_deleted(tmp_path: Path) -> None:
+    table = written(tmp_path / "doubted")
+    topics = CheckpointerSettings().kafka.topics
+    bus, clock = MemoryBus(topics.declared()), SetClock()
+    store, newest = LocalStore(table.root), open_snapshot(LocalStore(table.root))
+    path = table.folder / "_delta_log" / checksum_name(table.version)
+    right = version_checksum.of(newest)
+    path.write_bytes(version_checksum.encode(replace(right, num_files=999)))
+    schedule = CleanupSchedule(bus, topics, Running(clock, Health(clock)))
+    schedule.note_checksum(table.id, "doubted", store, newest)
+    cleaned = CleanedTable(store, newest.version, newest.protocol, newest.metadata)
+    record = table.record(published_through=table.version)
+    labels = {"table": "doubted", "why": "contradicted"}
+    schedule.clean(record, cleaned)
+    assert commit_name(0) in log_of(table)
+    blocked = prometheus_client.REGISTRY.get_sample_value("tidegate_log_cleanup_blocked", labels)
+    assert blocked == 1
+    by_hand = CliRunner().invoke(
+        table_commands.app, ["cleanup", table.root, "--offline", "--apply"]
+    )
+    assert by_hand.exit_code == 3
+    assert "CorruptChecksum: nothing of table" in by_hand.stderr
+    path.unlink()
+    schedule.clean(record, cleaned)
+    assert commit_name(0) not in log_of(table)
+    blocked = prometheus_client.REGISTRY.get_sample_value("tidegate_log_cleanup_blocked", labels)
+    assert blocked == 0
 
 
 class SetClock(SystemClock):

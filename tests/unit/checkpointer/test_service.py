@@ -425,10 +425,12 @@ def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBu
     assert removed == [gone]
 
 
-def test_no_checkpoint_is_written_of_a_version_that_contradicts_its_checksum(
-    table: WrittenTable, bus: MemoryBus
+def test_a_checksum_that_contradicts_the_log_is_told_and_checkpoints_go_on(
+    table: WrittenTable, bus: MemoryBus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = checkpointer(bus)
+    service, labels = checkpointer(bus), {"table": "t"}
+    sample = prometheus_client.REGISTRY.get_sample_value
+    before = sample("tidegate_checksum_contradictions_total", labels) or 0
     grow(table, 9)
     service.poll()
     path = table.folder / "_delta_log" / checksum_name(10)
@@ -436,10 +438,9 @@ def test_no_checkpoint_is_written_of_a_version_that_contradicts_its_checksum(
     path.write_bytes(orjson.dumps({**body, "numFiles": 999}))
     grow(table, 10)
     service.poll()
-    assert checkpoint_name(10) not in log_of(table)
-    path.unlink()
-    service.poll()
     assert checkpoint_name(10) in log_of(table)
+    assert "num_files 999, not 10" in caplog.text
+    assert sample("tidegate_checksum_contradictions_total", labels) == before + 1
 
 
 def test_a_look_sweeps_what_expired_proposals_left_once_a_day(
