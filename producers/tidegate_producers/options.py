@@ -52,6 +52,21 @@ WRITING: Final = {
     )
 }
 READING: Final = {name.lower(): name for name in ("path", "versionAsOf", "timestampAsOf")}
+STREAM_READING: Final = {
+    name.lower(): name
+    for name in (
+        "path",
+        "startingVersion",
+        "startingTimestamp",
+        "maxFilesPerTrigger",
+        "maxBytesPerTrigger",
+        "ignoreDeletes",
+        "ignoreChanges",
+        "skipChangeCommits",
+    )
+}
+FILES_OF_BATCH: Final = 1_000
+"""Files of a micro-batch without maxFilesPerTrigger and maxBytesPerTrigger, as in delta-spark."""
 _SOME_ROWS: Final = "say which rows an overwrite replaces in the option replaceWhere"
 _CHANGES: Final = "read the table's change topic, or see `tidegate table changes`"
 LATER: Final[Mapping[str, tuple[str, str]]] = {
@@ -61,19 +76,14 @@ LATER: Final[Mapping[str, tuple[str, str]]] = {
         _CHANGES: (
             "readChangeFeed",
             "readChangeData",
-            "startingVersion",
-            "startingTimestamp",
             "endingVersion",
             "endingTimestamp",
         ),
         "leave it out": (
             "optimizeWrite",
-            "maxFilesPerTrigger",
-            "maxBytesPerTrigger",
-            "ignoreDeletes",
-            "ignoreChanges",
-            "skipChangeCommits",
             "schemaTrackingLocation",
+            "failOnDataLoss",
+            "excludeRegex",
         ),
     }.items()
     for name in names
@@ -101,6 +111,8 @@ _CATALOG_KEYS: Final = frozenset({"provider", "owner"})
 _WHOLE_MAX: Final = 2**63 - 1
 """The largest version that the log can hold: Delta's versions are 64-bit."""
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|)$")
+_SIZE: Final = re.compile(r"^(\d{1,15})\s*([kmgt]?)(?:i?b)?$")
+_UNITS: Final = ("", "k", "m", "g", "t")
 _HASH: Final = re.compile(r"^[0-9a-f]{64}$")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
 
@@ -150,6 +162,30 @@ class ReadOptions:
     timestamp_ms: int | None = None
 
 
+@dataclass(frozen=True)
+class StreamReadOptions:
+    """The checked options of `readStream`.
+
+    A stream without a start begins with the table as it is. Units: `starting_timestamp_ms` in ms
+    since the Unix epoch, `bytes_max` in bytes.
+    """
+
+    place: TableLocation
+    starting_version: int | None = None
+    starts_at_latest: bool = False
+    starting_timestamp_ms: int | None = None
+    files_max: int | None = None
+    bytes_max: int | None = None
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_change_commits: bool = False
+
+    @property
+    def files_of_batch(self) -> int:
+        """How many files a batch has at most, if only files count."""
+        return self.files_max or FILES_OF_BATCH
+
+
 def for_writing(options: Mapping[str, str]) -> WriteOptions:
     """Return the options of a write.
 
@@ -185,6 +221,10 @@ def for_reading(options: Mapping[str, str]) -> ReadOptions:
 
     Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
     """
+    stray = [name for option in options if (name := STREAM_READING.get(option.lower()))]
+    stray = [name for name in stray if name != "path"]
+    if stray:
+        _refuse(f"{stray[0]} is an option of spark.readStream: leave it out of a batch read")
     given = _known(options, READING, WRITING)
     version = _whole(given, "versionAsOf", 0)
     timestamp = given.get("timestampAsOf")
@@ -192,6 +232,50 @@ def for_reading(options: Mapping[str, str]) -> ReadOptions:
     if version is not None and timestamp_ms is not None:
         _refuse("give versionAsOf or timestampAsOf, not both")
     return ReadOptions(_place(options, given), version, timestamp_ms)
+
+
+def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
+    """Return the options of `readStream`; a writer's options are ignored.
+
+    Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
+    """
+    for option in options:
+        if option.lower() in READING and option.lower() != "path":
+            _refuse(
+                f"{READING[option.lower()]} is an option of a batch read: a stream starts at "
+                "startingVersion or startingTimestamp"
+            )
+    given = _known(options, STREAM_READING, WRITING)
+    starts_at_latest = given.get("startingVersion", "").lower() == "latest"
+    version = None if starts_at_latest else _whole(given, "startingVersion", 0)
+    timestamp = given.get("startingTimestamp")
+    if timestamp is not None and "startingVersion" in given:
+        _refuse("give startingVersion or startingTimestamp, not both")
+    size = given.get("maxBytesPerTrigger")
+    return StreamReadOptions(
+        place=_place(options, given),
+        starting_version=version,
+        starts_at_latest=starts_at_latest,
+        starting_timestamp_ms=None
+        if timestamp is None
+        else time_ms(timestamp, "startingTimestamp"),
+        files_max=_whole(given, "maxFilesPerTrigger", 1),
+        bytes_max=None if size is None else _bytes(size, "maxBytesPerTrigger"),
+        ignore_deletes=_flag(given, "ignoreDeletes"),
+        ignore_changes=_flag(given, "ignoreChanges"),
+        skip_change_commits=_flag(given, "skipChangeCommits"),
+    )
+
+
+def for_schema(options: Mapping[str, str]) -> ReadOptions:
+    """Return the options of the read whose columns Spark asks for: of a batch or of a stream.
+
+    Spark does not say which of them it is. Raises: as `for_reading`.
+    """
+    stream_only = STREAM_READING.keys() - {"path"}
+    if stream_only.isdisjoint(option.lower() for option in options):
+        return for_reading(options)
+    return ReadOptions(for_stream_reading(options).place)
 
 
 def app_txn_of(options: WriteOptions) -> AppTxn | None:
@@ -347,6 +431,18 @@ def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
     if not text.strip().isdecimal() or not least <= int(text) <= _WHOLE_MAX:
         _refuse(f"option {name}={text}: expected a whole number from {least} to {_WHOLE_MAX}")
     return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    return bool(_one_of(given, name, ("true", "false"), "false") == "true")
+
+
+def _bytes(text: str, option: str) -> int:
+    """Return a size in Spark's form: bytes, or a number with the unit k, m, g or t."""
+    match = _SIZE.match(text.strip().lower())
+    if match is None or int(match[1]) == 0:
+        _refuse(f"option {option}={text}: expected a size such as 1048576, 512k, 64m or 1g")
+    return int(match[1]) * int(1024 ** _UNITS.index(match[2]))
 
 
 def _seconds(given: Mapping[str, str]) -> float:

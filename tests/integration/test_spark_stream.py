@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
 from tidegate_producers.history.outcome_log import last_proposals
+from tidegate_producers.table import Table
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
@@ -134,3 +136,63 @@ def _has_versions(path: str, count: int) -> bool:
 
 def _number(path: Path) -> int:
     return int(path.name)
+
+
+class Following:
+    """A query that reads a table as a stream, started again and again with one checkpoint."""
+
+    def __init__(self, spark: SparkSession, table: Table, checkpoint: Path) -> None:
+        self.spark, self.table, self.checkpoint = spark, table, checkpoint
+        self.batches: list[list[int]] = []
+
+    def run(self, **options: str) -> list[list[int]]:
+        """Read what there is, and return the keys of each batch."""
+        self.batches = []
+        reading = self.spark.readStream.format("tidegate").options(**options).load(self.table.root)
+        query = (
+            reading.writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return self.batches
+
+    def _take(self, rows: DataFrame, batch_id: int) -> None:
+        self.batches.append(sorted(row["k"] for row in rows.collect()))
+
+
+def test_a_table_is_read_as_a_stream_and_continued(
+    spark: SparkSession, line: Line, tmp_path: Path
+) -> None:
+    line.started("committer")
+    options = {
+        "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
+        "topicPrefix": line.kafka.topic_prefix,
+    }
+    vectors = {"delta.enableDeletionVectors": "true"}
+    table = Table.create(spark, str(line.tables / "s"), "k long", [], vectors, options)
+    following = Following(spark, table, tmp_path / "checkpoint")
+
+    def append(*keys: int) -> None:
+        table.append(spark.createDataFrame([(key,) for key in keys], "k long").coalesce(1))
+
+    append(1, 2)
+    table.delete("k = 2")
+    append(3)
+    assert following.run(maxFilesPerTrigger="1") == [[1], [3]]
+    append(4)
+    append(5, 55)
+    assert following.run() == [[4, 5, 55]]
+    assert following.run() == []
+    table.delete("k = 5")
+    with pytest.raises(StreamingQueryException, match="skipChangeCommits"):
+        following.run()
+    append(6)
+    assert following.run(skipChangeCommits="true") == [[6]]
+    table.alter(add_columns="v int")
+    table.optimize().executeCompaction()
+    append(7)
+    assert following.run(skipChangeCommits="true") == [[7]]
+    again = Following(spark, table, tmp_path / "other")
+    assert again.run(startingVersion="3", skipChangeCommits="true") == [[3, 4, 5, 6, 7, 55]]

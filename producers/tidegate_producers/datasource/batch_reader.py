@@ -49,8 +49,8 @@ class TableReader(DataSourceReader):
         self._arrow = arrow_of(schema)
         view = open_view(options, version)
         self._metadata: Metadata = view.snapshot.metadata
-        self._bins = _binned(rows_of(view.snapshot.files))
-        _check_asked(schema, view.schema, options.place.root)
+        self._bins = binned(rows_of(view.snapshot.files))
+        check_asked(schema, view.schema, options.place.root)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the reader without its bins: Spark sends each task its own."""
@@ -66,7 +66,7 @@ class TableReader(DataSourceReader):
         store = store_for(self._options.place)
         for file in partition.files:
             for batch in read_file(store, file, self._metadata, self._arrow.names):
-                yield _shaped(batch, self._arrow)
+                yield shaped(batch, self._arrow)
 
 
 def open_view(options: ReadOptions, version: int | None = None) -> SnapshotView:
@@ -82,7 +82,8 @@ def open_view(options: ReadOptions, version: int | None = None) -> SnapshotView:
     return SnapshotView(snapshot, parse_schema(snapshot.metadata.schema_string))
 
 
-def _shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """Return rows in exactly the wanted types."""
     columns = [
         column if column.type == one.type else column.cast(one.type)
         for column, one in zip(batch.columns, wanted, strict=True)
@@ -90,7 +91,8 @@ def _shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
+def binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
+    """Return files, rows of ADD_SCHEMA, in bins of at most BIN_BYTES or one file."""
     bins: list[Bin] = []
     waiting: list[Mapping[str, Any]] = []
     size = 0
@@ -103,7 +105,7 @@ def _binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
     return [*bins, Bin(tuple(waiting))] if waiting else bins
 
 
-def _check_asked(asked: SparkSchema, there: StructType, root: str) -> None:
+def check_asked(asked: SparkSchema, there: StructType, root: str) -> None:
     """Refuse a schema given by the user that is not the table's own."""
     if asked != to_spark(there):
         raise InvalidRequest(

@@ -5,19 +5,18 @@ are pickled and sent to the tasks.
 """
 
 from collections.abc import MutableMapping
-from typing import NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
-from tidegate_delta.errors import UnsupportedFeature
 from tidegate_producers.datasource.batch_reader import TableReader, open_view
 from tidegate_producers.datasource.batch_writer import BatchWriter
 from tidegate_producers.datasource.spark_schema import from_spark, to_spark
+from tidegate_producers.datasource.stream_reader import StreamReader
 from tidegate_producers.datasource.stream_writer import StreamWriter
-from tidegate_producers.options import for_reading, for_writing
+from tidegate_producers.options import for_reading, for_schema, for_stream_reading, for_writing
 from tidegate_producers.writing.table_write import WriteMode
 
 
@@ -35,7 +34,7 @@ class TidegateSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the table's columns, and remember their version for `reader`."""
-        view = open_view(for_reading(self.options))
+        view = open_view(for_schema(self.options))
         self._version = int(view.snapshot.version)
         return to_spark(view.schema)
 
@@ -43,13 +42,9 @@ class TidegateSource(DataSource):
         """Return a reader of the version whose columns `schema` returned."""
         return TableReader(for_reading(self.options), self._version, schema)
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 (Spark's name)
-        """Refuse to read a table as a stream. Raises: UnsupportedFeature."""
-        raise UnsupportedFeature(
-            "this release can't read a table as a stream: follow the table's change topic with "
-            "Spark's own source for Kafka, or read its versions, one by one, with versionAsOf",
-            feature="readStream",
-        )
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (Spark's name)
+        """Return a reader of the table as a stream of rows."""
+        return StreamReader(for_stream_reading(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return a writer of one batch, after every check that needs no row."""

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType as SparkSchema
 
-from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.types import LONG, StructField, StructType
-from tidegate_producers.datasource.data_source import TidegateSource
 from tidegate_producers.datasource.stream_writer import StreamWriter
 from tidegate_producers.options import for_writing
 
@@ -29,8 +27,3 @@ def test_a_stream_that_makes_a_table_says_how_it_is_partitioned(tmp_path: Path) 
     StreamWriter(
         for_writing({"path": str(tmp_path / "t"), "partitionColumns": ""}), SCHEMA, "append"
     )
-
-
-def test_who_reads_a_table_as_a_stream_is_told_what_to_follow() -> None:
-    with pytest.raises(UnsupportedFeature, match="change topic"):
-        TidegateSource({"path": "memory://t"}).streamReader(SparkSchema())

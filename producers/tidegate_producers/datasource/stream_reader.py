@@ -1,0 +1,95 @@
+"""The stream reader: what versions add to a table, in micro-batches with Delta's limits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType as SparkSchema
+
+from tidegate_delta.schema.types import parse_schema
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.datasource.batch_reader import Bin, binned, check_asked, shaped
+from tidegate_producers.datasource.spark_schema import arrow_of
+from tidegate_producers.datasource.stream_source import Position, StreamSource
+from tidegate_producers.options import StreamReadOptions
+from tidegate_runtime.table_io.data_file_reader import read_file
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a table as a stream of rows."""
+
+    def __init__(self, options: StreamReadOptions, schema: SparkSchema) -> None:
+        self._options = options
+        self._arrow = arrow_of(schema)
+        source = StreamSource(store_for(options.place), options)
+        self._source: StreamSource | None = source
+        self._metadata = source.metadata
+        self._last: int | None = None
+        check_asked(schema, parse_schema(self._metadata.schema_string), options.place.root)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the reader without what only the driver needs."""
+        return {**self.__dict__, "_source": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """Return where a new query begins."""
+        return self._reading.first().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        """Return the limit of a batch; latestOffset heeds the other one, too."""
+        if self._options.bytes_max is not None and self._options.files_max is None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadMaxFiles(self._options.files_of_batch)
+
+    def latestOffset(  # noqa: N802 (Spark's name)
+        self, start: Mapping[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Return the end of the next batch; `start` itself if there is nothing new.
+
+        Raises: InvalidRequest, for a version that the stream may not pass; BrokenLog; Unavailable.
+        """
+        at = Position.from_json(start)
+        head = self._reading.head(at.version - 1) if self._last is None else self._last
+        files, size = self._options.files_max, self._options.bytes_max
+        if isinstance(limit, ReadMaxFiles):
+            files = limit.max_files
+        elif isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        elif isinstance(limit, ReadAllAvailable):
+            files, size = None, None
+        if head < at.version and not at.is_snapshot:
+            return at.to_json()
+        return self._reading.up_to(at, head, files, size).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+        """Read no further than the version that is newest now."""
+        self._last = self._reading.head()
+
+    def partitions(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> Sequence[InputPartition]:
+        """Return the files of a batch, in bins of about equal size."""
+        files = self._reading.between(Position.from_json(start), Position.from_json(end))
+        return binned(iter(files)) or [Bin(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a bin, in exactly the schema that Spark expects."""
+        assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
+        store = store_for(self._options.place)
+        for file in partition.files:
+            for batch in read_file(store, file, self._metadata, self._arrow.names):
+                yield shaped(batch, self._arrow)
+
+    @property
+    def _reading(self) -> StreamSource:
+        if self._source is None:
+            self._source = StreamSource(store_for(self._options.place), self._options)
+        return self._source

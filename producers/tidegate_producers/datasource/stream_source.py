@@ -1,0 +1,226 @@
+"""A table as the source of a stream: which files come in which order, and what stops the stream.
+
+A stream reads the table as it is at its first version, file after file, then what later versions
+add. Pure but for reading the log; `stream_reader` hands it to Spark.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Self
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.features.supported_features import check_readable
+from tidegate_delta.log.actions import Add, Metadata, Remove
+from tidegate_delta.schema.field_paths import same_name
+from tidegate_delta.schema.type_widening import holds
+from tidegate_delta.schema.types import StructType, parse_schema
+from tidegate_producers.options import StreamReadOptions
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.data_file_reader import rows_of
+from tidegate_runtime.table_io.open_table import head_version, open_keys, open_snapshot, read_commit
+from tidegate_runtime.table_io.time_travel import versions_between
+
+VERSIONS_KEPT: Final = 64
+"""How many versions' files are kept, as Spark asks for each twice."""
+
+Files = Sequence[Mapping[str, Any]]
+"""Files as rows of ADD_SCHEMA."""
+
+
+class Position(NamedTuple):
+    """The next file to read: `number` of a version, or of the table as it is at a version.
+
+    Its form in Spark's checkpoint is that of `to_json`.
+    """
+
+    version: int
+    number: int = 0
+    is_snapshot: bool = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its place in the order of the stream."""
+        return self.version, self.number
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the offset that Spark writes down."""
+        told = {"version": self.version, "index": self.number}
+        return {**told, "isStartingVersion": self.is_snapshot}
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any]) -> Self:
+        """Return the position of an offset that `to_json` made."""
+        return cls(int(offset["version"]), int(offset["index"]), bool(offset["isStartingVersion"]))
+
+
+class StreamSource:
+    """The files of a table in the order of a stream. It has the columns of the version that was
+    newest when it was made.
+    """
+
+    def __init__(self, store: LogStore, options: StreamReadOptions) -> None:
+        self._store = store
+        self._options = options
+        self.metadata = open_keys(store).metadata
+        self._schema = parse_schema(self.metadata.schema_string)
+        self._kept = lru_cache(VERSIONS_KEPT)(self._added)
+        self._opened = lru_cache(1)(self._live)
+
+    def first(self) -> Position:
+        """Return where a new stream begins.
+
+        Raises: InvalidRequest (`TimestampAfterLatest`, `NotADeltaTable`); BrokenLog; Unavailable.
+        """
+        head, options = self.head(), self._options
+        if options.starting_timestamp_ms is not None:
+            keys = open_keys(self._store)
+            first, _ = versions_between(self._store, keys, options.starting_timestamp_ms)
+            return Position(first)
+        if options.starts_at_latest:
+            return Position(head + 1)
+        if options.starting_version is None:
+            return Position(head, is_snapshot=True)
+        if options.starting_version > head + 1:
+            raise InvalidRequest(
+                f"option startingVersion={options.starting_version}: the newest version of "
+                f"{self._store.root} is {head}; start at a version up to {head + 1}, or at latest",
+                error_class="DELTA_VERSION_NOT_FOUND",
+            )
+        return Position(options.starting_version)
+
+    def head(self, at_least: int = -1) -> int:
+        """Return the newest version. Raises: InvalidRequest (`NotADeltaTable`); Unavailable."""
+        head = head_version(self._store, at_least)
+        if head is None:
+            raise InvalidRequest(
+                f"{self._store.root} is no Delta table: check the path",
+                error_class="NotADeltaTable",
+            )
+        return head
+
+    def files_from(
+        self, start: Position, until: int
+    ) -> Iterator[tuple[Position, Mapping[str, Any]]]:
+        """Yield the files from a position to the end of version `until`, each with the position
+        behind it.
+
+        Raises: InvalidRequest, for a version that the stream may not pass; BrokenLog; Unavailable.
+        """
+        version, index = start.place
+        if start.is_snapshot:
+            files = self._opened(version)
+            for place in range(index, len(files)):
+                yield Position(version, place + 1, is_snapshot=True), files[place]
+            version, index = version + 1, 0
+        while version <= until:
+            files = self._kept(version)
+            for place in range(index, len(files)):
+                yield Position(version, place + 1), files[place]
+            version, index = version + 1, 0
+
+    def up_to(
+        self, start: Position, until: int, files_max: int | None, bytes_max: int | None
+    ) -> Position:
+        """Return the position behind as many files as a batch may have, at least one if there is
+        one. Units: `bytes_max` in bytes.
+        """
+        reached, count, size = start, 0, 0
+        for behind, file in self.files_from(start, until):
+            count, size = count + 1, size + int(file["size"])
+            is_full = files_max is not None and count > files_max
+            if count > 1 and (is_full or (bytes_max is not None and size > bytes_max)):
+                return reached
+            reached = behind
+        return Position(max(until + 1, start.version + start.is_snapshot))
+
+    def between(self, start: Position, end: Position) -> list[Mapping[str, Any]]:
+        """Return the files of a batch."""
+        until = end.version if end.number and not end.is_snapshot else end.version - 1
+        found = []
+        for behind, file in self.files_from(start, until):
+            if behind.place > end.place:
+                break
+            found.append(file)
+        return found
+
+    def _live(self, version: int) -> Files:
+        snapshot = open_snapshot(self._store, version)
+        self._check_columns(version, snapshot.metadata)
+        order = [("modificationTime", "ascending"), ("path", "ascending")]
+        return list(rows_of(snapshot.files.sort_by(order)))
+
+    def _added(self, version: int) -> Files:
+        """Return the files with new rows of a version, after checking that the stream may pass."""
+        found = read_commit(self._store, version)
+        if found is None:
+            raise InvalidRequest(
+                f"version {version} of {self._store.root} is gone from the log, and the stream has "
+                "not read it: rows may be missing; start a new stream with a new checkpoint, and "
+                "give the table a longer delta.logRetentionDuration",
+                error_class="DELTA_STREAMING_DATA_LOSS",
+            )
+        commit = found[0]
+        if commit.metadata is not None:
+            self._check_columns(version, commit.metadata)
+        if commit.protocol is not None:
+            check_readable(commit.protocol, self.metadata, self._store.root)
+        adds = [add for add in commit.of(Add) if add.data_change]
+        if any(remove.data_change for remove in commit.of(Remove)):
+            if self._options.skip_change_commits:
+                return []
+            self._check_change(version, commit.info.operation if commit.info else None, adds)
+        return [_row(add) for add in adds]
+
+    def _check_change(self, version: int, operation: str | None, adds: Sequence[Add]) -> None:
+        """Stop at a version that removes rows, unless the options let it pass."""
+        options = self._options
+        if options.ignore_changes or (options.ignore_deletes and not adds):
+            return
+        what = f"version {version} of {self._store.root} ({operation or 'by another writer'})"
+        if adds:
+            raise InvalidRequest(
+                f"{what} changes rows that the stream may have read, and a stream of rows can't "
+                "take them back: set skipChangeCommits=true to leave such versions out, or follow "
+                "the table's change topic, which has the changes",
+                error_class="DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+            )
+        raise InvalidRequest(
+            f"{what} deletes rows that the stream may have read: set ignoreDeletes=true to go on, "
+            "or follow the table's change topic, which has the deletes",
+            error_class="DELTA_SOURCE_IGNORE_DELETE",
+        )
+
+    def _check_columns(self, version: int, metadata: Metadata) -> None:
+        """Stop at a version whose columns are not all among the stream's."""
+        there = parse_schema(metadata.schema_string)
+        lost = _lacking(there, self._schema)
+        if lost is None:
+            return
+        raise InvalidRequest(
+            f"version {version} of {self._store.root} has the column {lost}, which is not among "
+            f"the stream's columns ({', '.join(self._schema.names)}): start the query again, and "
+            "it reads with the table's newest columns; a column that was renamed or dropped needs "
+            "a new checkpoint, too",
+            error_class="DELTA_SCHEMA_CHANGED_WITH_VERSION",
+        )
+
+
+def _lacking(there: StructType, ours: StructType) -> str | None:
+    """Return the first column that ours can't hold, or None."""
+    for field in there.fields:
+        own = next((one for one in ours.fields if same_name(one.name, field.name)), None)
+        if own is None or not (own.kind == field.kind or holds(field.kind, own.kind)):
+            return f"{field.name!r} of type {field.kind}"
+    return None
+
+
+def _row(add: Add) -> Mapping[str, Any]:
+    vector = add.deletion_vector
+    return {
+        "path": add.path,
+        "partitionValues": dict(add.partition_values),
+        "size": add.size,
+        "deletionVector": vector and vector.model_dump(by_alias=True),
+        "baseRowId": add.base_row_id,
+        "defaultRowCommitVersion": add.default_row_commit_version,
+    }
