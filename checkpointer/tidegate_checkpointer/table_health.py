@@ -124,14 +124,14 @@ def _merging(facts: TableFacts) -> Advice:
     )
     # A table of a few files is read in one go, however small these are.
     penalty = round(30 * share) if spared > facts.interval else 0
-    return Advice("merge data files", why, "OPTIMIZE, by Spark or delta-rs", penalty)
+    return Advice("merge data files", why, "tidegate table optimize", penalty)
 
 
 def _purging(facts: TableFacts) -> Advice:
     share = facts.deleted_share
     why = f"{share:.0%} of the rows stored are deleted, and each scan reads and drops them"
     penalty = round(20 * min(1.0, share / DELETED_HIGH)) if share >= 0.05 else 0
-    return Advice("purge deleted rows", why, "REORG TABLE … APPLY (PURGE), by Spark", penalty)
+    return Advice("purge deleted rows", why, "tidegate table optimize", penalty)
 
 
 def _vacuuming(facts: TableFacts) -> Advice:
