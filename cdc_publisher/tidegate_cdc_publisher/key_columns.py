@@ -6,6 +6,7 @@ from typing import Final, Literal
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.schema.column_mapping import mode_of, physical_name
 from tidegate_delta.schema.types import parse_schema
 
 PROPERTY: Final = "tidegate.cdc.keyColumns"
@@ -28,13 +29,13 @@ def key_columns(
     """
     if key == "none":
         return None
-    text = metadata.configuration.get(PROPERTY, "")
-    wanted = list(declared) or _listed(text, table)
+    wanted = declared_columns(metadata, table, declared)
     if not wanted:
         raise _missing(
             f"table {table} has no key columns, without which updates and deletes can't be "
-            f"published; set the table property {PROPERTY}, or cdc.tables.{table}.key_columns, or "
-            f"declare with cdc.tables.{table}.key=none that its changes have no key"
+            f"published; name them with `tidegate table alter {table} --property {PROPERTY}=…`, or "
+            f"in the publisher's setting cdc.tables.{table}.key_columns, or declare with "
+            f"cdc.tables.{table}.key=none that its changes have no key"
         )
     names = {
         field.name.lower(): field.name for field in parse_schema(metadata.schema_string).fields
@@ -43,9 +44,45 @@ def key_columns(
     if absent:
         raise _missing(
             f"table {table} has no column {absent[0]!r}, which is to be a key column; it has "
-            f"{', '.join(names.values())}: correct {PROPERTY} or cdc.tables.{table}.key_columns"
+            f"{', '.join(names.values())}: correct the publisher's setting "
+            f"cdc.tables.{table}.key_columns if that names it, else the table's property with "
+            f"`tidegate table alter {table} --property {PROPERTY}=…`; the stream goes on by itself"
         )
     return tuple(names[name.lower()] for name in wanted)
+
+
+def declared_columns(metadata: Metadata, table: str, declared: Sequence[str]) -> list[str]:
+    """Return the names that the settings or else the table's property give, as they stand there.
+
+    Raises: InvalidRequest (`KeyColumnsMissing`), for a property that names no columns.
+    """
+    return list(declared) or _listed(metadata.configuration.get(PROPERTY, ""), table)
+
+
+def carried_over(keys: Sequence[str], before: Metadata, after: Metadata) -> KeyColumns:
+    """Return the names in `after` of columns that are named as in `before`; None if one is gone.
+
+    A renamed column keeps its physical name.
+    Spec: "Column Mapping"
+    """
+    old, new = _physical(before), {name: field for field, name in _physical(after).items()}
+    found = [new.get(old.get(name, "")) for name in keys]
+    return None if None in found else tuple(name for name in found if name is not None)
+
+
+def keys_of_order(order: str) -> KeyColumns:
+    """Return the key columns that an ordering names, or None if it names none for certain.
+
+    Law: keys_of_order(order_of(keys)) in (keys, None), where no name holds a comma
+    """
+    rules, _, names = order.partition(":")
+    return tuple(names.split(",")) if rules == str(RULES) and names not in ("", "-") else None
+
+
+def _physical(metadata: Metadata) -> dict[str, str]:
+    mode = mode_of(metadata)
+    fields = parse_schema(metadata.schema_string).fields
+    return {field.name: physical_name(field, mode) for field in fields}
 
 
 def is_asked_for(metadata: Metadata, declared: Sequence[str]) -> bool:

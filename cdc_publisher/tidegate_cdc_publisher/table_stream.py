@@ -31,7 +31,15 @@ from tidegate_cdc_publisher.debezium_envelope import (
     Tombstones,
     records,
 )
-from tidegate_cdc_publisher.key_columns import KeyColumns, key_columns, order_of
+from tidegate_cdc_publisher.key_columns import (
+    PROPERTY,
+    KeyColumns,
+    carried_over,
+    declared_columns,
+    key_columns,
+    keys_of_order,
+    order_of,
+)
 from tidegate_cdc_publisher.machine import (
     Event,
     Notice,
@@ -61,7 +69,7 @@ from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import schema_of
-from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
+from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, read_commit
 
 GAP: Final = "GAP"
 """The error class of a stream that can't continue without omitting changes."""
@@ -198,6 +206,7 @@ class TableStream:
         self._state = state
         self._running = running
         self._shape: _Shape | None = None
+        self._declared = state.position.declared if state.position else None
         self._head = -1
         self._steps: Iterator[None] | None = None
         self._chunk = Chunk(source.chunk_rows)
@@ -262,7 +271,7 @@ class TableStream:
 
     def _tell_snapshot(self, due: SnapshotDue) -> Iterator[None]:
         shape, snapshot = self._opened(due.version)
-        keys = self._keys(due, shape.metadata)
+        keys = self._keys(due, shape.metadata, shape.metadata)
         found = read_commit(self._store, due.version)
         commit = Commit(snapshot.version, ()) if found is None else found[0]
         origin = self._origin(commit, shape.metadata, shape.metadata, keys)
@@ -282,7 +291,7 @@ class TableStream:
         after = _Shape(commit.protocol or before.protocol, commit.metadata or before.metadata)
         if after != before:
             check_readable(after.protocol, after.metadata, self._store.root)
-        keys = self._keys(due, after.metadata)
+        keys = self._keys(due, after.metadata, before.metadata)
         origin = self._origin(commit, before.metadata, after.metadata, keys)
         age_ms = self._running.clock.now_ms() - origin.timestamp_ms
         metrics.CDC_LAG.labels(self._source.name).set(max(0, age_ms) / 1000)
@@ -295,7 +304,8 @@ class TableStream:
 
     def _begin_after(self, version: int) -> None:
         self._shape, _ = self._opened(version)
-        keys = self._keys(VersionDue(version), self._shape.metadata)
+        metadata = self._shape.metadata
+        keys = self._keys(VersionDue(version), metadata, metadata)
         self._move(self._position(VersionDue(version), keys, told=0, complete=True))
 
     def _tell(
@@ -360,14 +370,71 @@ class TableStream:
             complete=complete,
             snapshot=isinstance(due, SnapshotDue),
             order=order_of(keys),
+            declared=self._declared,
         )
 
-    def _keys(self, due: SnapshotDue | VersionDue, metadata: Metadata) -> KeyColumns:
-        changes = self._source.changes
-        keys = key_columns(metadata, self._source.name, changes.key, changes.key_columns)
+    def _keys(
+        self, due: SnapshotDue | VersionDue, metadata: Metadata, before: Metadata
+    ) -> KeyColumns:
+        """Return the key columns of a version with `metadata`; `before` is that of the one before.
+
+        A version that is published in part is finished with the columns that it began with.
+        """
+        begun = keys_of_order(due.order) if due.start else None
+        if begun is not None and set(begun) <= set(schema_of(metadata).names):
+            return begun
+        keys = self._resolved(metadata, before)
         if stranded := reordered(due, order_of(keys)):
             raise self._stranded(stranded.reason)
         return keys
+
+    def _resolved(self, metadata: Metadata, before: Metadata) -> KeyColumns:
+        """Return the declared key columns. A column that was renamed goes on under its new name; a
+        property that was corrected later holds from the version at which the stream stands.
+        """
+        changes, name = self._source.changes, self._source.name
+        try:
+            keys = key_columns(metadata, name, changes.key, changes.key_columns)
+        except InvalidRequest:
+            wanted = declared_columns(metadata, name, changes.key_columns)
+            renamed = self._renamed(wanted, metadata, before)
+            if renamed is not None:
+                self._declared = tuple(wanted)
+                return renamed
+            corrected = self._corrected(metadata)
+            if corrected is None:
+                raise
+            keys = corrected
+        self._declared = None
+        return keys
+
+    def _renamed(self, wanted: Sequence[str], metadata: Metadata, before: Metadata) -> KeyColumns:
+        """Return the columns of before under their new names, if they were declared as now."""
+        position = self._state.position
+        used = keys_of_order(position.order) if position is not None else None
+        if position is None or used is None:
+            return None
+        declared = position.declared or used
+        if [one.lower() for one in declared] != [one.lower() for one in wanted]:
+            return None
+        return carried_over(used, before, metadata)
+
+    def _corrected(self, metadata: Metadata) -> KeyColumns:
+        """Return the columns that the table's property names at the head, as they are named here.
+
+        None if it names none that are here.
+        """
+        changes, name = self._source.changes, self._source.name
+        head = open_keys(self._store, self._head).metadata if self._head >= 0 else metadata
+        if changes.key_columns or head.configuration.get(PROPERTY) == metadata.configuration.get(
+            PROPERTY
+        ):
+            return None
+        try:
+            keys = key_columns(head, name, changes.key, ())
+        except InvalidRequest:
+            return None
+        return None if keys is None else carried_over(keys, head, metadata)
 
     def _wanted(self, due: SnapshotDue | VersionDue, keys: KeyColumns) -> Wanted:
         return Wanted(keys, due.start, self._source.form)

@@ -20,7 +20,8 @@ class Position(Message):
     `index` is the change's place in its version, from 0; null if the version had none. `complete`
     says that the version has no more changes. `snapshot` says that the change is a row of the
     initial snapshot at `version`, not one of the version's own changes. `order` names the rules
-    that order the changes of a version; an index has no meaning under other rules.
+    that order the changes of a version; an index has no meaning under other rules. `declared` are
+    the names by which the key columns were declared, if columns were renamed since.
     """
 
     table: UUID
@@ -29,6 +30,7 @@ class Position(Message):
     complete: bool
     snapshot: bool = False
     order: str = ""
+    declared: tuple[str, ...] | None = None
 
     @property
     def changes_published(self) -> int:

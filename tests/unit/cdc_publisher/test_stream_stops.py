@@ -1,11 +1,12 @@
 """When a change stream stops rather than publish wrong changes, and how keys behave."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
-from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tests.unit.cdc_publisher.written_table import WIRE, WrittenTable, rows
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_messages.stream_position import Position
@@ -52,7 +53,7 @@ def test_a_log_that_was_cut_back_stops_the_stream(table: WrittenTable) -> None:
     assert caught.value.error_class == "GAP"
 
 
-def test_other_key_columns_in_the_middle_of_a_version_stop_the_stream(
+def test_other_key_columns_in_the_middle_of_a_version_hold_from_the_next_one(
     table: WrittenTable,
 ) -> None:
     table.append(rows(*range(10)))
@@ -60,10 +61,24 @@ def test_other_key_columns_in_the_middle_of_a_version_stop_the_stream(
     topic.dies_at = 1
     with pytest.raises(Unavailable):
         stream(table, topic, chunk_rows=4).catch_up(1)
-    with pytest.raises(BrokenLog, match="key columns"):
-        stream(table, topic, TableChanges(key_columns=("name",))).catch_up(1)
-    stream(table, topic).catch_up(1)
+    other = TableChanges(key_columns=("name",))
+    stream(table, topic, other).catch_up(1)
     assert [one["after"]["id"] for one in topic.told] == list(range(10))
+    table.append(rows(11))
+    stream(table, topic, other).catch_up(2)
+    assert [record.key for record in topic.records] == [
+        *(b'{"id":%d}' % key for key in range(10)),
+        b'{"name":"n11"}',
+    ]
+
+
+def test_an_order_that_is_not_understood_stops_a_version_that_is_told_in_part(
+    table: WrittenTable,
+) -> None:
+    table.append(rows(*range(10)))
+    partly = Position(table=table.id, version=1, index=3, complete=False, order="0:id")
+    with pytest.raises(BrokenLog, match="key columns"):
+        stream(table, Topic(position=partly)).catch_up(1)
 
 
 def test_a_table_without_key_columns_is_refused(tmp_path: Path) -> None:
@@ -93,6 +108,78 @@ def test_settings_stand_above_the_tables_own_key(table: WrittenTable) -> None:
 def test_a_key_column_that_is_not_there_is_refused_by_name(table: WrittenTable) -> None:
     with pytest.raises(InvalidRequest, match="'nope'"):
         stream(table, Topic(), TableChanges(key_columns=("nope",))).catch_up(0)
+
+
+def mapped(table: WrittenTable, renamed: str, **configuration: str) -> None:
+    """Write metadata with column mapping by name, in which the column `id` is called `renamed`."""
+    names = {"id": renamed, "name": "name", "price": "price"}
+    fields = [
+        {
+            "name": names[one.name],
+            "type": WIRE[one.type],
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": place,
+                "delta.columnMapping.physicalName": one.name,
+            },
+        }
+        for place, one in enumerate(table.schema, 1)
+    ]
+    mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}
+    table.configuration = {**table.configuration, **mode, **configuration}
+    metadata = {
+        "id": "00000000-0000-0000-0000-00000000f11e",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": dict(table.configuration),
+    }
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    table.commit("RENAME COLUMN", {"protocol": protocol}, {"metaData": metadata})
+
+
+def test_a_renamed_key_column_goes_on_under_its_new_name(table: WrittenTable) -> None:
+    topic = Topic()
+    mapped(table, "id")
+    table.append(rows(1))
+    stream(table, topic).catch_up(table.version)
+    mapped(table, "ident")
+    table.append(rows(2))
+    stream(table, topic).catch_up(table.version)
+    table.append(rows(3))
+    stream(table, topic).catch_up(table.version)
+    mapped(table, "number")
+    table.append(rows(4))
+    stream(table, topic).catch_up(table.version)
+    assert [record.key for record in topic.records] == [
+        b'{"id":1}',
+        b'{"ident":2}',
+        b'{"ident":3}',
+        b'{"number":4}',
+    ]
+    assert topic.position is not None
+    assert topic.position.declared == ("id",)
+    table.append(rows(5))
+    with pytest.raises(InvalidRequest, match="'nope'"):
+        stream(table, topic, TableChanges(key_columns=("nope",))).catch_up(table.version)
+    mapped(table, "number", **{"tidegate.cdc.keyColumns": "number"})
+    stream(table, topic).catch_up(table.version)
+    assert topic.position.declared is None
+
+
+def test_a_corrected_property_holds_from_the_version_at_which_the_stream_stands(
+    table: WrittenTable,
+) -> None:
+    topic = Topic()
+    stream(table, topic).catch_up(0)
+    table.set_metadata(**{"tidegate.cdc.keyColumns": "nope"})
+    table.append(rows(1))
+    with pytest.raises(InvalidRequest, match="tidegate table alter t --property"):
+        stream(table, topic).catch_up(table.version)
+    table.set_metadata(**{"tidegate.cdc.keyColumns": "name"})
+    table.append(rows(2))
+    stream(table, topic).catch_up(table.version)
+    assert [record.key for record in topic.records] == [b'{"name":"n1"}', b'{"name":"n2"}']
 
 
 def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
