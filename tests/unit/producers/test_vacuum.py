@@ -246,6 +246,32 @@ def test_a_vacuum_that_fails_says_so_in_the_log(
     assert end["operationParameters"] == {"status": "FAILED"}
 
 
+def test_killed_at_any_delete_the_table_is_whole_and_the_next_run_ends_it(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, delete_file = in_memory(line), in_memory(line).delete
+    for number in range(6):
+        store.files[f"orphan{number}"] = b""
+    for allowed in range(6):
+        left = allowed
+
+        def dying(path: str) -> None:
+            nonlocal left
+            if left == 0:
+                raise Unavailable("gone")
+            left -= 1
+            delete_file(path)
+
+        monkeypatch.setattr(store, "delete", dying)
+        line.run(table_commands.app, "vacuum", "shop", "--apply")
+        found = open_snapshot(store).files["path"].to_pylist()
+        assert found == ["b"]
+        assert "b" in store.files
+    monkeypatch.setattr(store, "delete", delete_file)
+    line.json(table_commands.app, "vacuum", "shop", "--apply")
+    assert data_files(line) == {"b", "young", "_hidden/x", ".crc"}
+
+
 def surveyed(store: LogStore, **asked: Any) -> VacuumPlan:
     return survey(store, VacuumRequest(**asked), Claims(), NOW_MS + 30 * DAY_MS)
 
