@@ -12,6 +12,8 @@ from tests.integration.spark_session import open_session
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_producers.table import Table
 from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
+from tidegate_producers.table.table_builder import TableBuilder
+from tidegate_runtime.client.client import Rejected
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -184,3 +186,33 @@ def test_a_table_is_restored_constrained_and_described(table: Table) -> None:
         table.drop_constraint("small")
     assert table.restore_to_version(at).collect()[0]["num_removed_files"] > 0
     assert held(table) == wanted
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> None:
+    options, path = table._given, f"{table.root} built"
+
+    def building(builder: TableBuilder[Table]) -> Table:
+        chosen = builder.location(path).addColumn("at", "timestamp", nullable=False)
+        generated = chosen.addColumn("day", "date", generatedAlwaysAs="CAST(at AS DATE)")
+        return generated.partitionedBy("day").property("owner", "ann").execute()
+
+    built = building(Table.createIfNotExists(spark, options))
+    built.append(spark.sql("SELECT timestamp'2024-02-29 12:00:00' AS at"))
+    assert [str(row["day"]) for row in built.to_df().collect()] == ["2024-02-29"]
+    assert building(Table.createIfNotExists(spark, options)).version() == 1
+    with pytest.raises(Rejected, match="table_exists"):
+        building(Table.builder(spark, "create", options))
+    again = Table.replace(spark, options).location(path).addColumn("k", "int", comment="key")
+    replaced = again.execute()
+    assert (replaced.version(), replaced.to_df().columns, replaced.to_df().count()) == (2, ["k"], 0)
+    assert built.to_df(version=1).count() == 1
+    told = DeltaTable(replaced.root)
+    assert told.metadata().partition_columns == []
+    assert "owner" not in told.metadata().configuration
+    assert replaced.history(1).collect()[0]["operation"] == "REPLACE TABLE"
+    assert building(Table.createOrReplace(spark, options)).version() == 3
+    with pytest.raises(InvalidRequest, match="no Delta table"):
+        Table.replace(spark, options).location(f"{path} not").addColumn("k", "int").execute()
+    with pytest.raises(InvalidRequest, match="location"):
+        Table.createOrReplace(spark, options).addColumn("k", "int").execute()

@@ -30,15 +30,19 @@ from tidegate_producers.table.optimize_builder import (
 )
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
+from tidegate_producers.table.table_builder import BuilderMode, TableBuilder, TableSpec, named
 from tidegate_producers.table.table_detail import DETAIL, detail_of
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, survey, vacuum
 from tidegate_producers.writing.add_constraint import add_constraint, drop_constraint
-from tidegate_producers.writing.alter_table import alter, change, new_column, path_from, replace
+from tidegate_producers.writing.alter_table import alter, change, new_column, path_from
+from tidegate_producers.writing.alter_table import replace as replace_all_columns
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
+from tidegate_producers.writing.replace_table import replace_table
 from tidegate_producers.writing.restore import Moment, restore
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
+from tidegate_runtime.client.client import TABLE_EXISTS, Rejected
 from tidegate_runtime.clock import utc
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.table_io.open_table import head_version, open_keys, open_snapshot
@@ -113,6 +117,69 @@ class Table:
         planned = creating(made, asked.place)
         tell(table.root, commit(client, planned, (), WriteRequest.of(asked)))
         return table
+
+    @classmethod
+    def builder(
+        cls, spark: SparkSession, mode: BuilderMode, options: Mapping[str, str] = NO_OPTIONS
+    ) -> "TableBuilder[Self]":
+        """Return a builder like delta-spark's: `.location(…).addColumn(…).execute()`.
+
+        `execute` returns the table. A replaced table has no rows, and its older versions stay.
+        """
+        return TableBuilder(mode, lambda spec: cls._made(spark, spec, options))
+
+    @classmethod
+    def createIfNotExists(  # noqa: N802 - delta-spark's name
+        cls, spark: SparkSession, options: Mapping[str, str] = NO_OPTIONS
+    ) -> "TableBuilder[Self]":
+        """Return a builder that creates a table, or leaves one that exists as it is."""
+        return cls.builder(spark, "create if not exists", options)
+
+    @classmethod
+    def replace(
+        cls, spark: SparkSession, options: Mapping[str, str] = NO_OPTIONS
+    ) -> "TableBuilder[Self]":
+        """Return a builder that replaces a table that exists."""
+        return cls.builder(spark, "replace", options)
+
+    @classmethod
+    def createOrReplace(  # noqa: N802 - delta-spark's name
+        cls, spark: SparkSession, options: Mapping[str, str] = NO_OPTIONS
+    ) -> "TableBuilder[Self]":
+        """Return a builder that creates a table, or replaces one that exists."""
+        return cls.builder(spark, "create or replace", options)
+
+    @classmethod
+    def _made(cls, spark: SparkSession, spec: TableSpec, options: Mapping[str, str]) -> Self:
+        assert spec.path is not None, "the builder has looked"
+        given, columns = named(options, spec), StructType(spec.fields)
+        table = cls(spark, spec.path, given)
+        exists = head_version(store_for(table._options.place)) is not None
+        if exists and spec.mode == "create if not exists":
+            return table
+        if spec.mode == "replace" or (exists and spec.mode == "create or replace"):
+            if not exists:
+                return cls.for_path(spark, spec.path, given)
+            asked = table._options
+            operation = f"{spec.mode.upper()} TABLE"
+            outcome = replace_table(
+                client_for(asked.kafka),
+                asked,
+                from_spark(columns),
+                spec.partition_columns,
+                spec.properties,
+                operation,
+            )
+            table._told(outcome)
+            return table
+        try:
+            return cls.create(
+                spark, spec.path, columns, spec.partition_columns, spec.properties, given
+            )
+        except Rejected as rejected:
+            if spec.mode == "create if not exists" and rejected.rule == TABLE_EXISTS:
+                return table
+            raise
 
     @property
     def root(self) -> str:
@@ -225,7 +292,8 @@ class Table:
         """
         asked = self._options
         request = WriteRequest.of(asked)
-        outcome = replace(client_for(asked.kafka), asked.place, _fields(columns), request)
+        client, fields = client_for(asked.kafka), _fields(columns)
+        outcome = replace_all_columns(client, asked.place, fields, request)
         tell(self.root, outcome)
         return None if outcome is None else outcome.version
 

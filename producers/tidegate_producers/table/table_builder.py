@@ -1,0 +1,105 @@
+"""`Table.createIfNotExists` and its kin: builders like delta-spark's."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from pyspark.sql.types import DataType, StructField, StructType
+
+from tidegate_delta.errors import InvalidRequest
+
+BuilderMode = Literal["create", "create if not exists", "replace", "create or replace"]
+
+GENERATION: Final = "delta.generationExpression"
+COMMENT: Final = "comment"
+
+Made = TypeVar("Made")
+
+
+@dataclass
+class TableSpec:
+    """What a builder has collected."""
+
+    mode: BuilderMode
+    path: str | None = None
+    fields: list[StructField] = field(default_factory=list)
+    partition_columns: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    name: str | None = None
+
+
+class TableBuilder(Generic[Made]):
+    """Collects what a table shall be, and makes it; the names are delta-spark's."""
+
+    def __init__(self, mode: BuilderMode, make: Callable[[TableSpec], Made]) -> None:
+        self._spec = TableSpec(mode)
+        self._make = make
+
+    def location(self, location: str) -> "TableBuilder[Made]":
+        """Set the table's path or URI."""
+        self._spec.path = location
+        return self
+
+    def tableName(self, identifier: str) -> "TableBuilder[Made]":  # noqa: N802 - delta-spark's name
+        """Set the name under which the table is registered; it has a location besides."""
+        self._spec.name = identifier
+        return self
+
+    def addColumn(  # noqa: N802 - delta-spark's name
+        self,
+        colName: str,  # noqa: N803 - delta-spark's name
+        dataType: str | DataType,  # noqa: N803
+        nullable: bool = True,
+        generatedAlwaysAs: str | None = None,  # noqa: N803
+        comment: str | None = None,
+    ) -> "TableBuilder[Made]":
+        """Add a column; a generated one with its SQL expression."""
+        told: dict[str, Any] = {}
+        if generatedAlwaysAs is not None:
+            told[GENERATION] = generatedAlwaysAs
+        if comment is not None:
+            told[COMMENT] = comment
+        kind = DataType.fromDDL(dataType) if isinstance(dataType, str) else dataType
+        self._spec.fields.append(StructField(colName, kind, nullable, told))
+        return self
+
+    def addColumns(self, cols: StructType) -> "TableBuilder[Made]":  # noqa: N802 - delta-spark's name
+        """Add the columns of a schema."""
+        self._spec.fields.extend(cols.fields)
+        return self
+
+    def partitionedBy(self, *cols: str) -> "TableBuilder[Made]":  # noqa: N802 - delta-spark's name
+        """Set the partition columns."""
+        self._spec.partition_columns = cols
+        return self
+
+    def property(self, key: str, value: str) -> "TableBuilder[Made]":
+        """Set a table property."""
+        self._spec.properties[key] = value
+        return self
+
+    def comment(self, comment: str) -> "TableBuilder[Made]":
+        """Refuse: a table has no comment here. Raises: InvalidRequest."""
+        raise InvalidRequest(
+            f"comment({comment!r}): this release writes no comment of a table; leave it out, or "
+            "set a property",
+            error_class="DELTA_ILLEGAL_OPTION",
+        )
+
+    def execute(self) -> Made:
+        """Make the table, and return it.
+
+        Raises: InvalidRequest, naming the column, the property or what is missing; Rejected;
+        OutcomeUnknown; UnsupportedFeature.
+        """
+        if self._spec.path is None:
+            raise InvalidRequest(
+                "the builder has no location: call .location(path), as there is no catalog here",
+                error_class="DELTA_TABLE_LOCATION_MISMATCH",
+            )
+        return self._make(self._spec)
+
+
+def named(options: Mapping[str, str], spec: TableSpec) -> dict[str, str]:
+    """Return options with the name of a builder's table."""
+    return {**options, **({"name": spec.name} if spec.name else {})}
