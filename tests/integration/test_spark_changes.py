@@ -216,3 +216,33 @@ def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> Non
         Table.replace(spark, options).location(f"{path} not").addColumn("k", "int").execute()
     with pytest.raises(InvalidRequest, match="location"):
         Table.createOrReplace(spark, options).addColumn("k", "int").execute()
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_a_verb_with_a_batch_id_is_done_once(table: Table, spark: SparkSession) -> None:
+    once = Table(spark, table.root, {**table._given, "txnAppId": "orders"})
+    assert once.delete("k = 1", batch_id=0) is not None
+    table.append(spark.sql("SELECT 1L AS k, 'p' AS p, 1 AS v, 'r' AS `a.b`, now() AS at"))
+    assert once.delete("k = 1", batch_id=0) is None
+    assert once.delete("length(p) > 99", batch_id=1) is not None, "nothing matches: it is noted"
+    assert once.update("k = 1", set={"v": "v + 1"}, batch_id=1) is None
+    assert once.update("k = 1", set={"v": "v + 1"}, batch_id=2) is not None
+    source = spark.createDataFrame([(1, 10), (50, 50)], "k long, v int").alias("s")
+
+    def merging(batch_id: int) -> int | None:
+        merge = once.alias("t").merge(source, "t.k = s.k")
+        merge = merge.whenMatchedUpdate(set={"v": "t.v + s.v"})
+        return merge.whenNotMatchedInsert(values={"k": "s.k", "v": "s.v"}).execute(batch_id)
+
+    assert merging(3) is not None
+    assert merging(3) is None
+    rows = spark.sql("SELECT 60L AS k, 'p' AS p, 60 AS v, 'r' AS `a.b`, now() AS at")
+    for _ in range(2):
+        once.append(rows, batch_id=4)
+    found = held(table)
+    assert (found[1], found[50], found[60]) == (("p", 12), (None, 50), ("p", 60))
+    assert len(found) == 14
+    with pytest.raises(InvalidRequest, match="batch_id"):
+        once.delete("k = 1")
+    with pytest.raises(InvalidRequest, match="txnAppId"):
+        table.delete("k = 1", batch_id=1)

@@ -47,7 +47,10 @@ class MergeBuilder:
     """Collects the clauses of a merge, and executes it; the names are delta-spark's."""
 
     def __init__(
-        self, source: DataFrame, condition: Expression, execute: Callable[[RowChange], int | None]
+        self,
+        source: DataFrame,
+        condition: Expression,
+        execute: Callable[[RowChange, int | None], int | None],
     ) -> None:
         self._source = source
         self._condition = condition
@@ -115,13 +118,15 @@ class MergeBuilder:
             feature="withSchemaEvolution",
         )
 
-    def execute(self) -> int | None:
+    def execute(self, batch_id: int | None = None) -> int | None:
         """Merge, and return the new version, or None if no row changed.
 
+        With `batch_id` it is done once, as `Table.delete` says.
         Raises: Rejected; OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors.
         """
         check_clauses(self._clauses)
-        return self._execute(merging(self._source, self._condition, self._clauses, self._alias))
+        change = merging(self._source, self._condition, self._clauses, self._alias)
+        return self._execute(change, batch_id)
 
     def _add(self, clause: Clause) -> "MergeBuilder":
         self._clauses.append(clause)

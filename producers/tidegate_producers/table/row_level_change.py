@@ -81,13 +81,15 @@ class RowChange:
         return self.operation != "DELETE"
 
 
-def change_rows(spark: SparkSession, options: WriteOptions, change: RowChange) -> Outcome | None:
+def change_rows(
+    spark: SparkSession, options: WriteOptions, change: RowChange, request: WriteRequest
+) -> Outcome | None:
     """Change the rows of a table; return None, proposing nothing, if no row changes.
 
     Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable;
     Spark's own errors for a condition or expression.
     """
-    place, request = options.place, WriteRequest.of(options)
+    place = options.place
     client, store = client_for(options.kafka), store_for(place)
     record = client.require(place.root, request.timeout_s)
     began_ms = client.clock.now_ms()

@@ -37,6 +37,7 @@ from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, s
 from tidegate_producers.writing.add_constraint import add_constraint, drop_constraint
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from
 from tidegate_producers.writing.alter_table import replace as replace_all_columns
+from tidegate_producers.writing.once import app_txn_of_batch, once
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
 from tidegate_producers.writing.replace_table import replace_table
 from tidegate_producers.writing.restore import Moment, restore
@@ -77,9 +78,10 @@ class Table:
         self._alias: str | None = None
         self._given = dict(options)
         self._options = for_writing({**options, "path": path})
-        if self._options.txn_app_id is not None or self._options.txn_version is not None:
+        if self._options.txn_version is not None:
             raise InvalidRequest(
-                "txnAppId and txnVersion are options of one write, not of a table: leave them out",
+                "txnVersion is an option of one write, not of a table: leave it out, and give each "
+                "verb its batch_id",
                 error_class="DELTA_ILLEGAL_OPTION",
             )
 
@@ -196,44 +198,58 @@ class Table:
         table._alias = name
         return table
 
-    def append(self, rows: DataFrame, options: Mapping[str, str] = NO_OPTIONS) -> None:
+    def append(
+        self,
+        rows: DataFrame,
+        options: Mapping[str, str] = NO_OPTIONS,
+        batch_id: int | None = None,
+    ) -> None:
         """Append rows as `format("tidegate")` does, on tables with constraints, too.
 
         Spark computes missing generated columns and defaults, and checks CHECK constraints,
         invariants and given generated columns. `options` are those of this write, such as
-        `txnAppId`.
+        `txnAppId`. With `batch_id` it is done once, as `delete` says.
         Raises: InvalidRequest, naming the constraint that a row violates; UnsupportedFeature, for a
         table with identity columns; Spark's errors for a write that fails.
         """
         given = {**self._given, **options}
+        if batch_id is not None or ("txnVersion" not in options and self._options.txn_app_id):
+            txn = app_txn_of_batch(self._options, batch_id)
+            given |= {"txnAppId": txn.app_id, "txnVersion": str(txn.version)}
         append(rows, for_writing({**given, "path": self.root}), given)
 
-    def delete(self, condition: Expression = EVERY_ROW) -> int | None:
+    def delete(self, condition: Expression = EVERY_ROW, batch_id: int | None = None) -> int | None:
         """Delete the rows for which a condition is true, and return the new version.
 
         A condition is SQL text or a Column, and Spark evaluates it; one that needs no more than
         the table's statistics and comparisons starts no Spark job. If no row matches, nothing is
         proposed and None is returned. Timestamps without a zone are in the session's time zone.
+        With `batch_id` it is done once for each batch of the application that the table's option
+        `txnAppId` names, whatever dies or is repeated; a batch that was done before returns None.
         Raises: Rejected, with rule and winner, on a conflict with another commit (run it again);
         OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors for a wrong condition.
         """
         if self._alias is None and isinstance(condition, str) and self._is_simple(condition):
             asked = self._options
             client, runner = client_for(asked.kafka), SparkRunner(self._spark)
-            request = WriteRequest.of(asked)
-            outcome = delete(client, asked.place, condition, request, runner, self._zone)
-            return self._told(outcome)
-        return self._change(deletion(condition, self._alias, self._zone))
+
+            def simply(request: WriteRequest) -> Outcome | None:
+                return delete(client, asked.place, condition, request, runner, self._zone)
+
+            return self._told(once(asked, batch_id, "DELETE", simply))
+        return self._change(deletion(condition, self._alias, self._zone), batch_id)
 
     def update(
         self,
         condition: Expression | None = None,
         set: Mapping[str, Expression] = NO_VALUES,
+        batch_id: int | None = None,
     ) -> int | None:
         """Set columns of the rows for which a condition is true, and return the new version.
 
         `set` maps columns to SQL text or Columns; without a condition every row is updated. If no
-        row matches, nothing is proposed and None is returned.
+        row matches, nothing is proposed and None is returned. With `batch_id` it is done once, as
+        `delete` says.
         Raises: as `delete`; TypeError, for a value that is neither text nor a Column.
         """
         if not set:
@@ -242,7 +258,7 @@ class Table:
                 error_class="DELTA_MISSING_SET_COLUMN",
             )
         chosen = EVERY_ROW if condition is None else condition
-        return self._change(updating(chosen, set, self._alias, self._zone))
+        return self._change(updating(chosen, set, self._alias, self._zone), batch_id)
 
     def merge(self, source: DataFrame, condition: Expression) -> MergeBuilder:
         """Return a builder of a merge with a source, to which clauses are added.
@@ -429,8 +445,11 @@ class Table:
             return False
         return True
 
-    def _change(self, change: RowChange) -> int | None:
-        return self._told(change_rows(self._spark, self._options, change))
+    def _change(self, change: RowChange, batch_id: int | None = None) -> int | None:
+        def changing(request: WriteRequest) -> Outcome | None:
+            return change_rows(self._spark, self._options, change, request)
+
+        return self._told(once(self._options, batch_id, change.operation, changing))
 
     def _told(self, outcome: Outcome | None) -> int | None:
         tell(self.root, outcome)
