@@ -65,6 +65,18 @@ STREAM_READING: Final = {
         "skipChangeCommits",
     )
 }
+CHANGE_READING: Final = {
+    name.lower(): name
+    for name in (
+        "path",
+        "readChangeFeed",
+        "readChangeData",
+        "startingVersion",
+        "startingTimestamp",
+        "endingVersion",
+        "endingTimestamp",
+    )
+}
 FILES_OF_BATCH: Final = 1_000
 """Files of a micro-batch without maxFilesPerTrigger and maxBytesPerTrigger, as in delta-spark."""
 _SOME_ROWS: Final = "say which rows an overwrite replaces in the option replaceWhere"
@@ -186,6 +198,19 @@ class StreamReadOptions:
         return self.files_max or FILES_OF_BATCH
 
 
+@dataclass(frozen=True)
+class ChangeReadOptions:
+    """The checked options of `readChangeFeed`: the first and the last version, both included, each
+    by number or by time. Units: `start_ms`, `end_ms` in ms since the Unix epoch.
+    """
+
+    place: TableLocation
+    start: int = 0
+    end: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+
 def for_writing(options: Mapping[str, str]) -> WriteOptions:
     """Return the options of a write.
 
@@ -224,7 +249,10 @@ def for_reading(options: Mapping[str, str]) -> ReadOptions:
     stray = [name for option in options if (name := STREAM_READING.get(option.lower()))]
     stray = [name for name in stray if name != "path"]
     if stray:
-        _refuse(f"{stray[0]} is an option of spark.readStream: leave it out of a batch read")
+        _refuse(
+            f"{stray[0]} is an option of spark.readStream, or of a read with readChangeFeed=true: "
+            "leave it out of a batch read"
+        )
     given = _known(options, READING, WRITING)
     version = _whole(given, "versionAsOf", 0)
     timestamp = given.get("timestampAsOf")
@@ -265,6 +293,35 @@ def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
         ignore_changes=_flag(given, "ignoreChanges"),
         skip_change_commits=_flag(given, "skipChangeCommits"),
     )
+
+
+def for_changes(options: Mapping[str, str]) -> ChangeReadOptions | None:
+    """Return the options of a read of the change data feed; None if it is not asked for.
+
+    Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
+    """
+    asked = {option.lower(): value for option, value in options.items()}
+    flags = [asked.get(name, "false").lower() for name in ("readchangefeed", "readchangedata")]
+    if "true" not in flags:
+        return None
+    given = _known(options, CHANGE_READING, WRITING)
+    start, end = _moment(given, "starting"), _moment(given, "ending")
+    if start == (None, None):
+        _refuse(
+            "readChangeFeed needs startingVersion or startingTimestamp, the first version to read",
+            "DELTA_NO_START_FOR_CDC_READ",
+        )
+    return ChangeReadOptions(
+        _place(options, given), start[0] or 0, end[0], start_ms=start[1], end_ms=end[1]
+    )
+
+
+def _moment(given: Mapping[str, str], end: str) -> tuple[int | None, int | None]:
+    """Return the version or the time that an end of a range is given by."""
+    version, text = _whole(given, f"{end}Version", 0), given.get(f"{end}Timestamp")
+    if version is not None and text is not None:
+        _refuse(f"give {end}Version or {end}Timestamp, not both")
+    return version, None if text is None else time_ms(text, f"{end}Timestamp")
 
 
 def for_schema(options: Mapping[str, str]) -> ReadOptions:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.conftest import Line
@@ -196,3 +196,27 @@ def test_a_table_is_read_as_a_stream_and_continued(
     assert following.run(skipChangeCommits="true") == [[7]]
     again = Following(spark, table, tmp_path / "other")
     assert again.run(startingVersion="3", skipChangeCommits="true") == [[3, 4, 5, 6, 7, 55]]
+
+
+def test_the_change_data_feed_is_read_as_delta_spark_names_it(
+    spark: SparkSession, line: Line
+) -> None:
+    line.started("committer")
+    options = {
+        "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
+        "topicPrefix": line.kafka.topic_prefix,
+    }
+    fed = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+    table = Table.create(spark, str(line.tables / "fed"), "k long", [], fed, options)
+    table.append(spark.range(3).withColumnRenamed("id", "k"))
+    table.delete("k = 1")
+    feed = spark.read.format("tidegate").option("readChangeFeed", "true")
+    changes = feed.option("startingVersion", 1).load(table.root)
+    assert changes.columns == ["k", "_change_type", "_commit_version", "_commit_timestamp"]
+    told = [(row["k"], row["_change_type"], row["_commit_version"]) for row in changes.collect()]
+    inserted = [(k, "insert", 1) for k in range(3)]
+    assert sorted(told) == sorted([*inserted, (1, "delete", 2)])
+    only = feed.option("startingVersion", 2).option("endingVersion", 2).load(table.root)
+    assert [row["k"] for row in only.where("_change_type = 'delete'").collect()] == [1]
+    with pytest.raises(AnalysisException, match="startingVersion"):
+        spark.read.format("tidegate").option("readChangeFeed", "true").load(table.root)

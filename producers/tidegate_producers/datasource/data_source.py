@@ -7,16 +7,23 @@ are pickled and sent to the tasks.
 from collections.abc import MutableMapping
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from tidegate_producers.datasource.batch_reader import TableReader, open_view
 from tidegate_producers.datasource.batch_writer import BatchWriter
+from tidegate_producers.datasource.change_reader import ChangeReader, schema_of_changes
 from tidegate_producers.datasource.spark_schema import from_spark, to_spark
 from tidegate_producers.datasource.stream_reader import StreamReader
 from tidegate_producers.datasource.stream_writer import StreamWriter
-from tidegate_producers.options import for_reading, for_schema, for_stream_reading, for_writing
+from tidegate_producers.options import (
+    for_changes,
+    for_reading,
+    for_schema,
+    for_stream_reading,
+    for_writing,
+)
 from tidegate_producers.writing.table_write import WriteMode
 
 
@@ -34,12 +41,18 @@ class TidegateSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the table's columns, and remember their version for `reader`."""
+        changes = for_changes(self.options)
+        if changes is not None:
+            return schema_of_changes(changes)
         view = open_view(for_schema(self.options))
         self._version = int(view.snapshot.version)
         return to_spark(view.schema)
 
-    def reader(self, schema: StructType) -> TableReader:
-        """Return a reader of the version whose columns `schema` returned."""
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of the version whose columns `schema` returned, or of changes."""
+        changes = for_changes(self.options)
+        if changes is not None:
+            return ChangeReader(changes, schema)
         return TableReader(for_reading(self.options), self._version, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (Spark's name)

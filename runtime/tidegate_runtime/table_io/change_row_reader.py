@@ -1,6 +1,7 @@
 """Read the change rows of a plan, with change type, commit version and commit timestamp."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -38,7 +39,20 @@ _TOLD: Final = (
 
 def change_schema(metadata: Metadata) -> pa.Schema:
     """Return the schema of change rows: the table's columns, then type, version and timestamp."""
-    return to_arrow(StructType((*schema_of(metadata).fields, *_TOLD)))
+    return to_arrow(change_fields(metadata))
+
+
+def change_fields(metadata: Metadata) -> StructType:
+    """Return the columns of change rows: the table's, then type, version and timestamp."""
+    return StructType((*schema_of(metadata).fields, *_TOLD))
+
+
+@dataclass(frozen=True)
+class ChangeRange:
+    """What changed in some versions, and the metadata in whose schema it is told."""
+
+    metadata: Metadata
+    plans: tuple[ChangePlan, ...]
 
 
 def read_change_file(
@@ -86,8 +100,25 @@ def stream_changes(
     end, so that a later rename does not matter. An end past the newest version means the newest.
     The range is checked at once. Data is read as batches are requested, and at most one batch is
     held in memory.
+    Raises: as `plan_changes`; as `read_file`.
+    """
+    found = plan_changes(store, start_version, end_version)
+    batches = (
+        batch
+        for one in found.plans
+        for file in one.files
+        for batch in read_change_file(store, one, file, found.metadata)
+    )
+    return change_schema(found.metadata), batches
+
+
+def plan_changes(
+    store: LogStore, start_version: int, end_version: int | None = None
+) -> ChangeRange:
+    """Return what changed in some versions, both ends included; no data file is read.
+
     Raises: InvalidRequest (`InvalidVersionRange`, `VersionNotFound`, `CdfNotEnabled`);
-    UnsupportedFeature if a schema in the range can't be read as that one; as `read_file`.
+    UnsupportedFeature if a schema in the range can't be read as that one; BrokenLog; Unavailable.
     """
     # Keys suffice: there may be a million files, and the commits name those that changed.
     head = open_keys(store)
@@ -107,13 +138,7 @@ def stream_changes(
         at_ms = _timestamp_ms(commit, times[version])
         plans.append(plan(commit, at_ms, is_partitioned=is_partitioned))
     _check_schema(store, first.metadata, start_version, teller)
-    batches = (
-        batch
-        for one in plans
-        for file in one.files
-        for batch in read_change_file(store, one, file, teller.metadata)
-    )
-    return change_schema(teller.metadata), batches
+    return ChangeRange(teller.metadata, tuple(plans))
 
 
 def _partition_values(metadata: Metadata, file: ChangeFile) -> PartitionValues:
