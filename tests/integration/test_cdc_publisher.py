@@ -1,5 +1,6 @@
 """The publisher as a process on a real broker: killed anywhere, it repeats and loses nothing."""
 
+import itertools
 import json
 import random
 import time
@@ -22,6 +23,7 @@ from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
+from tidegate import changes
 from tidegate_cdc_publisher.cli import change_commands
 from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
 from tidegate_cdc_publisher.transactional_producer import (
@@ -367,3 +369,26 @@ def test_a_clean_stop_leaves_with_status_zero_and_goes_on_later(line: Line) -> N
     wait_told(line, table)
     check_stream(line, table)
     assert read_positions(line.kafka, 30.0, "end")[table.id] == position(line, table)
+
+
+@pytest.mark.timeout(120)
+def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
+    table, copy, told = made(line), changes.TableCopy(), list[str]()
+    table.append(rows(*range(20)))
+    service = publisher(line, partitions="3")
+    service.start()
+    position: dict[str, Any] | None = None
+    for number in range(3):
+        table.append(rows(20 + number))
+        table.rewrite(
+            lambda old: [{**row, "price": row["price"] + 1} for row in old if row["id"] % 7]
+        )
+        wait_told(line, table)
+        with changes.follow("t", line.kafka, position) as stream:
+            for change in itertools.islice(stream.changes(quiet_s=3.0), 15 if number < 2 else None):
+                copy.apply(change)
+                told.append(f"{change.op}{change.version}:{change.index}")
+                position = json.loads(json.dumps(stream.position))
+    assert by_id([dict(row) for row in copy.rows]) == by_id(table.content)
+    assert len(told) == len(set(told))
+    assert copy.to_arrow().num_rows == len(table.content)

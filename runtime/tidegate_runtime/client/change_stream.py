@@ -1,0 +1,225 @@
+"""Follows a table's change topic, for subscribers: each change once, from where the last run ended.
+
+Changes of one key come in order, those of one topic partition in the order of versions. Save
+`ChangeStream.position` together with what you made of the changes, and each counts once.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self
+
+import orjson
+import pyarrow as pa
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
+from tidegate_runtime.table_registry import find_table, read_registry
+
+WAIT_S: Final = 1.0
+"""How long one read waits for changes."""
+
+Row = Mapping[str, Any]
+
+
+class Place(NamedTuple):
+    """The place of a change in the stream: a snapshot's rows come before its next version's."""
+
+    version: int
+    is_change: bool
+    number: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """One changed row, as docs/changes.md describes the record: `op` is `c`, `u`, `d`, or `r` for
+    a row that was there when the stream began. `value` is the whole envelope.
+    """
+
+    op: Literal["c", "u", "d", "r"]
+    key: Row | None
+    before: Row | None
+    after: Row | None
+    version: int
+    index: int
+    value: Row
+
+    @property
+    def place(self) -> Place:
+        """Its place among the changes of its topic partition."""
+        return Place(self.version, self.op != "r", self.index)
+
+
+@dataclass
+class _At:
+    """Where a topic partition is read on, and the last change that was returned."""
+
+    offset: Offset
+    last: Place | None = None
+
+
+class ChangeStream:
+    """The changes of one table. `position` is that of a former run, or None to begin with the
+    oldest change on the topic.
+    """
+
+    def __init__(self, bus: Bus, topic: str, position: Mapping[str, Any] | None = None) -> None:
+        self._bus = bus
+        self._topic = topic
+        self._reader: Reader = bus.reader()
+        self._id = bus.identity([topic]).topic_ids[topic]
+        self._at = self._begun(position or {"topic": topic, "id": self._id, "partitions": {}})
+
+    @classmethod
+    def of_table(
+        cls, bus: Bus, topics: Topics, table: str, position: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return the stream of a registered table, by its name or root.
+
+        Raises: InvalidRequest (`TableNotRegistered`); Misconfigured, for a table that no publisher
+        publishes; Unavailable.
+        """
+        record = find_table(read_registry(bus, topics), table)
+        if record is None:
+            raise InvalidRequest(
+                f"no table {table!r} is registered: `tidegate changes list` shows those that are",
+                error_class="TableNotRegistered",
+            )
+        return cls(bus, topics.changes(record.name), position)
+
+    def __enter__(self) -> Self:
+        """Return the stream."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._reader.close()
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where to go on after the changes that were returned: JSON, to be saved with the result.
+
+        Units: offsets of the topic; `last` is version, whether a change of it, and index.
+        """
+        partitions = {
+            str(at.partition): {"offset": int(one.offset), "last": one.last and list(one.last)}
+            for at, one in self._at.items()
+        }
+        return {"topic": self._topic, "id": self._id, "partitions": partitions}
+
+    def changes(self, quiet_s: float | None = None) -> Iterator[Change]:
+        """Yield changes as they come; end after so many seconds without one, or never.
+
+        A change that is on the topic twice, because the publisher lost its position, comes once.
+        Raises: InvalidRequest (`ChangesGone`), if changes were deleted before they were read;
+        ValueError, for a record that is no change; Unavailable.
+        """
+        quiet = 0.0
+        while quiet_s is None or quiet < quiet_s:
+            wait_s = WAIT_S if quiet_s is None else min(WAIT_S, quiet_s - quiet)
+            starts = {at: one.offset for at, one in self._at.items()}
+            records = self._reader.read_several(starts, wait_s)
+            quiet = 0.0 if records else quiet + wait_s
+            for record in records:
+                change = self._taken(record)
+                if change is not None:
+                    yield change
+
+    def _taken(self, record: Record) -> Change | None:
+        """Return the change in a record; None for a tombstone, and for one that came before."""
+        at = self._at[record.at]
+        change = None if record.value is None else change_of(record)
+        at.offset = Offset(record.offset + 1)
+        if change is None or (at.last is not None and change.place <= at.last):
+            return None
+        at.last = change.place
+        return change
+
+    def _begun(self, position: Mapping[str, Any]) -> dict[TopicPartition, _At]:
+        if position["topic"] != self._topic:
+            raise InvalidRequest(
+                f"position: it is of the topic {position['topic']!r}, not of {self._topic!r}: "
+                "begin without one",
+                error_class="WrongPosition",
+            )
+        found = {}
+        for number in range(self._bus.partitions(self._topic)):
+            at = TopicPartition(self._topic, number)
+            first, end = self._reader.bounds(at)
+            told = position["partitions"].get(str(number))
+            last = Place(*told["last"]) if told and told["last"] else None
+            offset = Offset(told["offset"]) if told else first
+            if position["id"] != self._id or offset > end:
+                # The topic was recreated: what was read before is passed over by its place.
+                offset = first
+            elif told and offset < first:
+                raise InvalidRequest(
+                    f"the changes of {at} from offset {offset} to {first} were deleted before they "
+                    "were read: begin without a position, with an empty copy, and give the topic a "
+                    "longer retention",
+                    error_class="ChangesGone",
+                )
+            found[at] = _At(offset, last)
+        return found
+
+
+def change_of(record: Record) -> Change:
+    """Return the change in a record of the change topic. Raises: ValueError, for another record."""
+    value = _payload(record.value)
+    version, index = orjson.loads(value["source"]["sequence"])
+    return Change(
+        op=value["op"],
+        key=None if record.key is None else _payload(record.key),
+        before=value["before"],
+        after=value["after"],
+        version=int(version),
+        index=int(index),
+        value=value,
+    )
+
+
+class TableCopy:
+    """A table made of its changes: the newest row of each key."""
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, Row] = {}
+
+    def apply(self, change: Change) -> None:
+        """Take a change over. Raises: InvalidRequest, for a table without key columns."""
+        if change.key is None:
+            raise InvalidRequest(
+                "a stream without keys tells no row from another: give the table key columns "
+                "(`tidegate.cdc.keyColumns`) to keep a copy of it",
+                error_class="KeyColumnsMissing",
+            )
+        key = orjson.dumps(change.key, option=orjson.OPT_SORT_KEYS)
+        if change.after is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = change.after
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows, in the order in which their keys first came."""
+        return list(self._rows.values())
+
+    def to_arrow(self, schema: pa.Schema | None = None) -> pa.Table:
+        """Return the rows as an Arrow table; its types are guessed unless a schema is given."""
+        return pa.Table.from_pylist([dict(row) for row in self._rows.values()], schema=schema)
+
+
+def _payload(content: bytes | None) -> Any:
+    """Return what a key or value says, without the schema that may stand beside it."""
+    value = orjson.loads(content or b"")
+    is_beside = isinstance(value, dict) and value.keys() == {"schema", "payload"}
+    return value["payload"] if is_beside else value

@@ -1,0 +1,138 @@
+"""A subscriber reads each change once, from where its last run ended."""
+
+import json
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from tests.fakes.memory_bus import MemoryBus
+from tidegate_delta.errors import InvalidRequest
+from tidegate_messages.topics import Topics
+from tidegate_runtime.client.change_stream import ChangeStream, TableCopy
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+
+TOPIC = "tidegate.cdc.t"
+QUIET_S = 0.1
+
+
+def bus(partitions: int = 1) -> MemoryBus:
+    return MemoryBus({TOPIC: partitions})
+
+
+def tell(
+    of: MemoryBus,
+    version: int,
+    index: int,
+    op: str,
+    k: int,
+    partition: int = 0,
+    *,
+    with_schema: bool = False,
+) -> None:
+    """Put a change on the topic, and its tombstone."""
+    row = {"k": k, "v": f"{version}:{index}"}
+    value = {
+        "op": op,
+        "before": row if op in "ud" else None,
+        "after": None if op == "d" else row,
+        "source": {"sequence": json.dumps([str(version), str(index)])},
+    }
+    content = {"schema": {}, "payload": value} if with_schema else value
+    at, key = TopicPartition(TOPIC, partition), json.dumps({"k": k}).encode()
+    of.append(at, key, json.dumps(content).encode())
+    if op == "d":
+        of.append(at, key, None)
+
+
+def read(
+    of: MemoryBus, position: object = None, most: int | None = None
+) -> tuple[list[str], object]:
+    """Return the changes of a run, and the position after it."""
+    with ChangeStream(of, TOPIC, position) as stream:  # type: ignore[arg-type]  # from JSON
+        found = [
+            f"{one.op}{one.version}:{one.index}" for one in islice(stream.changes(QUIET_S), most)
+        ]
+        return found, json.loads(json.dumps(stream.position))
+
+
+def test_changes_come_once_over_several_runs_and_tombstones_do_not_count() -> None:
+    of = bus()
+    tell(of, 0, 0, "r", 1)
+    tell(of, 1, 0, "d", 1)
+    tell(of, 1, 1, "c", 2, with_schema=True)
+    first, position = read(of, None, 2)
+    assert first == ["r0:0", "d1:0"]
+    assert read(of, position) == (["c1:1"], read(of, None)[1])
+    _, position = read(of)
+    tell(of, 2, 0, "u", 2)
+    found, position = read(of, position)
+    assert found == ["u2:0"]
+    assert read(of, position)[0] == []
+
+
+def test_what_the_publisher_told_twice_comes_once() -> None:
+    of = bus()
+    for _ in range(2):
+        tell(of, 0, 0, "r", 1)
+        tell(of, 1, 0, "c", 2)
+        tell(of, 1, 1, "c", 3)
+    assert read(of)[0] == ["r0:0", "c1:0", "c1:1"]
+
+
+def test_a_recreated_topic_is_read_again_without_what_came_before() -> None:
+    of = bus()
+    tell(of, 0, 0, "r", 1)
+    tell(of, 1, 0, "c", 2)
+    _, position = read(of)
+    of.create_topic(TOPIC, 1)
+    tell(of, 1, 0, "c", 2)
+    assert read(of, position)[0] == []
+    tell(of, 2, 0, "c", 3)
+    assert read(of, position)[0] == ["c2:0"]
+
+
+def test_each_partition_has_its_own_place() -> None:
+    of = bus(2)
+    tell(of, 1, 1, "c", 1, 0)
+    tell(of, 1, 0, "c", 2, 1)
+    found, position = read(of)
+    assert sorted(found) == ["c1:0", "c1:1"]
+    tell(of, 2, 0, "c", 3, 1)
+    assert read(of, position)[0] == ["c2:0"]
+
+
+def test_changes_that_are_gone_and_a_position_of_another_topic_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of = bus()
+    tell(of, 0, 0, "r", 1)
+    with pytest.raises(InvalidRequest, match=r"not of 'tidegate\.cdc\.t'"):
+        read(of, {"topic": "other", "id": "", "partitions": {}})
+    _, position = read(of)
+    assert isinstance(position, dict)
+    reader = type(of.reader())
+    monkeypatch.setattr(reader, "bounds", lambda self, at: (5, 9))
+    with pytest.raises(InvalidRequest, match="were deleted"):
+        read(of, {**position, "partitions": {"0": {"offset": 3, "last": None}}})
+
+
+def test_a_table_that_is_not_registered_is_named() -> None:
+    topics = Topics()
+    with pytest.raises(InvalidRequest, match="no table 'nobody'"):
+        ChangeStream.of_table(MemoryBus(topics.declared()), topics, "nobody")
+
+
+def test_a_copy_has_the_newest_row_of_each_key() -> None:
+    of, copy = bus(), TableCopy()
+    tell(of, 0, 0, "r", 1)
+    tell(of, 0, 1, "r", 2)
+    tell(of, 1, 0, "d", 1)
+    tell(of, 1, 1, "u", 2)
+    with ChangeStream(of, TOPIC) as stream:
+        for change in stream.changes(QUIET_S):
+            copy.apply(change)
+    assert copy.rows == [{"k": 2, "v": "1:1"}]
+    assert copy.to_arrow().to_pylist() == copy.rows
+    with pytest.raises(InvalidRequest, match="key columns"):
+        copy.apply(replace(change, key=None))
