@@ -12,6 +12,8 @@ from rich.console import Console
 
 from bench import (
     changes,
+    checkpoints,
+    checkpoints_beside,
     committer_cpu,
     committer_state,
     open_table,
@@ -38,6 +40,9 @@ ROWS: Final = 5_000_000
 """The number of rows at which the ratios of opening and reading were recorded. Ratios at fewer rows
 do not compare.
 """
+
+SIZED: Final = frozenset({"open", "read", "state", "checkpoint", "checkpoint-beside", "restart"})
+"""The parts whose ratios depend on the number of files or rows."""
 
 COMMITTING: Final = {
     "slow": Slow,
@@ -69,13 +74,30 @@ def committing_figures(
     return [figure for part in parts for figure in part.figures()]
 
 
+def _alone(
+    rounds: int, seconds: float, files: int, rows: int
+) -> dict[str, Callable[[Path], Sequence[Figure]]]:
+    """Return the parts that start what they need themselves."""
+    return {
+        "open": lambda folder: open_table.figures(folder, rounds, files),
+        "read": lambda folder: read_table.figures(folder, rounds, files, rows),
+        "cpu": lambda folder: committer_cpu.figures(rounds),
+        "state": lambda folder: committer_state.figures(folder, rounds, files),
+        "checkpoint": lambda folder: checkpoints.figures(folder, rounds, files),
+        "checkpoint-beside": lambda folder: checkpoints_beside.figures(
+            folder, rounds, seconds, files
+        ),
+        "restart": lambda folder: restart.figures(folder, rounds, files),
+    }
+
+
 @app.command()
 def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
-            "takeover, changes, open, read, cpu, state, restart"
+            "takeover, changes, open, read, cpu, state, checkpoint, checkpoint-beside, restart"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
@@ -93,15 +115,9 @@ def bench(
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
     }
-    alone: dict[str, Callable[[Path], Sequence[Figure]]] = {
-        "open": lambda folder: open_table.figures(folder, rounds, files),
-        "read": lambda folder: read_table.figures(folder, rounds, files, rows),
-        "cpu": lambda folder: committer_cpu.figures(rounds),
-        "state": lambda folder: committer_state.figures(folder, rounds, files),
-        "restart": lambda folder: restart.figures(folder, rounds, files),
-    }
+    alone = _alone(rounds, seconds, files, rows)
     figures: list[Figure] = []
-    small = {"open", "read", "state", "restart"} if files < FILES or rows < ROWS else set()
+    small = SIZED if files < FILES or rows < ROWS else frozenset()
     began = CpuTime.now()
     known = [*COMMITTING, *parts, *alone]
     chosen = only or known

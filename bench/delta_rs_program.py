@@ -1,8 +1,9 @@
-"""One read of one table by delta-rs, in a fresh process: `program WAY FOLDER MORE`."""
+"""One read or checkpoint of a table by delta-rs, in a fresh process: `program WAY FOLDER MORE`."""
 
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from deltalake import DeltaTable
 
@@ -48,7 +49,56 @@ def changes(folder: str, more: str) -> Work:
     return read
 
 
-WAYS = {"open": opened, "refresh": refreshed, "plan": planned, "changes": changes}
+def checkpointed(folder: str, more: str) -> Work:
+    """Write the checkpoint of a table that is open already. Extra: MB of the checkpoint."""
+    table = DeltaTable(folder)
+
+    def write() -> Counted:
+        table.create_checkpoint()
+        return int(table.version()), _checkpoint_mb(folder, int(table.version()))
+
+    return write
+
+
+def opened_and_checkpointed(folder: str, more: str) -> Work:
+    """Open a table and write its checkpoint. Extra: MB of the checkpoint."""
+    return lambda: checkpointed(folder, more)()
+
+
+def followed(folder: str, more: str) -> Work:
+    """Read some new commits of an open table, and write the checkpoint. Extra: its MB."""
+    table = DeltaTable(folder)
+    add_commits(more, folder)
+
+    def write() -> Counted:
+        table.update_incremental()
+        table.create_checkpoint()
+        return int(table.version()), _checkpoint_mb(folder, int(table.version()))
+
+    return write
+
+
+def vacuumed(folder: str, more: str) -> Work:
+    """Find the files that no version needs, whatever their age."""
+    table = DeltaTable(folder)
+    return lambda: len(table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True))
+
+
+def _checkpoint_mb(folder: str, version: int) -> float:
+    names = Path(folder, "_delta_log").glob(f"{version:020d}.checkpoint*")
+    return sum(path.stat().st_size for path in names) / 1e6
+
+
+WAYS = {
+    "open": opened,
+    "refresh": refreshed,
+    "plan": planned,
+    "changes": changes,
+    "write": checkpointed,
+    "open and write": opened_and_checkpointed,
+    "follow": followed,
+    "vacuum": vacuumed,
+}
 
 
 def main(way: str, folder: str, more: str = "") -> None:

@@ -6,7 +6,7 @@ classic or V2, and a tail of commits follows; or there are commits alone.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -68,15 +68,21 @@ class Shape(StrEnum):
     V2 = "v2"
 
 
-def generate(folder: Path, shape: Shape, files: int) -> None:
+_NO_PROPERTIES: Final[Mapping[str, str]] = {}
+_NO_FILES: Final[Sequence[int]] = ()
+
+
+def generate(
+    folder: Path, shape: Shape, files: int, properties: Mapping[str, str] = _NO_PROPERTIES
+) -> None:
     """Write the log of a table with about `files` live files."""
     (folder / LOG_FOLDER / SIDECAR_FOLDER).mkdir(parents=True)
     if shape is Shape.JSON:
         each = max(1, files // COMMITS)
         for version in range(COMMITS):
-            _commit(folder, version, range(version * each, (version + 1) * each))
+            commit(folder, version, range(version * each, (version + 1) * each))
         return
-    _checkpoint(folder, shape, files)
+    _checkpoint(folder, _head(shape, COMMITS, properties), files)
     extend(folder, COMMITS + 1, TAIL, files)
 
 
@@ -85,10 +91,28 @@ def extend(folder: Path, version: int, commits: int, first: int) -> None:
     for number in range(commits):
         start = first + number * ADDS_A_COMMIT
         removed = [first - 1 - number] if first > commits else []
-        _commit(folder, version + number, range(start, start + ADDS_A_COMMIT), removed)
+        commit(folder, version + number, range(start, start + ADDS_A_COMMIT), removed)
 
 
-def _commit(folder: Path, version: int, adds: range, removed: list[int] | None = None) -> None:
+def commit(
+    folder: Path,
+    version: int,
+    adds: range,
+    removed: Sequence[int] = _NO_FILES,
+    removed_ms: int = AT_MS,
+) -> None:
+    """Write a commit of `commit_content` into a table's folder."""
+    content = commit_content(version, adds, removed, removed_ms)
+    (folder / LOG_FOLDER / commit_name(version)).write_bytes(content)
+
+
+def commit_content(
+    version: int, adds: range, removed: Sequence[int] = _NO_FILES, removed_ms: int = AT_MS
+) -> bytes:
+    """Return a commit that adds and removes files, which are given by their numbers.
+
+    Its removes state no size. The first version defines the table.
+    """
     operation = {"operation": "WRITE", "operationParameters": {"mode": "Append"}}
     rows: list[object] = [{"commitInfo": {"timestamp": AT_MS + version, **operation}}]
     if version == 0:
@@ -98,17 +122,20 @@ def _commit(folder: Path, version: int, adds: range, removed: list[int] | None =
         for row in batch.to_pylist():
             body = {name: value for name, value in row.items() if value is not None}
             rows.append({"add": {**body, "partitionValues": dict(row["partitionValues"])}})
-    gone = _batches(removed[0], 1) if removed else ()
-    for batch in gone:
-        path = batch["path"][0].as_py()
-        rows.append({"remove": {"path": path, "dataChange": True, "deletionTimestamp": AT_MS}})
-    content = b"".join(orjson.dumps(row) + b"\n" for row in rows)
-    (folder / LOG_FOLDER / commit_name(version)).write_bytes(content)
+    for number in removed:
+        [path] = paths(number, 1)
+        rows.append({"remove": {"path": path, "dataChange": True, "deletionTimestamp": removed_ms}})
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
 
 
-def _checkpoint(folder: Path, shape: Shape, files: int) -> None:
-    log, head = folder / LOG_FOLDER, _head(shape, COMMITS)
-    if shape is Shape.CLASSIC:
+def paths(start: int, count: int) -> list[str]:
+    """Return the paths of a range of files."""
+    return [path for batch in _batches(start, count) for path in batch["path"].to_pylist()]
+
+
+def _checkpoint(folder: Path, head: Snapshot, files: int) -> None:
+    log = folder / LOG_FOLDER
+    if head.protocol.reader_features is None:
         schema = classic_schema(head.metadata)
         few = list(object_rows(schema, few_actions(head, AT_MS)))
         rows = (
@@ -123,7 +150,7 @@ def _checkpoint(folder: Path, shape: Shape, files: int) -> None:
         name = v2_checkpoint_name(COMMITS, str(UUID(int=COMMITS)), "json")
         (log / name).write_bytes(top_level_json(head, sidecars, AT_MS))
     (log / LAST_CHECKPOINT).write_bytes(last_checkpoint.encode(LastCheckpoint(COMMITS, files + 2)))
-    _commit(folder, COMMITS, range(0))
+    commit(folder, COMMITS, range(0))
 
 
 def _sidecar(log: Path, metadata: Metadata, files: pa.Table) -> Sidecar:
@@ -136,14 +163,14 @@ def _sidecar(log: Path, metadata: Metadata, files: pa.Table) -> Sidecar:
     return Sidecar(path=name, size_in_bytes=size, modification_time=AT_MS)
 
 
-def _head(shape: Shape, version: int) -> Snapshot:
+def _head(shape: Shape, version: int, properties: Mapping[str, str] = _NO_PROPERTIES) -> Snapshot:
     v2 = shape is Shape.V2
     names = ("v2Checkpoint",) if v2 else None
     metadata = Metadata(
         id=str(UUID(int=7)),
         schema_string=format_schema(_SCHEMA),
         partition_columns=("part",),
-        configuration={"delta.checkpointPolicy": "v2"} if v2 else {},
+        configuration={**properties, **({"delta.checkpointPolicy": "v2"} if v2 else {})},
         created_time=AT_MS,
     )
     protocol = Protocol(

@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import create_table_with_add_actions
 
-from bench import committer_cpu, committer_state, open_table, read_table, restart
+from bench import checkpoints, committer_cpu, committer_state, open_table, read_table, restart
 from bench.committing import miscounted
 from bench.delta_rs_writers import SCHEMA_STRING, add_of
 from bench.slow_store import BUCKET, SlowStore
@@ -31,6 +31,15 @@ def test_opening_is_measured_for_every_shape_of_log(tmp_path: Path) -> None:
         "S1",
         "S2",
     ]
+    assert all(one.ratio > 0 for one in found)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_checkpoints_are_measured(tmp_path: Path) -> None:
+    found = checkpoints.figures(tmp_path, 1, FILES)
+
+    assert [one.measure[:2] for one in found] == ["K1", "K1", "K1", "K2", "K3", "K5", "K7"]
     assert all(one.ratio > 0 for one in found)
 
 
