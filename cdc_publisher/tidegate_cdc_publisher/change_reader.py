@@ -5,7 +5,7 @@ plain deletes are streamed batch by batch; a version that does both is compared 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidegate_cdc_publisher.debezium_envelope import Batch
 from tidegate_cdc_publisher.key_columns import KeyColumns
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
-from tidegate_cdc_publisher.row_diff import compare, images
+from tidegate_cdc_publisher.row_diff import SchemaShift, compare, images
 from tidegate_delta.change_feed import ChangeFile, ChangePlan
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
@@ -39,11 +39,15 @@ class VersionChange:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reading yields: changes from `start` on, with these key columns, in this form."""
+    """What a reading yields: changes from `start` on, with these key columns, in this form.
+
+    `shift` is set if the version changes the schema: deletes come in the old one, with its keys.
+    """
 
     keys: KeyColumns
     start: int = 0
     form: RecordForm = PLAIN
+    shift: SchemaShift | None = None
 
 
 def snapshot_batches(store: LogStore, snapshot: Snapshot, wanted: Wanted) -> Iterator[Batch]:
@@ -63,16 +67,18 @@ def snapshot_batches(store: LogStore, snapshot: Snapshot, wanted: Wanted) -> Ite
 def version_batches(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterator[Batch]:
     """Yield the wanted changes of a version.
 
+    Deletes come first, then updates, then inserts.
     Raises: InvalidRequest (`KeyColumnsMissing`), if deleted rows lack a key column.
     """
     kinds = {file.change for file in change.plan.files}
-    _check_keys(change, kinds, wanted.keys)
+    old_keys = wanted.keys if wanted.shift is None else wanted.shift.old_keys
+    _check_keys(change, kinds, old_keys)
     if kinds <= {"insert"}:
         rows = _rows(store, change, change.plan.files)
         yield from _numbered("c", rows, wanted)
     elif kinds == {"delete"}:
         rows = _rows(store, change, change.plan.files)
-        yield from _numbered("d", rows, wanted)
+        yield from _numbered("d", rows, replace(wanted, keys=old_keys))
     else:
         yield from _compared(store, change, wanted)
 
@@ -98,14 +104,17 @@ def _compared(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterato
     leaving: list[pa.RecordBatch] = []
     joining: list[pa.RecordBatch] = []
     for file in change.plan.files:
-        for batch in _typed_rows(store, change, file):
-            kinds, rows = _kinds(batch), _data(batch)
-            if file.change != "insert":
-                leaving.append(rows.filter(pc.is_in(kinds, _LEAVING)))
-            if file.change != "delete":
-                joining.append(rows.filter(pc.is_in(kinds, _JOINING)))
+        is_both = file.change == "cdc" and wanted.shift is None
+        if is_both or file.change != "insert":
+            for batch in read_change_file(store, change.plan, file, change.before):
+                leaving.append(_data(batch).filter(pc.is_in(_kinds(batch), _LEAVING)))
+                if is_both:
+                    joining.append(_data(batch).filter(pc.is_in(_kinds(batch), _JOINING)))
+        if not is_both and file.change != "delete":
+            for batch in read_change_file(store, change.plan, file, change.after):
+                joining.append(_data(batch).filter(pc.is_in(_kinds(batch), _JOINING)))
     old, new = _table(leaving, change.before), _table(joining, change.after)
-    changes = compare(old, new, wanted.keys, wanted.form)
+    changes = compare(old, new, wanted.keys, wanted.form, wanted.shift)
     updates, inserts = len(changes.deleted), len(changes.deleted) + len(changes.updated_after)
     for batch in (
         Batch("d", 0, before=changes.deleted),

@@ -43,11 +43,12 @@ _OPTIONAL_IN_SOURCE: Final = {
 class InlineSchemas:
     """The schemas that stand in the records of one version; None where the format has none.
 
-    `key_of_deletes` follows the table's schema before the version, `key` the one after it.
+    Those of deletes follow the table's schema before the version, the others the one after it.
     """
 
     value: str | None = None
     key: str | None = None
+    value_of_deletes: str | None = None
     key_of_deletes: str | None = None
 
     @property
@@ -59,31 +60,42 @@ class InlineSchemas:
 NO_SCHEMAS: Final = InlineSchemas()
 
 
-def inline_schemas(
-    form: RecordForm,
-    topic: str,
-    before: pa.Schema,
-    after: pa.Schema,
-    key_columns: Sequence[str] | None,
-) -> InlineSchemas:
-    """Return the schemas for the records of a version, given the table's schemas around it.
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a table at a version, and the key columns of its changes.
+
+    Rows without the key columns have no key, and the version deletes none of them.
+    """
+
+    rows: pa.Schema
+    keys: Sequence[str] | None
+
+
+def inline_schemas(form: RecordForm, topic: str, before: Layout, after: Layout) -> InlineSchemas:
+    """Return the schemas for the records of a version, given the table's layouts around it.
 
     Raises: UnsupportedFeature, for a column type without a Connect type.
     """
-    value = key = key_of_deletes = None
+    value, key = _of_records(form, topic, after)
+    value_of_deletes, key_of_deletes = _of_records(form, topic, before)
+    return InlineSchemas(value, key, value_of_deletes, key_of_deletes)
+
+
+def _of_records(form: RecordForm, topic: str, of: Layout) -> tuple[str | None, str | None]:
+    value = key = None
     if form.value_format == "json_schema":
-        value = _text(_envelope(topic, before, after, form.in_values))
-    if form.key_format == "json_schema" and key_columns is not None:
-        key = _text(_key(topic, after, key_columns, form.in_keys))
-        has_all = set(key_columns) <= set(before.names)
-        key_of_deletes = _text(_key(topic, before, key_columns, form.in_keys)) if has_all else key
-    return InlineSchemas(value, key, key_of_deletes)
+        value = _text(_envelope(topic, of.rows, form.in_values))
+    has_keys = of.keys is not None and set(of.keys) <= set(of.rows.names)
+    if form.key_format == "json_schema" and of.keys is not None and has_keys:
+        key = _text(_key(topic, of.rows, of.keys, form.in_keys))
+    return value, key
 
 
-def _envelope(topic: str, before: pa.Schema, after: pa.Schema, types: ValueTypes) -> _Schema:
+def _envelope(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
+    image = {**_row(f"{topic}.Value", rows, types), "optional": True}
     fields = [
-        {**_row(f"{topic}.Value", before, types), "optional": True, "field": "before"},
-        {**_row(f"{topic}.Value", after, types), "optional": True, "field": "after"},
+        {**image, "field": "before"},
+        {**image, "field": "after"},
         {**_source(topic), "field": "source"},
         _plain("op", "string"),
         _plain("ts_ms", "int64", optional=True),
@@ -104,6 +116,15 @@ def _transaction() -> _Schema:
     fields = [_plain("id", "string"), *(_plain(name, "int64") for name in numbers)]
     name = "event.block"
     return {"type": "struct", "fields": fields, "optional": True, "name": name, "version": 1}
+
+
+def null_key(
+    form: RecordForm, topic: str, rows: pa.Schema, columns: Sequence[str], doc: str
+) -> bytes:
+    """Return a key with its schema, in which every key column is null."""
+    chosen = pa.schema([rows.field(name).with_nullable(True) for name in columns])
+    schema = {**_row(f"{topic}.Key", chosen, form.in_keys), "optional": False, "doc": doc}
+    return _text({"schema": schema, "payload": dict.fromkeys(columns)}).encode()
 
 
 def _key(topic: str, rows: pa.Schema, columns: Sequence[str], types: ValueTypes) -> _Schema:

@@ -28,17 +28,31 @@ CONTENT_TYPE: Final = b"application/json"
 _RELEASE: Final = version_of("tidegate")
 
 
+EVERY_PARTITION: Final = -2
+
+
+class Place(NamedTuple):
+    """Where a record goes that is no change of a row."""
+
+    topic: str
+    partition: int
+
+
 class ChangeRecord(NamedTuple):
-    """A Kafka record to be sent. A `value` of None is a tombstone."""
+    """A Kafka record to be sent. A `value` of None is a tombstone.
+
+    Without a place it goes to the change topic, to the partition of its key.
+    """
 
     key: bytes | None
     value: bytes | None
     headers: Headers
+    place: Place | None = None
 
 
 @dataclass
 class Records(Sequence[ChangeRecord]):
-    """Records held as four columns; each record is assembled when it is read.
+    """Records held as columns; each record is assembled when it is read.
 
     `shared` holds the headers that all changes of one kind and version have. A tombstone has these
     headers and no event id. The garbage collector does not track bytes, whereas it would walk again
@@ -49,6 +63,13 @@ class Records(Sequence[ChangeRecord]):
     values: list[bytes | None] = field(default_factory=list)
     event_ids: list[bytes | None] = field(default_factory=list)
     shared: list[Headers] = field(default_factory=list)
+    places: list[Place | None] = field(default_factory=list)
+
+    def append(
+        self, key: bytes | None, value: bytes | None, headers: Headers, place: Place
+    ) -> None:
+        """Append a record that is no change of a row."""
+        self += Records([key], [value], [None], [headers], [place])
 
     def __len__(self) -> int:
         """Return how many records there are."""
@@ -56,11 +77,11 @@ class Records(Sequence[ChangeRecord]):
 
     def __iter__(self) -> Iterator[ChangeRecord]:
         """Yield the records in order."""
-        columns = zip(self.keys, self.values, self.event_ids, self.shared, strict=True)
-        for key, value, event_id, shared in columns:
+        columns = zip(self.keys, self.values, self.event_ids, self.shared, self.places, strict=True)
+        for key, value, event_id, shared, place in columns:
             headers = shared if event_id is None else [*shared, ("event_id", event_id)]
             # Skip the namedtuple constructor: it costs as much as the rest of the loop.
-            yield tuple.__new__(ChangeRecord, (key, value, headers))
+            yield tuple.__new__(ChangeRecord, (key, value, headers, place))
 
     @overload
     def __getitem__(self, at: int) -> ChangeRecord: ...
@@ -69,10 +90,14 @@ class Records(Sequence[ChangeRecord]):
     def __getitem__(self, at: int | slice) -> "ChangeRecord | Records":
         """Return one record or a slice of them."""
         if isinstance(at, slice):
-            return Records(self.keys[at], self.values[at], self.event_ids[at], self.shared[at])
-        (one,) = Records(
-            [self.keys[at]], [self.values[at]], [self.event_ids[at]], [self.shared[at]]
-        )
+            return Records(
+                self.keys[at],
+                self.values[at],
+                self.event_ids[at],
+                self.shared[at],
+                self.places[at],
+            )
+        (one,) = self[at : at + 1 or None]
         return one
 
     def __iadd__(self, others: "Records") -> Self:
@@ -81,6 +106,7 @@ class Records(Sequence[ChangeRecord]):
         self.values += others.values
         self.event_ids += others.event_ids
         self.shared += others.shared
+        self.places += others.places
         return self
 
 
@@ -154,7 +180,8 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
     """
     numbers = pa.array(range(batch.start, batch.start + len(batch)), pa.int64())
     schemas = origin.schemas
-    images = _with_schema(schemas.value, _values(origin, batch, numbers, now_ms))
+    value_schema = schemas.value_of_deletes if batch.op == "d" else schemas.value
+    images = _with_schema(value_schema, _values(origin, batch, numbers, now_ms))
     values: list[bytes | None] = [*in_utf8(images)]
     keys: list[bytes | None] = [None] * len(batch)
     if batch.keys is not None:
@@ -163,7 +190,8 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
     ids: list[bytes | None] = [*in_utf8(_event_ids(origin, batch, numbers))]
     if batch.op == "d" and tombstones == "with" and batch.keys is not None:
         keys, values, ids = _twice(keys, keys), _twice(values), _twice(ids)
-    return Records(keys, values, ids, [_shared_headers(origin, batch.op)] * len(values))
+    count = len(values)
+    return Records(keys, values, ids, [_shared_headers(origin, batch.op)] * count, [None] * count)
 
 
 def _with_schema(schema: str | None, payloads: pa.Array) -> pa.Array:

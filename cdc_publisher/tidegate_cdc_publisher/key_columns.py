@@ -10,7 +10,7 @@ from tidegate_delta.schema.column_mapping import mode_of, physical_name
 from tidegate_delta.schema.types import parse_schema
 
 PROPERTY: Final = "tidegate.cdc.keyColumns"
-RULES: Final = 1
+RULES: Final = 2
 """The number of the ordering rules.
 
 Raise it with any change to the order in which the changes of a version are published.
@@ -70,13 +70,14 @@ def carried_over(keys: Sequence[str], before: Metadata, after: Metadata) -> KeyC
     return None if None in found else tuple(name for name in found if name is not None)
 
 
-def keys_of_order(order: str) -> KeyColumns:
+def keys_of_order(order: str, *, of_any_rules: bool = False) -> KeyColumns:
     """Return the key columns that an ordering names, or None if it names none for certain.
 
     Law: keys_of_order(order_of(keys)) in (keys, None), where no name holds a comma
     """
     rules, _, names = order.partition(":")
-    return tuple(names.split(",")) if rules == str(RULES) and names not in ("", "-") else None
+    is_known = of_any_rules or rules == str(RULES)
+    return tuple(names.split(",")) if is_known and names not in ("", "-") else None
 
 
 def _physical(metadata: Metadata) -> dict[str, str]:

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from tidegate_cdc_publisher.json_rows import TEXT, row_texts
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
+from tidegate_cdc_publisher.schema_carry import carried_table
+from tidegate_messages.schema_change import Column
 
 
 @dataclass(frozen=True)
@@ -61,33 +63,50 @@ def images(
     return Images(row_texts(rows, types=form.in_values), keys)
 
 
+@dataclass(frozen=True)
+class SchemaShift:
+    """A change of the schema in the version that is compared.
+
+    `columns` and `schema` are of the new one; `old_keys` are the key columns before it.
+    """
+
+    columns: Sequence[Column]
+    schema: pa.Schema
+    old_keys: tuple[str, ...] | None
+
+
 def compare(
     deleted: pa.Table,
     inserted: pa.Table,
     key_columns: Sequence[str] | None,
     form: RecordForm = PLAIN,
+    shift: SchemaShift | None = None,
 ) -> Changes:
     """Return the net changes between deleted and inserted rows.
 
     Rows are compared and ordered by their ISO texts in every form, because other types lose
-    differences; so a version may be continued in another form.
+    differences; so a version may be continued in another form. With a shift, old rows are compared
+    as rows of the new schema; those that are deleted remain in theirs, and those that are updated
+    are published in the new one.
     Law: rows before the version - deleted - updated_before + updated_after + inserted are, as a
     multiset, rows before - `deleted` + `inserted`. No row of deleted and updated_before is also in
     updated_after and inserted.
     """
-    old_texts, new_texts = row_texts(deleted), row_texts(inserted)
+    carried = deleted if shift is None else carried_table(deleted, shift.columns, shift.schema)
+    old_texts, new_texts = row_texts(carried), row_texts(inserted)
     old_kept, new_kept = _survivors(old_texts, new_texts)
-    old = _images(deleted, old_texts, old_kept, key_columns)
+    old = _images(carried, old_texts, old_kept, key_columns)
     new = _images(inserted, new_texts, new_kept, key_columns)
     pairs = None if old.keys is None or new.keys is None else _pairs(old.keys, new.keys)
     if not form.is_plain:
-        old = images(deleted.filter(old_kept), key_columns, form)
+        old = images(carried.filter(old_kept), key_columns, form)
         new = images(inserted.filter(new_kept), key_columns, form)
+    gone = old if shift is None else images(deleted.filter(old_kept), shift.old_keys, form)
     if pairs is None:
-        return Changes(old, _none(old), _none(new), new)
+        return Changes(gone, _none(old), _none(new), new)
     old_paired, new_paired = pairs
     return Changes(
-        _without(old, old_paired), _take(old, old_paired), _take(new, new_paired),
+        _without(gone, old_paired), _take(old, old_paired), _take(new, new_paired),
         _without(new, new_paired),
     )  # fmt: skip
 

@@ -265,9 +265,10 @@ class CdcPublisher:
         keyless = self._changes(table).key == "none"
         partitions = 1 if keyless else self._settings.cdc.partitions
         config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
-        create_topics(
-            self._settings.kafka, [Topic(topic, "key columns", partitions, "delete", -1, config)]
-        )
+        topics = [Topic(topic, "key columns", partitions, "delete", -1, config)]
+        declared = self._settings.kafka.topics
+        topics += [one for one in declared.declared() if one.name == declared.cdc_schema_changes]
+        create_topics(self._settings.kafka, topics)
         if keyless and self._bus.partitions(topic) > 1:
             raise InvalidRequest(
                 f"table {table.name} is declared to have no key, and its topic {topic} has several "
@@ -289,6 +290,8 @@ class CdcPublisher:
             changes,
             self._settings.cdc.chunk_rows,
             self._settings.cdc.form(table.name),
+            changes.on_schema_change or self._settings.cdc.on_schema_change,
+            kafka.topics.cdc_schema_changes,
         )
         state = StreamState(
             table.table, changes.snapshot_mode or self._settings.cdc.snapshot_mode, told

@@ -14,6 +14,7 @@ from tidegate_cdc_publisher.record_form import (
     Types,
     ValueTypes,
 )
+from tidegate_cdc_publisher.schema_markers import OnSchemaChange
 from tidegate_runtime.service.settings import Section, ServiceSettings
 
 
@@ -33,6 +34,7 @@ class TableChanges(Section):
     types: Types | None = None
     decimal_handling_mode: Decimals | None = None
     struct_handling: Structs | None = None
+    on_schema_change: OnSchemaChange | None = None
 
 
 _AS_SET: Final = TableChanges()
@@ -53,6 +55,9 @@ class CdcSection(Section):
     """How decimals are written if `types` is `debezium`; ISO types write them as texts."""
     struct_handling: Structs = "struct"
     """Whether structs and maps are JSON in a text if `types` is `debezium`."""
+    on_schema_change: OnSchemaChange = "marker"
+    """How a version that adds, drops, renames or widens columns, or changes the key, is announced.
+    """
     chunk_rows: int = Field(default=20_000, ge=1, le=100_000)
     """Maximum number of changes in one Kafka transaction."""
     partitions: int = Field(default=1, ge=1, le=10_000)

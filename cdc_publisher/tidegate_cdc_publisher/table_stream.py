@@ -21,7 +21,12 @@ from tidegate_cdc_publisher.change_reader import (
     snapshot_batches,
     version_batches,
 )
-from tidegate_cdc_publisher.connect_schema import NO_SCHEMAS, InlineSchemas, inline_schemas
+from tidegate_cdc_publisher.connect_schema import (
+    NO_SCHEMAS,
+    InlineSchemas,
+    Layout,
+    inline_schemas,
+)
 from tidegate_cdc_publisher.debezium_envelope import (
     Batch,
     ChangeRecord,
@@ -31,15 +36,8 @@ from tidegate_cdc_publisher.debezium_envelope import (
     Tombstones,
     records,
 )
-from tidegate_cdc_publisher.key_columns import (
-    PROPERTY,
-    KeyColumns,
-    carried_over,
-    declared_columns,
-    key_columns,
-    keys_of_order,
-    order_of,
-)
+from tidegate_cdc_publisher.declared_keys import DeclaredKeys
+from tidegate_cdc_publisher.key_columns import KeyColumns, keys_of_order, order_of
 from tidegate_cdc_publisher.machine import (
     Event,
     Notice,
@@ -54,6 +52,16 @@ from tidegate_cdc_publisher.machine import (
     reordered,
 )
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
+from tidegate_cdc_publisher.schema_markers import (
+    OnSchemaChange,
+    Shape,
+    Streams,
+    announced,
+    check_may_change,
+    schema_steps,
+    shift_between,
+    value_form,
+)
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_delta.change_feed import plan
 from tidegate_delta.errors import BrokenLog, InvalidRequest
@@ -61,9 +69,10 @@ from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log import actions
 from tidegate_delta.log.actions import Metadata, Txn
 from tidegate_delta.log.commit import Commit
-from tidegate_delta.log.file_names import LOG_FOLDER
+from tidegate_delta.log.file_names import LOG_FOLDER, Version
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.schema_change import SchemaChange, columns_between
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.runner import Running
@@ -176,6 +185,8 @@ class StreamSource:
     changes: TableChanges
     chunk_rows: int
     form: RecordForm = PLAIN
+    on_schema_change: OnSchemaChange = "marker"
+    schema_changes_topic: str = "tidegate.cdc-schema-changes"
 
 
 @dataclass(frozen=True)
@@ -206,7 +217,11 @@ class TableStream:
         self._state = state
         self._running = running
         self._shape: _Shape | None = None
-        self._declared = state.position.declared if state.position else None
+        self._keys_declared = DeclaredKeys(source.name, source.changes, self._head_metadata)
+        self._schema_version: int | None = None
+        if state.position is not None:
+            self._keys_declared.declared = state.position.declared
+            self._schema_version = state.position.schema_version
         self._head = -1
         self._steps: Iterator[None] | None = None
         self._chunk = Chunk(source.chunk_rows)
@@ -269,14 +284,23 @@ class TableStream:
             case _:
                 assert_never(due)
 
-    def _tell_snapshot(self, due: SnapshotDue) -> Iterator[None]:
+    def _tell_snapshot(
+        self, due: SnapshotDue, change: SchemaChange | None = None
+    ) -> Iterator[None]:
+        """Publish the rows at a version, after the change of the schema that is the reason."""
         shape, snapshot = self._opened(due.version)
         keys = self._keys(due, shape.metadata, shape.metadata)
         found = read_commit(self._store, due.version)
         commit = Commit(snapshot.version, ()) if found is None else found[0]
-        origin = self._origin(commit, shape.metadata, shape.metadata, keys)
-        batches = snapshot_batches(self._store, snapshot, self._wanted(due, keys))
-        yield from self._tell(origin, batches, due, keys)
+        layout = Shape(shape.metadata, keys)
+        origin = self._origin(commit, layout, layout)
+        if change is not None:
+            self._announce(change, layout)
+        elif self._state.position is None:
+            self._announce(self._introduction(origin, layout), layout)
+        wanted = Wanted(keys, due.start, self._source.form)
+        batches = snapshot_batches(self._store, snapshot, wanted)
+        yield from self._tell(origin, batches, due, layout)
         self._shape = shape
 
     def _tell_version(self, due: VersionDue) -> Iterator[None]:
@@ -291,21 +315,79 @@ class TableStream:
         after = _Shape(commit.protocol or before.protocol, commit.metadata or before.metadata)
         if after != before:
             check_readable(after.protocol, after.metadata, self._store.root)
-        keys = self._keys(due, after.metadata, before.metadata)
-        origin = self._origin(commit, before.metadata, after.metadata, keys)
+        old, new = self._layouts(due, before.metadata, after.metadata)
+        origin = self._origin(commit, old, new)
+        change = self._change(origin, old, new)
+        if change is not None and change.snapshot:
+            yield from self._tell_snapshot(SnapshotDue(due.version), change)
+            return
         age_ms = self._running.clock.now_ms() - origin.timestamp_ms
         metrics.CDC_LAG.labels(self._source.name).set(max(0, age_ms) / 1000)
         is_partitioned = bool(before.metadata.partition_columns)
         planned = plan(commit, origin.timestamp_ms, is_partitioned=is_partitioned)
-        change = VersionChange(planned, before.metadata, after.metadata)
-        batches = version_batches(self._store, change, self._wanted(due, keys))
-        yield from self._tell(origin, batches, due, keys)
+        version = VersionChange(planned, before.metadata, after.metadata)
+        shift = shift_between(old, new)
+        wanted = Wanted(new.keys, due.start, self._source.form, shift)
+        batches = version_batches(self._store, version, wanted)
+        yield from self._tell(origin, batches, due, new, change)
         self._shape = after
+
+    def _layouts(self, due: VersionDue, before: Metadata, after: Metadata) -> tuple[Shape, Shape]:
+        """Return the columns and key columns before a version, and those from it on."""
+        position = self._state.position
+        keys = self._keys(due, after, before)
+        old = self._keys_declared.before(keys, after, before, position)
+        return Shape(before, old), Shape(after, keys)
+
+    def _change(self, origin: SourceBlock, old: Shape, new: Shape) -> SchemaChange | None:
+        """Return the change of the schema that is to be announced with a version, if any.
+
+        Raises: InvalidRequest (`SchemaChanged`).
+        """
+        steps = schema_steps(old, new)
+        if not steps or self._schema_version == origin.version:
+            return None
+        policy = self._source.on_schema_change
+        change = self._introduction(origin, new).model_copy(
+            update={"steps": steps, "columns": columns_between(old.metadata, new.metadata)}
+        )
+        check_may_change(change, policy)
+        anew = policy == "resnapshot" and change.is_followed_by_rows
+        return change.model_copy(update={"snapshot": anew})
+
+    def _introduction(self, origin: SourceBlock, layout: Shape) -> SchemaChange:
+        """Return the announcement of the schema with which a stream begins."""
+        operation = origin.more.get("operation")
+        return SchemaChange(
+            table=origin.table,
+            name=origin.table_name,
+            version=origin.version,
+            timestamp_ms=origin.timestamp_ms,
+            operation=None if operation is None else str(operation),
+            columns=columns_between(layout.metadata, layout.metadata),
+            key_columns=layout.keys,
+            form=value_form(self._source.form),
+            schema_string=layout.metadata.schema_string,
+        )
+
+    def _announce(self, change: SchemaChange, layout: Shape) -> None:
+        """Add an announcement to the chunk; the next position says that it was made."""
+        in_stream = change.is_followed_by_rows and self._source.on_schema_change != "topic"
+        topics = Streams(
+            self._source.topic if in_stream else None, self._source.schema_changes_topic
+        )
+        self._chunk.records += announced(change, topics, layout, self._source.form)
+        self._schema_version = change.version
 
     def _begin_after(self, version: int) -> None:
         self._shape, _ = self._opened(version)
         metadata = self._shape.metadata
         keys = self._keys(VersionDue(version), metadata, metadata)
+        layout = Shape(metadata, keys)
+        found = read_commit(self._store, version)
+        commit = Commit(Version(version), ()) if found is None else found[0]
+        origin = self._origin(commit, layout, layout)
+        self._announce(self._introduction(origin, layout), layout)
         self._move(self._position(VersionDue(version), keys, told=0, complete=True))
 
     def _tell(
@@ -313,12 +395,20 @@ class TableStream:
         origin: SourceBlock,
         batches: Iterator[Batch],
         due: SnapshotDue | VersionDue,
-        keys: KeyColumns,
+        layout: Shape,
+        change: SchemaChange | None = None,
     ) -> Iterator[None]:
-        """Publish changes in chunks; the last may wait for those of the next version."""
+        """Publish changes in chunks; the last may wait for those of the next version.
+
+        The schema changes after the deletes, which are in the schema before.
+        """
         told = due.start
+        keys = layout.keys
         schema_bytes = origin.schemas.size_bytes
         for batch in batches:
+            if change is not None and batch.op != "d":
+                self._announce(change, layout)
+                change = None
             begin = 0
             while begin < len(batch):
                 part = self._chunk.fitting(batch, begin, schema_bytes)
@@ -331,6 +421,8 @@ class TableStream:
                 if self._stopping:
                     return
                 yield
+        if change is not None:
+            self._announce(change, layout)
         self._move(self._position(due, keys, told=told, complete=True))
         yield
 
@@ -370,7 +462,8 @@ class TableStream:
             complete=complete,
             snapshot=isinstance(due, SnapshotDue),
             order=order_of(keys),
-            declared=self._declared,
+            declared=self._keys_declared.declared,
+            schema_version=self._schema_version,
         )
 
     def _keys(
@@ -383,82 +476,31 @@ class TableStream:
         begun = keys_of_order(due.order) if due.start else None
         if begun is not None and set(begun) <= set(schema_of(metadata).names):
             return begun
-        keys = self._resolved(metadata, before)
+        keys = self._keys_declared.resolved(metadata, before, self._state.position)
         if stranded := reordered(due, order_of(keys)):
             raise self._stranded(stranded.reason)
         return keys
 
-    def _resolved(self, metadata: Metadata, before: Metadata) -> KeyColumns:
-        """Return the declared key columns. A column that was renamed goes on under its new name; a
-        property that was corrected later holds from the version at which the stream stands.
-        """
-        changes, name = self._source.changes, self._source.name
-        try:
-            keys = key_columns(metadata, name, changes.key, changes.key_columns)
-        except InvalidRequest:
-            wanted = declared_columns(metadata, name, changes.key_columns)
-            renamed = self._renamed(wanted, metadata, before)
-            if renamed is not None:
-                self._declared = tuple(wanted)
-                return renamed
-            corrected = self._corrected(metadata)
-            if corrected is None:
-                raise
-            keys = corrected
-        self._declared = None
-        return keys
-
-    def _renamed(self, wanted: Sequence[str], metadata: Metadata, before: Metadata) -> KeyColumns:
-        """Return the columns of before under their new names, if they were declared as now."""
-        position = self._state.position
-        used = keys_of_order(position.order) if position is not None else None
-        if position is None or used is None:
-            return None
-        declared = position.declared or used
-        if [one.lower() for one in declared] != [one.lower() for one in wanted]:
-            return None
-        return carried_over(used, before, metadata)
-
-    def _corrected(self, metadata: Metadata) -> KeyColumns:
-        """Return the columns that the table's property names at the head, as they are named here.
-
-        None if it names none that are here.
-        """
-        changes, name = self._source.changes, self._source.name
-        head = open_keys(self._store, self._head).metadata if self._head >= 0 else metadata
-        if changes.key_columns or head.configuration.get(PROPERTY) == metadata.configuration.get(
-            PROPERTY
-        ):
-            return None
-        try:
-            keys = key_columns(head, name, changes.key, ())
-        except InvalidRequest:
-            return None
-        return None if keys is None else carried_over(keys, head, metadata)
-
-    def _wanted(self, due: SnapshotDue | VersionDue, keys: KeyColumns) -> Wanted:
-        return Wanted(keys, due.start, self._source.form)
-
-    def _origin(
-        self, commit: Commit, before: Metadata, after: Metadata, keys: KeyColumns
-    ) -> SourceBlock:
+    def _origin(self, commit: Commit, before: Shape, after: Shape) -> SourceBlock:
         return SourceBlock(
             self._source.table,
             self._source.name,
             self._source.logical_name,
             commit.version,
             commit_time_ms(self._store, commit, self._running.clock.now_ms()),
-            provenance(commit, after),
-            self._schemas(before, after, keys),
+            provenance(commit, after.metadata),
+            self._schemas(before, after),
         )
 
-    def _schemas(self, before: Metadata, after: Metadata, keys: KeyColumns) -> InlineSchemas:
+    def _schemas(self, before: Shape, after: Shape) -> InlineSchemas:
         form, topic = self._source.form, self._source.topic
         if not form.has_schema:
             return NO_SCHEMAS
-        return inline_schemas(
-            form, topic, to_arrow(schema_of(before)), to_arrow(schema_of(after)), keys
-        )
+        old, new = (Layout(to_arrow(schema_of(one.metadata)), one.keys) for one in (before, after))
+        return inline_schemas(form, topic, old, new)
+
+    def _head_metadata(self) -> Metadata | None:
+        return open_keys(self._store, self._head).metadata if self._head >= 0 else None
 
     def _opened(self, version: int) -> tuple[_Shape, Snapshot]:
         try:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     OffsetSpec,
 )
 
-from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
+from tidegate_cdc_publisher.debezium_envelope import EVERY_PARTITION, ChangeRecord, Place
 from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
 from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of
@@ -210,14 +210,36 @@ def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> Positi
 
 def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:
     """Queue a record; a keyless record goes to partition 0, the only one of such a stream."""
-    key, value, headers = record
+    key, value, headers, place = record
+    if place is not None:
+        for partition in _partitions(producer, place):
+            _queue(producer, place.topic, record, partition)
+        return
     partition = 0 if key is None else _BY_KEY
+    try:
+        producer.produce(topic, value, key, partition, headers=headers)
+    except BufferError:
+        _queue(producer, topic, record, partition)
+
+
+def _queue(producer: Producer, topic: str, record: ChangeRecord, partition: int) -> None:
+    """Queue a record, after the others were acknowledged if the queue is full."""
+    key, value, headers, _ = record
     try:
         producer.produce(topic, value, key, partition, headers=headers)
     except BufferError:
         # Acknowledgements free the queue; one that is still full after this time is stuck.
         producer.flush(_WAIT_S)
         producer.produce(topic, value, key, partition, headers=headers)
+
+
+def _partitions(producer: Producer, place: Place) -> Sequence[int]:
+    if place.partition != EVERY_PARTITION:
+        return (place.partition,)
+    found = producer.list_topics(place.topic, timeout=_WAIT_S).topics[place.topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return sorted(found.partitions)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from tidegate_messages.published_records import (
     TableRecord,
 )
 from tidegate_messages.ratification import Ratification
+from tidegate_messages.schema_change import SchemaChange
 
 M = TypeVar("M", bound=Message)
 Headers = tuple[tuple[str, bytes], ...]
@@ -45,6 +46,7 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     FollowerRecord: "follower/1",
     LeaseRecord: "lease/1",
     Ratification: "ratification/1",
+    SchemaChange: "schema-change/1",
 }
 
 

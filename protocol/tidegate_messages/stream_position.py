@@ -22,6 +22,7 @@ class Position(Message):
     initial snapshot at `version`, not one of the version's own changes. `order` names the rules
     that order the changes of a version; an index has no meaning under other rules. `declared` are
     the names by which the key columns were declared, if columns were renamed since.
+    `schema_version` is the version whose schema was announced last.
     """
 
     table: UUID
@@ -31,6 +32,7 @@ class Position(Message):
     snapshot: bool = False
     order: str = ""
     declared: tuple[str, ...] | None = None
+    schema_version: int | None = None
 
     @property
     def changes_published(self) -> int:

@@ -90,6 +90,11 @@ class Topics:
         return self._name("cdc-positions")
 
     @property
+    def cdc_schema_changes(self) -> str:
+        """Key: table id. Value: the schema of a table from a version on, and what changed."""
+        return self._name("cdc-schema-changes")
+
+    @property
     def follower_state(self) -> str:
         """Key: service and table id. Value: why a follower skips the table."""
         return self._name("follower-state")
@@ -151,6 +156,8 @@ class Topics:
             Topic(self.table_state, "table", n, "compact", -1, short),
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
             Topic(self.cdc_positions, "table", 1, "compact", -1, short),
+            # All of it is read by copies that begin late, so it is kept for ever.
+            Topic(self.cdc_schema_changes, "table", 1, "delete", -1, large),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
             Topic(self.leases, "holder/table", 1, "compact", -1, short),
             # One partition for ever: a table that moved to another partition would be decided

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -379,6 +380,8 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
     service.start()
     position: dict[str, Any] | None = None
     for number in range(3):
+        if number == 1:
+            table.set_metadata(table.schema.append(pa.field("more", pa.string())))
         table.append(rows(20 + number))
         table.rewrite(
             lambda old: [{**row, "price": row["price"] + 1} for row in old if row["id"] % 7]
@@ -387,8 +390,11 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
         with changes.follow("t", line.kafka, position) as stream:
             for change in itertools.islice(stream.changes(quiet_s=3.0), 15 if number < 2 else None):
                 copy.apply(change)
-                told.append(f"{change.op}{change.version}:{change.index}")
+                index = None if change.op == "m" else change.index
+                told.append(f"{change.op}{change.version}:{index}")
                 position = json.loads(json.dumps(stream.position))
-    assert by_id([dict(row) for row in copy.rows]) == by_id(table.content)
+    content = [{"more": None, **row} for row in table.content]
+    assert by_id([dict(row) for row in copy.rows]) == by_id(content)
+    assert [one for one in told if one.startswith("m")] == [f"m{table.version - 4}:None"]
     assert len(told) == len(set(told))
     assert copy.to_arrow().num_rows == len(table.content)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.connect_records import payload
-from tidegate_cdc_publisher.connect_schema import inline_schemas
+from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
 from tidegate_cdc_publisher.debezium_envelope import Batch, ChangeRecord, SourceBlock, records
 from tidegate_cdc_publisher.json_rows import row_texts
 from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
@@ -95,7 +95,7 @@ def tables(draw: st.DrawFn, typed: st.SearchStrategy[Typed]) -> pa.Table:
 
 
 def sent(table: pa.Table, form: RecordForm) -> list[ChangeRecord]:
-    schemas = inline_schemas(form, "cdc.t", table.schema, table.schema, table.schema.names[:2])
+    schemas = inline_schemas(form, "cdc.t", *[Layout(table.schema, table.schema.names[:2])] * 2)
     origin = SourceBlock(UUID(int=1), "t", "tidegate", 3, 1_000, {"table_id": "x"}, schemas)
     image = images(table, table.schema.names[:2], form)
     return list(records(origin, Batch("u", 0, image, image), 9, "with"))

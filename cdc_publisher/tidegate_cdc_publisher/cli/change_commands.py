@@ -8,13 +8,16 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
+from tidegate_cdc_publisher.schema_markers import in_words
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.stream_status import StreamStatus, as_data, statuses
 from tidegate_cdc_publisher.transactional_producer import read_positions
 from tidegate_delta.errors import InvalidRequest
+from tidegate_messages.codec import encode
 from tidegate_messages.topics import Topics
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.client.change_stream import schema_change_of
 from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Record, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -106,20 +109,28 @@ def _tail(bus: Bus, topics: Topics, name: str, last: int, *, follow: bool) -> It
                 if not read:
                     break
                 place.following = Offset(read[-1].offset + 1)
-                kept.extend(one for one in read if one.value is not None)
+                kept.extend(one for one in read if not _is_tombstone(one))
         yield from kept
         while follow:
             starts = {at: place.following for at, place in places.items()}
             for one in reader.read_several(starts, _FOLLOW_S):
                 places[one.at].following = Offset(one.offset + 1)
-                if one.value is not None:
+                if not _is_tombstone(one):
                     yield one
     finally:
         reader.close()
 
 
+def _is_tombstone(record: Record) -> bool:
+    return record.value is None and schema_change_of(record) is None
+
+
 def _line(change: Record, *, as_json: bool) -> str:
-    """Return a change in a line: version and place in it, operation, row."""
+    """Return a change in a line: version and place in it, operation, row; or what a marker says."""
+    schema = schema_change_of(change)
+    if schema is not None:
+        told = "; ".join(in_words(step) for step in schema.steps)
+        return encode(schema).decode() if as_json else f"{schema.version} schema: {told}"
     assert change.value is not None, "no tombstones here"
     if as_json:
         return change.value.decode()

@@ -13,7 +13,10 @@ import orjson
 import pyarrow as pa
 
 from tidegate_delta.errors import InvalidRequest
+from tidegate_messages import codec
+from tidegate_messages.schema_change import CONTENT, MARKER, SCHEMA, SchemaChange
 from tidegate_messages.topics import Topics
+from tidegate_runtime.client.carried_rows import carried_row
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
 from tidegate_runtime.table_registry import find_table, read_registry
 
@@ -51,12 +54,44 @@ class Change:
         return Place(self.version, self.op != "r", self.index)
 
 
+@dataclass(frozen=True)
+class NewSchema:
+    """The table's schema changes here: rows that came before follow it by `carried`.
+
+    It comes once, after the changes before it in every topic partition. `op` is `m`, Debezium's
+    letter for a message in the stream. `change` is the whole announcement.
+    """
+
+    change: SchemaChange
+    op: Literal["m"] = "m"
+
+    @property
+    def version(self) -> int:
+        """The version whose schema it is."""
+        return self.change.version
+
+    def carried(self, row: Row) -> Row:
+        """Return a row of before as one of the new schema."""
+        return carried_row(row, self.change.columns, self.change.form)
+
+
 @dataclass
 class _At:
-    """Where a topic partition is read on, and the last change that was returned."""
+    """Where a topic partition is read on, and the last change that was returned.
+
+    `schema` is the version of the last change of the schema that was returned; `waits` is one that
+    is next here, and must come in the other partitions first. After it `following` is next.
+    """
 
     offset: Offset
     last: Place | None = None
+    schema: int = -1
+    waits: SchemaChange | None = None
+    following: Offset | None = None
+
+    def wait(self, change: SchemaChange, following: int) -> None:
+        """Read nothing more until a change of the schema is reached everywhere."""
+        self.waits, self.following = change, Offset(following)
 
 
 class ChangeStream:
@@ -109,15 +144,20 @@ class ChangeStream:
     def position(self) -> dict[str, Any]:
         """Where to go on after the changes that were returned: JSON, to be saved with the result.
 
-        Units: offsets of the topic; `last` is version, whether a change of it, and index.
+        Units: offsets of the topic; `last` is version, whether a change of it, and index; `schema`
+        is a version.
         """
         partitions = {
-            str(at.partition): {"offset": int(one.offset), "last": one.last and list(one.last)}
+            str(at.partition): {
+                "offset": int(one.offset),
+                "last": one.last and list(one.last),
+                "schema": one.schema,
+            }
             for at, one in self._at.items()
         }
         return {"topic": self._topic, "id": self._id, "partitions": partitions}
 
-    def changes(self, quiet_s: float | None = None) -> Iterator[Change]:
+    def changes(self, quiet_s: float | None = None) -> Iterator[Change | NewSchema]:
         """Yield changes as they come; end after so many seconds without one, or never.
 
         A change that is on the topic twice, because the publisher lost its position, comes once.
@@ -127,23 +167,65 @@ class ChangeStream:
         quiet = 0.0
         while quiet_s is None or quiet < quiet_s:
             wait_s = WAIT_S if quiet_s is None else min(WAIT_S, quiet_s - quiet)
-            starts = {at: one.offset for at, one in self._at.items()}
+            starts = {at: one.offset for at, one in self._at.items() if one.waits is None}
             records = self._reader.read_several(starts, wait_s)
             quiet = 0.0 if records else quiet + wait_s
             for record in records:
                 change = self._taken(record)
                 if change is not None:
                     yield change
+            while (schema := self._reached_everywhere()) is not None:
+                yield NewSchema(schema)
 
     def _taken(self, record: Record) -> Change | None:
-        """Return the change in a record; None for a tombstone, and for one that came before."""
+        """Return the change in a record; None for a tombstone, for one that came before, and for
+        one behind a change of the schema that waits.
+        """
         at = self._at[record.at]
-        change = None if record.value is None else change_of(record)
+        if at.waits is not None:
+            return None
+        schema = schema_change_of(record)
+        if schema is not None and schema.version > at.schema:
+            at.wait(schema, record.offset + 1)
+            return None
+        change = None if schema is not None or record.value is None else change_of(record)
+        missed = None if change is None else self._missed(change.version)
+        if missed is not None:
+            at.wait(missed, record.offset)
+            return None
         at.offset = Offset(record.offset + 1)
         if change is None or (at.last is not None and change.place <= at.last):
             return None
         at.last = change.place
         return change
+
+    def _missed(self, version: int) -> SchemaChange | None:
+        """Return the change of the schema before a version that other partitions have reached.
+
+        Its marker here was deleted or compacted away, or the partition is younger.
+        """
+        waiting = (one.waits for one in self._at.values() if one.waits is not None)
+        return min(
+            (one for one in waiting if one.version < version),
+            key=lambda one: one.version,
+            default=None,
+        )
+
+    def _reached_everywhere(self) -> SchemaChange | None:
+        """Return the change of the schema that is next in every partition, and go past it."""
+        waiting = [one.waits for one in self._at.values() if one.waits is not None]
+        if not waiting:
+            return None
+        next_one = min(waiting, key=lambda one: one.version)
+        others = [at for at, one in self._at.items() if one.waits is None]
+        if any(first < end for first, end in map(self._reader.bounds, others)):
+            return None
+        for one in self._at.values():
+            one.schema = next_one.version
+            if one.waits is not None and one.waits.version == next_one.version:
+                assert one.following is not None, "it waits"
+                one.offset, one.waits = one.following, None
+        return next_one
 
     def _begun(self, position: Mapping[str, Any]) -> dict[TopicPartition, _At]:
         if position["topic"] != self._topic:
@@ -169,7 +251,7 @@ class ChangeStream:
                     "longer retention",
                     error_class="ChangesGone",
                 )
-            found[at] = _At(offset, last)
+            found[at] = _At(offset, last, told.get("schema", -1) if told else -1)
         return found
 
 
@@ -188,25 +270,45 @@ def change_of(record: Record) -> Change:
     )
 
 
+def schema_change_of(record: Record) -> SchemaChange | None:
+    """Return the change of the schema that a marker announces; None for another record.
+
+    Raises: MalformedRecord.
+    """
+    headers = dict(record.headers)
+    if headers.get(MARKER) != SCHEMA.encode():
+        return None
+    return codec.decode(SchemaChange, headers.get(CONTENT))
+
+
 class TableCopy:
     """A table made of its changes: the newest row of each key."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, Row] = {}
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: Change | NewSchema) -> None:
         """Take a change over. Raises: InvalidRequest, for a table without key columns."""
+        if isinstance(change, NewSchema):
+            self._follow(change)
+            return
         if change.key is None:
             raise InvalidRequest(
                 "a stream without keys tells no row from another: give the table key columns "
                 "(`tidegate.cdc.keyColumns`) to keep a copy of it",
                 error_class="KeyColumnsMissing",
             )
-        key = orjson.dumps(change.key, option=orjson.OPT_SORT_KEYS)
+        key = _key_of(change.key)
         if change.after is None:
             self._rows.pop(key, None)
         else:
             self._rows[key] = change.after
+
+    def _follow(self, schema: NewSchema) -> None:
+        """Carry all rows into the new schema, under its key columns."""
+        rows = [] if schema.change.snapshot else [schema.carried(row) for row in self.rows]
+        keys = schema.change.key_columns or ()
+        self._rows = {_key_of({name: row[name] for name in keys}): row for row in rows}
 
     @property
     def rows(self) -> list[Row]:
@@ -216,6 +318,10 @@ class TableCopy:
     def to_arrow(self, schema: pa.Schema | None = None) -> pa.Table:
         """Return the rows as an Arrow table; its types are guessed unless a schema is given."""
         return pa.Table.from_pylist([dict(row) for row in self._rows.values()], schema=schema)
+
+
+def _key_of(key: Row) -> bytes:
+    return orjson.dumps(key, option=orjson.OPT_SORT_KEYS)
 
 
 def _payload(content: bytes | None) -> Any:

@@ -9,9 +9,11 @@ from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
 from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
 from tidegate_cdc_publisher.machine import SnapshotMode, StreamState
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
+from tidegate_cdc_publisher.schema_markers import OnSchemaChange
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_delta.errors import Unavailable
+from tidegate_messages.schema_change import MARKER
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service.health import Health
@@ -26,6 +28,7 @@ class Topic:
     records: list[ChangeRecord] = field(default_factory=list)
     position: Position | None = None
     chunks: list[int] = field(default_factory=list)
+    schema_changes: list[ChangeRecord] = field(default_factory=list)
     dies_at: int = -1
 
     def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
@@ -34,9 +37,11 @@ class Topic:
         if self.dies_at == len(self.chunks):
             self.dies_at = -1
             raise Unavailable("died")
-        self.records += records
+        here = [one for one in records if one.place is None or one.place.topic == topic]
+        self.records += here
+        self.schema_changes += [one for one in records if one.place and one.place.topic != topic]
         self.position = position
-        self.chunks.append(len(records))
+        self.chunks.append(len(here))
 
     def close(self) -> None:
         """Do nothing."""
@@ -45,6 +50,11 @@ class Topic:
     def told(self) -> list[dict[str, Any]]:
         """Return the changes, without tombstones."""
         return [json.loads(record.value) for record in self.records if record.value is not None]
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """Return the keys of the changes and tombstones, without those of markers."""
+        return [one.key for one in self.records if MARKER not in dict(one.headers)]
 
     def ops(self, version: int) -> list[str]:
         """Return the operations of a version's changes."""
@@ -70,9 +80,12 @@ def stream(
     chunk_rows: int = 1_000,
     mode: SnapshotMode = "initial",
     form: RecordForm = PLAIN,
+    on_schema_change: OnSchemaChange = "marker",
 ) -> TableStream:
     set_to = changes or TableChanges()
-    source = StreamSource(table.id, "t", "tidegate", "cdc.t", set_to, chunk_rows, form)
+    source = StreamSource(
+        table.id, "t", "tidegate", "cdc.t", set_to, chunk_rows, form, on_schema_change
+    )
     state = StreamState(table.id, mode, topic.position)
     clock = SystemClock()
     return TableStream(source, LocalStore(table.root), topic, state, Running(clock, Health(clock)))

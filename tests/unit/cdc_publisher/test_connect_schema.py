@@ -15,7 +15,7 @@ import pytest
 from tests.connect_records import payload
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
-from tidegate_cdc_publisher.connect_schema import inline_schemas
+from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
 from tidegate_cdc_publisher.debezium_envelope import Batch, ChangeRecord, Op, SourceBlock, records
 from tidegate_cdc_publisher.json_rows import row_texts
 from tidegate_cdc_publisher.record_form import Decimals, RecordForm, Structs, ValueTypes
@@ -36,7 +36,7 @@ def in_debeziums_types(decimals: Decimals = "precise", structs: Structs = "struc
 def sent(table: pa.Table, op: Op = "c", form: RecordForm = WITH_SCHEMA) -> list[ChangeRecord]:
     """Return the records of rows whose first column is the key."""
     keys = table.schema.names[:1]
-    schemas = inline_schemas(form, "cdc.t", table.schema, table.schema, keys)
+    schemas = inline_schemas(form, "cdc.t", *[Layout(table.schema, keys)] * 2)
     origin = SourceBlock(TABLE, "t", "tidegate", 7, 1_500, {"operation": "WRITE"}, schemas)
     image = images(table, keys, form)
     before = image if op in ("u", "d") else None
@@ -259,7 +259,7 @@ def test_a_record_is_written_whole_with_its_schemas() -> None:
         "optional": False,
     }
     assert json.loads(deleted.key or b"") == {"schema": key, "payload": {"k": 1}}
-    assert tombstone == (deleted.key, None, tombstone.headers)
+    assert (tombstone.key, tombstone.value) == (deleted.key, None)
     schema = json.loads(deleted.value or b"")["schema"]
     assert (schema["name"], schema["optional"]) == ("cdc.t.Envelope", False)
     image = {
@@ -310,19 +310,21 @@ def test_a_deleted_row_keeps_the_schema_that_it_was_written_with() -> None:
         pa.schema([("k", pa.int32())]),
         pa.schema([("k", pa.int64()), ("v", pa.bool_())]),
     )
-    schemas = inline_schemas(WITH_SCHEMA, "cdc.t", before, after, ["k"])
+    schemas = inline_schemas(WITH_SCHEMA, "cdc.t", Layout(before, ["k"]), Layout(after, ["k"]))
     assert '"int32"' in (schemas.key_of_deletes or "")
     assert '"int64"' in (schemas.key or "")
-    images_of = {one["field"]: one for one in json.loads(schemas.value or "")["fields"][:2]}
-    assert [one["type"] for one in images_of["before"]["fields"]] == ["int32"]
-    assert [one["type"] for one in images_of["after"]["fields"]] == ["int64", "boolean"]
+    for text, types in (
+        (schemas.value_of_deletes, ["int32"]),
+        (schemas.value, ["int64", "boolean"]),
+    ):
+        images_of = json.loads(text or "")["fields"][:2]
+        assert [[one["type"] for one in image["fields"]] for image in images_of] == [types] * 2
 
 
 def test_the_key_of_a_delete_has_the_schema_before_the_version() -> None:
     table = pa.table({"k": pa.array([1], pa.int32())})
-    schemas = inline_schemas(
-        WITH_SCHEMA, "cdc.t", table.schema, pa.schema([("k", pa.int64())]), ["k"]
-    )
+    later = Layout(pa.schema([("k", pa.int64())]), ["k"])
+    schemas = inline_schemas(WITH_SCHEMA, "cdc.t", Layout(table.schema, ["k"]), later)
     origin = SourceBlock(TABLE, "t", "tidegate", 7, 1_500, schemas=schemas)
     image = images(table, ["k"], WITH_SCHEMA)
     (deleted,) = records(origin, Batch("d", 0, before=image), 99, "without")
@@ -335,8 +337,9 @@ def test_the_key_of_a_delete_has_the_schema_before_the_version() -> None:
 
 def test_a_key_column_that_the_rows_of_before_lack_is_in_no_delete() -> None:
     before, after = pa.schema([("a", pa.int32())]), pa.schema([("k", pa.int64())])
-    schemas = inline_schemas(WITH_SCHEMA, "cdc.t", before, after, ["k"])
-    assert schemas.key_of_deletes == schemas.key
+    schemas = inline_schemas(WITH_SCHEMA, "cdc.t", Layout(before, ["k"]), Layout(after, ["k"]))
+    assert schemas.key is not None
+    assert schemas.key_of_deletes is None
 
 
 def test_a_stream_with_schemas_has_the_payloads_of_the_stream_without(tmp_path: Path) -> None:
@@ -370,4 +373,4 @@ def test_the_schemas_of_the_records_count_toward_the_size_of_a_chunk(tmp_path: P
 def test_a_type_without_a_connect_type_is_refused_by_column() -> None:
     schema = pa.schema([("c", pa.duration("us"))])
     with pytest.raises(UnsupportedFeature, match="'c'"):
-        inline_schemas(WITH_SCHEMA, "cdc.t", schema, schema, None)
+        inline_schemas(WITH_SCHEMA, "cdc.t", *[Layout(schema, None)] * 2)

@@ -3,13 +3,23 @@
 import json
 from dataclasses import replace
 from itertools import islice
+from uuid import UUID
 
 import pytest
 
 from tests.fakes.memory_bus import MemoryBus
 from tidegate_delta.errors import InvalidRequest
+from tidegate_messages import codec
+from tidegate_messages.schema_change import (
+    CONTENT,
+    MARKER,
+    SCHEMA,
+    Column,
+    SchemaChange,
+    SchemaStep,
+)
 from tidegate_messages.topics import Topics
-from tidegate_runtime.client.change_stream import ChangeStream, TableCopy
+from tidegate_runtime.client.change_stream import Change, ChangeStream, TableCopy
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 
 TOPIC = "tidegate.cdc.t"
@@ -45,13 +55,31 @@ def tell(
         of.append(at, key, None)
 
 
+def mark(of: MemoryBus, version: int, *partitions: int) -> None:
+    """Put a marker of a changed schema on partitions of the topic."""
+    change = SchemaChange(
+        table=UUID(int=1),
+        name="t",
+        version=version,
+        timestamp_ms=0,
+        steps=(SchemaStep(change="rename", column=("v",), before="v", after="w"),),
+        columns=(Column(name="k", before="k"), Column(name="w", before="v")),
+        key_columns=("k",),
+        schema_string="{}",
+    )
+    headers = ((MARKER, SCHEMA.encode()), (CONTENT, codec.encode(change)))
+    for partition in partitions:
+        of.append(TopicPartition(TOPIC, partition), b"marker", None, headers)
+
+
 def read(
     of: MemoryBus, position: object = None, most: int | None = None
 ) -> tuple[list[str], object]:
     """Return the changes of a run, and the position after it."""
     with ChangeStream(of, TOPIC, position) as stream:  # type: ignore[arg-type]  # from JSON
         found = [
-            f"{one.op}{one.version}:{one.index}" for one in islice(stream.changes(QUIET_S), most)
+            f"m{one.version}" if one.op == "m" else f"{one.op}{one.version}:{one.index}"
+            for one in islice(stream.changes(QUIET_S), most)
         ]
         return found, json.loads(json.dumps(stream.position))
 
@@ -102,6 +130,42 @@ def test_each_partition_has_its_own_place() -> None:
     assert read(of, position)[0] == ["c2:0"]
 
 
+def test_a_changed_schema_comes_once_after_what_is_before_it_in_every_partition() -> None:
+    of = bus(2)
+    tell(of, 0, 0, "r", 1, 0)
+    mark(of, 1, 0, 1)
+    tell(of, 2, 0, "u", 1, 0)
+    tell(of, 2, 1, "u", 2, 1)
+    found, position = read(of)
+    assert found[:2] == ["r0:0", "m1"]
+    assert sorted(found[2:]) == ["u2:0", "u2:1"]
+    mark(of, 1, 0, 1)
+    assert read(of, position)[0] == [], "the publisher announced it again"
+    for most in range(4):
+        first, position = read(of, None, most)
+        assert sorted(first + read(of, position)[0]) == sorted(found), most
+
+
+def test_a_partition_that_lost_its_marker_holds_nothing_up() -> None:
+    of = bus(3)
+    mark(of, 1, 0)
+    tell(of, 2, 0, "u", 1, 0)
+    tell(of, 2, 1, "c", 2, 1)
+    found, _ = read(of)
+    assert found[0] == "m1"
+    assert sorted(found[1:]) == ["c2:1", "u2:0"]
+
+
+def test_a_copy_follows_a_changed_schema() -> None:
+    of, copy = bus(), TableCopy()
+    tell(of, 0, 0, "r", 1)
+    mark(of, 1, 0)
+    with ChangeStream(of, TOPIC) as stream:
+        for change in stream.changes(QUIET_S):
+            copy.apply(change)
+    assert copy.rows == [{"k": 1, "w": "0:0"}]
+
+
 def test_changes_that_are_gone_and_a_position_of_another_topic_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -134,5 +198,6 @@ def test_a_copy_has_the_newest_row_of_each_key() -> None:
             copy.apply(change)
     assert copy.rows == [{"k": 2, "v": "1:1"}]
     assert copy.to_arrow().to_pylist() == copy.rows
+    assert isinstance(change, Change)
     with pytest.raises(InvalidRequest, match="key columns"):
         copy.apply(replace(change, key=None))

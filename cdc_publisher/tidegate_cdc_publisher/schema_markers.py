@@ -1,0 +1,155 @@
+"""Announces changes of a table's schema: markers on its change topic, and a topic of their own.
+
+A marker has a null value, which Debezium's sinks, Flink and consumers by key pass over as the
+tombstone of a key that no row has. Its headers hold the whole change.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from tidegate_cdc_publisher.connect_schema import null_key
+from tidegate_cdc_publisher.debezium_envelope import (
+    CONTENT_TYPE,
+    EVERY_PARTITION,
+    Headers,
+    Place,
+    Records,
+)
+from tidegate_cdc_publisher.key_columns import KeyColumns
+from tidegate_cdc_publisher.record_form import RecordForm
+from tidegate_cdc_publisher.row_diff import SchemaShift
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.types import parse_schema
+from tidegate_messages import codec
+from tidegate_messages.schema_change import (
+    CONTENT,
+    MARKER,
+    SCHEMA,
+    SchemaChange,
+    SchemaStep,
+    ValueForm,
+    columns_between,
+    steps_between,
+)
+
+OnSchemaChange = Literal["marker", "topic", "resnapshot", "fail"]
+"""`marker` announces it in the order of the changes and on the topic of schema changes, `topic`
+only there; `resnapshot` publishes all rows anew after the marker; `fail` stops the stream before.
+"""
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The topics on which a change is announced; `changes` is None if markers are not wanted."""
+
+    changes: str | None
+    schema_changes: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table's metadata at a version, and the key columns of its changes."""
+
+    metadata: Metadata
+    keys: KeyColumns
+
+
+def schema_steps(before: Shape, after: Shape) -> tuple[SchemaStep, ...]:
+    """Return what changed from one version to the next; a change of comments alone is none."""
+    steps: tuple[SchemaStep, ...] = ()
+    if before.metadata.schema_string != after.metadata.schema_string:
+        steps = steps_between(before.metadata, after.metadata)
+    if before.keys != after.keys:
+        steps += (SchemaStep(change="key", before=before.keys, after=after.keys),)
+    return steps
+
+
+def shift_between(before: Shape, after: Shape) -> SchemaShift | None:
+    """Return how the rows of one version become rows of the next; None if they are as they were."""
+    is_same = before.metadata.schema_string == after.metadata.schema_string
+    if is_same and before.keys == after.keys:
+        return None
+    columns = columns_between(before.metadata, after.metadata)
+    old, new = (parse_schema(one.metadata.schema_string) for one in (before, after))
+    is_same = old.names == new.names and all(column.is_as_before for column in columns)
+    if is_same and before.keys == after.keys:
+        return None
+    return SchemaShift(columns, to_arrow(new), before.keys)
+
+
+def check_may_change(change: SchemaChange, policy: OnSchemaChange) -> None:
+    """Refuse a change of the schema where the settings say so.
+
+    Raises: InvalidRequest (`SchemaChanged`).
+    """
+    if policy == "fail" and change.is_followed_by_rows:
+        told = "; ".join(in_words(step) for step in change.steps)
+        raise InvalidRequest(
+            f"version {change.version} of table {change.name} changes its schema ({told}), and the "
+            f"publisher's setting cdc.tables.{change.name}.on_schema_change (or "
+            "cdc.on_schema_change) is `fail`: prepare the subscribers, then set it to `marker` or "
+            "`resnapshot` and start the publisher again; the stream goes on with this version",
+            error_class="SchemaChanged",
+        )
+
+
+def in_words(step: SchemaStep) -> str:
+    """Return a step as a line for people."""
+    path = ".".join(step.column)
+    match step.change:
+        case "key":
+            return f"key columns {_listed(step.before)} become {_listed(step.after)}"
+        case "add":
+            return f"add {path} {step.after}"
+        case "drop":
+            return f"drop {path}"
+        case _:
+            return f"{step.change} {path} from {step.before} to {step.after}"
+
+
+def _listed(names: object) -> str:
+    return ", ".join(names) if isinstance(names, tuple) else "none"
+
+
+def value_form(form: RecordForm) -> ValueForm:
+    """Return how values are written, as subscribers need it to follow a change."""
+    types = form.in_values
+    return ValueForm(types=types.types, decimals=types.decimals, structs=types.structs)
+
+
+def announced(change: SchemaChange, streams: Streams, after: Shape, form: RecordForm) -> Records:
+    """Return the records that announce a change: a marker in every topic partition, if it goes into
+    the stream, and one record on the topic of schema changes.
+    """
+    content = codec.encode(change)
+    table, version = str(change.table).encode(), str(change.version).encode()
+    shared: Headers = [
+        ("table", table),
+        ("delta_version", version),
+        ("content-type", CONTENT_TYPE),
+    ]
+    found = Records()
+    if streams.changes is not None:
+        key = marker_key(form, streams.changes, after, f"{SCHEMA}:{change.version}")
+        marked: Headers = [*shared, (MARKER, SCHEMA.encode()), (CONTENT, content)]
+        found.append(key, None, marked, Place(streams.changes, EVERY_PARTITION))
+    named: Headers = [*shared, (codec.FORMAT, codec.FORMATS[SchemaChange].encode())]
+    found.append(table, content, named, Place(streams.schema_changes, 0))
+    return found
+
+
+def marker_key(form: RecordForm, topic: str, shape: Shape, name: str) -> bytes | None:
+    """Return a key that no row has: consumers by key may forget it without effect.
+
+    With an inline schema it has the key columns, all null, because sinks look for these; the
+    schema's `doc` makes its bytes differ from the key of a row of nulls.
+    """
+    if shape.keys is None:
+        return None
+    if form.key_format == "json":
+        return json.dumps({"tidegate_marker": name}, separators=(",", ":")).encode()
+    rows = to_arrow(parse_schema(shape.metadata.schema_string))
+    return null_key(form, topic, rows, shape.keys, f"tidegate marker {name}")
