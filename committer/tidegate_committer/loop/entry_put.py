@@ -112,22 +112,22 @@ class EntryPut:
             )
         path = in_log(commit_name(self.encoded.entry.version))
         try:
-            answer = self._put(path, self.encoded.content, clock, until_s, leaving)
+            result = self._put(path, self.encoded.content, clock, until_s, leaving)
         finally:
             took_s = leaving.is_over(self.label)
-        return PutResult(answer, took_s)
+        return PutResult(result, took_s)
 
     def _put(self, path: str, content: bytes, clock: Clock, until_s: float, turn: Turn) -> Put:
         """Return WON or LOST for certain, or WITHHELD. Raises: as `land`."""
         reach("before_put")
         pause_s = PAUSE_S
         while (left_s := until_s - clock.boot_s()) > 0:
-            answer = self.store.put_if_absent(path, content, left_s, turn)
+            result = self.store.put_if_absent(path, content, left_s, turn)
             reach("after_put")
-            if answer is Put.UNKNOWN:
-                answer = self._resolve(path, content)
-            if answer is not Put.UNKNOWN:
-                return answer
+            if result is Put.UNKNOWN:
+                result = self._resolve(path, content)
+            if result is not Put.UNKNOWN:
+                return result
             clock.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         STORAGE_AMBIGUOUS.labels("deadline").inc()
@@ -139,10 +139,10 @@ class EntryPut:
     def _resolve(self, path: str, content: bytes) -> Put:
         """Resolve a PUT in doubt by reading its file; return UNKNOWN if there is none."""
         reach("before_resolve")
-        there = self.store.read(path)
-        if there is None:
+        stored = self.store.read(path)
+        if stored is None:
             STORAGE_AMBIGUOUS.labels("absent").inc()
             return Put.UNKNOWN
-        answer = Put.WON if there == content else Put.LOST
-        STORAGE_AMBIGUOUS.labels(answer.value).inc()
-        return answer
+        result = Put.WON if stored == content else Put.LOST
+        STORAGE_AMBIGUOUS.labels(result.value).inc()
+        return result

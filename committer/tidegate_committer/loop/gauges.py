@@ -112,9 +112,9 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
         for worker in workers
         for table_committer in worker.tables.committers.values()
     ]
-    found = Counter(state_of(table_committer, now_s) for table_committer in table_committers)
+    counts = Counter(state_of(table_committer, now_s) for table_committer in table_committers)
     for state in STATES:
-        TABLES.labels(state).set(found[state])
+        TABLES.labels(state).set(counts[state])
     served = {
         table_committer.record.name
         for table_committer in table_committers
@@ -138,9 +138,9 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
     IN_FLIGHT.set(sum(worker.unsettled for worker in workers))
     # The first proposal of a queue need not be the oldest: queues are fair between producers.
     since_s = (
-        one.since_s
+        queued.since_s
         for table_committer in table_committers
-        for one in (*table_committer.queue.waiting, *table_committer.queue.aside)
+        for queued in (*table_committer.queue.waiting, *table_committer.queue.aside)
     )
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
 
@@ -178,10 +178,10 @@ def _show_waits(table_committers: Iterable[TableCommitter], now_s: float) -> Non
             _waiting[table] = since_s
             shown[label] = max(now_s - since_s, shown.get(label, 0.0))
     shown = {label: waited_s for label, waited_s in shown.items() if waited_s >= STORE_WAIT_MIN_S}
-    for gone in _waits_shown.difference(shown):
-        _waits_shown.discard(gone)
+    for stale in _waits_shown.difference(shown):
+        _waits_shown.discard(stale)
         with suppress(KeyError):
-            STORE_WAIT.remove(gone)
+            STORE_WAIT.remove(stale)
     for label, waited_s in shown.items():
         STORE_WAIT.labels(label).set(waited_s)
         _waits_shown.add(label)
@@ -199,19 +199,19 @@ def _show(table: str, version: tuple[int, int]) -> None:
 
 def _take_back(tables: Collection[str]) -> None:
     """Remove the gauges of tables that we no longer serve: their values would go stale."""
-    for gone in [table for table in _shown if table not in tables]:
-        del _shown[gone]
+    for stale in [table for table in _shown if table not in tables]:
+        del _shown[stale]
         for gauge in (TABLE_VERSION, TABLE_LAST_COMMIT):
             with suppress(KeyError):
-                gauge.remove(gone)
+                gauge.remove(stale)
 
 
 def _forget(tables: Collection[str], now_s: float) -> None:
     """Drop the counters of tables that are long gone: new tables may come for ever."""
     _counted.update(dict.fromkeys(tables, math.inf))
-    for gone in _counted.keys() - tables:
-        _counted[gone] = min(_counted[gone], now_s + KEPT_S)
-    forgotten = {gone for gone, until_s in _counted.items() if now_s >= until_s}
+    for table in _counted.keys() - tables:
+        _counted[table] = min(_counted[table], now_s + KEPT_S)
+    forgotten = {table for table, until_s in _counted.items() if now_s >= until_s}
     metrics.forget(forgotten)
-    for gone in forgotten:
-        del _counted[gone]
+    for table in forgotten:
+        del _counted[table]

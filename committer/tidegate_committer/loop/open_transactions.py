@@ -48,27 +48,37 @@ class OpenTransactions:
 
         Units: `now_s` by `Clock.boot_s`.
         """
-        before = self.open
-        self.open = {at: _Open(one, now_s) for at, one in held.items() if at in owned}
-        for at, one in self.open.items():
-            same = before.get(at)
-            if same is not None and same.held.stable == one.held.stable:
-                one.since_s, one.is_logged = same.since_s, same.is_logged
+        previous = self.open
+        self.open = {
+            topic_partition: _Open(held_back, now_s)
+            for topic_partition, held_back in held.items()
+            if topic_partition in owned
+        }
+        for topic_partition, transaction in self.open.items():
+            earlier = previous.get(topic_partition)
+            if earlier is not None and earlier.held.stable == transaction.held.stable:
+                transaction.since_s, transaction.is_logged = earlier.since_s, earlier.is_logged
         _show(owned, self.open, now_s)
-        for at, one in self.open.items():
-            if now_s - one.since_s >= LONG_S and not one.is_logged:
-                one.is_logged = True
-                told = {"offset": one.held.stable, "behind": one.held.offsets}
+        for topic_partition, transaction in self.open.items():
+            if now_s - transaction.since_s >= LONG_S and not transaction.is_logged:
+                transaction.is_logged = True
+                fields = {"offset": transaction.held.stable, "behind": transaction.held.offsets}
                 level = logging.WARNING
-                log_event(_log, "open_transaction", level=level, partition=at.partition, **told)
+                log_event(
+                    _log,
+                    "open_transaction",
+                    level=level,
+                    partition=topic_partition.partition,
+                    **fields,
+                )
 
-    def told(self, now_s: float) -> str:
+    def summary(self, now_s: float) -> str:
         """Return what `/readyz` says about them; empty if there is nothing to say."""
         return "".join(
-            f"; topic partition {at.partition}: an open Kafka transaction has held back "
-            f"{one.held.offsets} offsets for {now_s - one.since_s:.0f} s"
-            for at, one in sorted(self.open.items(), key=_place)
-            if now_s - one.since_s >= LONG_S
+            f"; topic partition {topic_partition.partition}: an open Kafka transaction has held "
+            f"back {transaction.held.offsets} offsets for {now_s - transaction.since_s:.0f} s"
+            for topic_partition, transaction in sorted(self.open.items(), key=_place)
+            if now_s - transaction.since_s >= LONG_S
         )
 
 
@@ -77,15 +87,18 @@ def _place(item: tuple[TopicPartition, _Open]) -> TopicPartition:
 
 
 def _show(
-    owned: Collection[TopicPartition], found: Mapping[TopicPartition, _Open], now_s: float
+    owned: Collection[TopicPartition], transactions: Mapping[TopicPartition, _Open], now_s: float
 ) -> None:
-    labels = {str(at.partition): found.get(at) for at in owned}
-    for gone in _shown.difference(labels):
-        _shown.discard(gone)
+    labels = {
+        str(topic_partition.partition): transactions.get(topic_partition)
+        for topic_partition in owned
+    }
+    for stale in _shown.difference(labels):
+        _shown.discard(stale)
         for gauge in (OPEN_TRANSACTION_OFFSETS, OPEN_TRANSACTION_AGE):
             with suppress(KeyError):
-                gauge.remove(gone)
-    for label, one in labels.items():
+                gauge.remove(stale)
+    for label, transaction in labels.items():
         _shown.add(label)
-        OPEN_TRANSACTION_OFFSETS.labels(label).set(one.held.offsets if one else 0)
-        OPEN_TRANSACTION_AGE.labels(label).set(now_s - one.since_s if one else 0.0)
+        OPEN_TRANSACTION_OFFSETS.labels(label).set(transaction.held.offsets if transaction else 0)
+        OPEN_TRANSACTION_AGE.labels(label).set(now_s - transaction.since_s if transaction else 0.0)

@@ -41,14 +41,14 @@ class OperatorRequests:
     def carry_out(self, candidate: Candidate, table_committer: TableCommitter) -> bool:
         """Carry out a request and answer it; return False while the table's log is being read."""
         assert candidate.proposal is not None, "a request is a proposal"
-        why, kind = candidate.proposal.reason, candidate.proposal.kind
+        reason, kind = candidate.proposal.reason, candidate.proposal.kind
         record, stream = table_committer.record, self.tables.requests_stream
         ruled = ruling(candidate, record, stream)
         if is_over(candidate, record, stream):
             self._answer(granted(candidate, record, repeat=True), record)
         elif kind == "halt":
-            assert why is not None, "a halt gives its reason"
-            self._halt(candidate, table_committer, halted(record, why, ruled))
+            assert reason is not None, "a halt gives its reason"
+            self._halt(candidate, table_committer, halted(record, reason, ruled))
         elif kind == "reopen":
             return self._reopen(candidate, table_committer, ruled)
         else:
@@ -62,8 +62,8 @@ class OperatorRequests:
         del self.tables.committers[record.table]
         self.tables.publisher.dropped(record)
         table_committer.forget()
-        for one in table_committer.queue.everybody():
-            self._answer(table_registration.table_dropped(one.candidate, record), record)
+        for queued in table_committer.queue.everybody():
+            self._answer(table_registration.table_dropped(queued.candidate, record), record)
         self._answer(granted(candidate, record), record)
         self.tables.publisher.tables.discard(record.table)
 
@@ -74,8 +74,8 @@ class OperatorRequests:
         table_committer.forget()
         table_committer.record = record
         self.tables.publisher.halted(record)
-        for one in table_committer.queue.everybody():
-            self._answer(denied_by_halt(one.candidate, record), record)
+        for queued in table_committer.queue.everybody():
+            self._answer(denied_by_halt(queued.candidate, record), record)
         self._answer(granted(candidate, record, repeat=is_done), record)
 
     def _reopen(self, candidate: Candidate, table_committer: TableCommitter, ruled: Ruling) -> bool:
@@ -84,24 +84,24 @@ class OperatorRequests:
         if record.status != "halted":
             self._answer(granted(candidate, record, repeat=True), record)
             return True
-        found = read_for_request(table_committer)
+        result = read_for_request(table_committer)
         cache = table_committer.cache
-        if found is True and cache.state is not None:
-            said = cache.state.table_definition.metadata.configuration
-            word = self.tables.dependencies.settings.unsafe_writers
-            found = what_halts(cache.unpublished, record, said, word) or found
-        if isinstance(found, Unavailable):
-            self._answer(denied(candidate, found.error_class, f"table: {found}", "retry"), record)
-        elif isinstance(found, Exception):
+        if result is True and cache.state is not None:
+            properties = cache.state.table_definition.metadata.configuration
+            strictness = self.tables.dependencies.settings.unsafe_writers
+            result = what_halts(cache.unpublished, record, properties, strictness) or result
+        if isinstance(result, Unavailable):
+            self._answer(denied(candidate, result.error_class, f"table: {result}", "retry"), record)
+        elif isinstance(result, Exception):
             table_committer.forget()
             cache.unpublished.clear()
-            self._answer(still_closed(candidate, reason_of(found)), record)
-        elif found:
+            self._answer(still_closed(candidate, reason_of(result)), record)
+        elif result:
             table_committer.halted, table_committer.rests_until_s = None, 0.0
             table_committer.record = reopened(record, ruled)
             self.tables.publisher.reopened(table_committer.record)
             self._answer(granted(candidate, table_committer.record), table_committer.record)
-        return found is not False
+        return result is not False
 
     def _answer(self, verdict: Verdict, record: TableRecord) -> None:
         self.tables.publisher.answer(verdict, record)
@@ -123,8 +123,8 @@ def _unread(table_committer: TableCommitter, error: Exception) -> Exception:
     """Return an error of reading a log for a request; log it first if it was unexpected."""
     if is_fault(error):
         FAULTS.labels(table_committer.label, class_of(error)).inc()
-        told = {"table": table_committer.record.name, "why": reason_of(error)}
-        log_event(_log, "request_fault", level=logging.ERROR, fault=error, **told)
+        fields = {"table": table_committer.record.name, "why": reason_of(error)}
+        log_event(_log, "request_fault", level=logging.ERROR, fault=error, **fields)
     return error
 
 
@@ -138,11 +138,11 @@ def wrong_topic(candidate: Candidate, topics: Topics) -> Verdict:
     """Return the denial of a candidate that is misplaced."""
     kind = candidate.proposal.kind if candidate.proposal is not None else "commit"
     if candidate.is_admin:
-        topic, said = topics.proposals, f"only {', '.join(sorted(OPERATOR_REQUESTS))} are taken"
-        reason = f"kind: {kind!r}, and {said} on {topics.admin}; send the same bytes to {topic}"
+        topic, taken = topics.proposals, f"only {', '.join(sorted(OPERATOR_REQUESTS))} are taken"
+        reason = f"kind: {kind!r}, and {taken} on {topics.admin}; send the same bytes to {topic}"
     else:
-        topic, said = topics.admin, f"which is not taken on {topics.proposals}"
-        reason = f"kind: {kind!r} is an operator's request, {said}; send the same bytes to {topic}"
+        topic, taken = topics.admin, f"which is not taken on {topics.proposals}"
+        reason = f"kind: {kind!r} is an operator's request, {taken}; send the same bytes to {topic}"
     rejection = Rejection(
         rule="wrong_topic",
         reason=f"{reason}, on the same partition number, as a client that may write there",
@@ -196,14 +196,14 @@ def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) 
 
 def denied_by_halt(candidate: Candidate, record: TableRecord) -> Verdict:
     """Return the denial of a proposal for a table that an operator halted."""
-    why = record.halted_by_hand
-    reason = f"table: an operator halted it by hand: {why}; it takes commits once it is reopened"
+    cause = record.halted_by_hand
+    reason = f"table: an operator halted it by hand: {cause}; it takes commits once it is reopened"
     return denied(candidate, "table_halted", reason, "retry")
 
 
-def still_closed(candidate: Candidate, why: str) -> Verdict:
+def still_closed(candidate: Candidate, cause: str) -> Verdict:
     """Return the denial of a request to reopen a table whose log cannot be served."""
-    reason = f"table: it stays halted, for its log cannot be served: {why}"
+    reason = f"table: it stays halted, for its log cannot be served: {cause}"
     return denied(candidate, "table_halted", reason, "retry")
 
 
@@ -213,9 +213,9 @@ def is_over(candidate: Candidate, record: TableRecord, stream: str) -> bool:
     return last is not None and last.stream == stream and candidate.offset <= last.offset
 
 
-def halted(record: TableRecord, why: str, ruling: Ruling) -> TableRecord:
+def halted(record: TableRecord, reason: str, ruling: Ruling) -> TableRecord:
     """Return the registration of a table that an operator halts."""
-    update = {"status": "halted", "reason": f"by hand: {why}", "halted_by_hand": why}
+    update = {"status": "halted", "reason": f"by hand: {reason}", "halted_by_hand": reason}
     return record.model_copy(update={**update, "ruling": ruling})
 
 

@@ -102,12 +102,12 @@ class OutcomePublisher:
         """
 
         def deny(error: Exception) -> None:
-            told = {"table": record.name, "proposal": candidate.id, "why": reason_of(error)}
-            log_event(_log, "answer_fault", level=logging.ERROR, fault=error, **told)
+            fields = {"table": record.name, "proposal": candidate.id, "why": reason_of(error)}
+            log_event(_log, "answer_fault", level=logging.ERROR, fault=error, **fields)
             reason = f"(record): its answer could not be published: {reason_of(error)}"
-            plain = replace(candidate, trace=())
+            untraced = replace(candidate, trace=())
             with contained(lambda _: None, passing=TidegateError):
-                self.verdict(denied(plain, FAULT, reason), record, None)
+                self.verdict(denied(untraced, FAULT, reason), record, None)
 
         candidate = verdict.candidate
         with contained(deny, passing=TidegateError):
@@ -159,33 +159,33 @@ class OutcomePublisher:
         if reply is not NO_REPLY and (wrong := reply.wrong(self.topics)):
             outcome = outcome.model_copy(update={"warnings": (*(outcome.warnings or ()), *wrong)})
         key, value = str(outcome.proposal_id).encode(), outcome_value(outcome)
-        told_headers = headers(outcome, (*trace, *reply.headers))
-        at = TopicPartition(self.topics.outcomes, self.partition)
-        self.producer.publish(at, key, value, told_headers)
+        record_headers = headers(outcome, (*trace, *reply.headers))
+        topic_partition = TopicPartition(self.topics.outcomes, self.partition)
+        self.producer.publish(topic_partition, key, value, record_headers)
         self.unflushed += 1
         if reply.topic is not None and self.topics.is_for_replies(reply.topic):
-            self.replies.send(reply.topic, key, value, told_headers)
+            self.replies.send(reply.topic, key, value, record_headers)
         rejection, label = outcome.rejection, self._label(name, outcome.table)
         if not outcome.repeat:
             settled(label, outcome.status).inc()
-        told: dict[str, Any] = {"version": outcome.version, "offset": outcome.offset}
+        fields: dict[str, Any] = {"version": outcome.version, "offset": outcome.offset}
         if outcome.repeat:
-            told["repeat"] = True
+            fields["repeat"] = True
         if rejection is not None:
             rule = label_of(rejection.rule)
             not_committed(label, outcome.status, rule).inc()
-            told |= {"rule": rejection.rule, "winner": rejection.winner_version}
-            told["why"] = rejection.reason
+            fields |= {"rule": rejection.rule, "winner": rejection.winner_version}
+            fields["why"] = rejection.reason
             if rejection.rule in DELTA_NAMES and rejection.winner_version is not None:
                 CONFLICTS.labels(label, rule).inc()
-        told |= {"waited_ms": waited_ms, "trace_id": trace_id(trace)}
-        known = {key: value for key, value in told.items() if value is not None}
-        log_event(_log, outcome.status, table=name, proposal=outcome.proposal_id, **known)
+        fields |= {"waited_ms": waited_ms, "trace_id": trace_id(trace)}
+        known_fields = {key: value for key, value in fields.items() if value is not None}
+        log_event(_log, outcome.status, table=name, proposal=outcome.proposal_id, **known_fields)
 
     def version(self, entry: Entry, record: TableRecord, trace: Headers = ()) -> TableRecord:
         """Publish the record of a version; return the table's registration updated with it."""
         origin = entry.provenance
-        told = CommitRecord(
+        commit = CommitRecord(
             table=record.table,
             table_root=record.table_root,
             name=record.name,
@@ -195,10 +195,15 @@ class OutcomePublisher:
             timestamp=entry.timestamp,
             author=entry.author,
             operation=short(entry.operation),
-            proposal_ids=tuple(one.id for one in origin.accepted) if origin else (),
+            proposal_ids=tuple(accepted.id for accepted in origin.accepted) if origin else (),
         )
-        at = TopicPartition(self.topics.commits, self.partition)
-        self.producer.publish(at, str(record.table).encode(), encode(told), headers(told, trace))
+        topic_partition = TopicPartition(self.topics.commits, self.partition)
+        self.producer.publish(
+            topic_partition,
+            str(record.table).encode(),
+            encode(commit),
+            headers(commit, trace),
+        )
         self.unflushed += 1
         if entry.author == "external":
             EXTERNAL_VERSIONS.labels(record.name).inc()
@@ -219,18 +224,18 @@ class OutcomePublisher:
         origin = entry.provenance
         if origin is None:
             return
-        for place, one in enumerate(origin.accepted):
+        for place, accepted in enumerate(origin.accepted):
             outcome = Outcome(
-                proposal_id=one.id,
-                proposal_sha256=one.sha256,
+                proposal_id=accepted.id,
+                proposal_sha256=accepted.sha256,
                 table=record.table,
                 status="committed",
                 repeat=True,
-                offset=one.offset,
+                offset=accepted.offset,
                 version=entry.version,
                 sub_index=place,
                 in_commit_timestamp=entry.timestamp,
-                assigned=_leased(one),
+                assigned=_leased(accepted),
             )
             self.outcome(outcome, record.name)
         for refused in origin.refused:
@@ -258,8 +263,8 @@ class OutcomePublisher:
 
     def withdrawn(self, record: TableRecord) -> None:
         """Withdraw durably the claim to a table."""
-        at = TopicPartition(self.topics.table_state, self.partition)
-        self.producer.publish(at, str(record.table).encode(), None)
+        topic_partition = TopicPartition(self.topics.table_state, self.partition)
+        self.producer.publish(topic_partition, str(record.table).encode(), None)
         self.unflushed += 1
         self.flush()
 
@@ -273,8 +278,8 @@ class OutcomePublisher:
     def halted(self, record: TableRecord) -> None:
         """Publish durably that a table is halted by hand, before the request is answered."""
         self._ruled(record)
-        why, level = record.halted_by_hand, logging.WARNING
-        log_event(_log, "halted_by_hand", level=level, table=record.name, why=why)
+        reason, level = record.halted_by_hand, logging.WARNING
+        log_event(_log, "halted_by_hand", level=level, table=record.name, why=reason)
 
     def reopened(self, record: TableRecord) -> None:
         """Publish durably that a table is open again, before the request is answered."""
@@ -297,8 +302,8 @@ class OutcomePublisher:
         self.flush()
 
     def _table(self, key: str, record: TableRecord) -> None:
-        at = TopicPartition(self.topics.table_state, self.partition)
-        self.producer.publish(at, key.encode(), table_value(record), headers(record))
+        topic_partition = TopicPartition(self.topics.table_state, self.partition)
+        self.producer.publish(topic_partition, key.encode(), table_value(record), headers(record))
         self.unflushed += 1
 
     def letter(self, letter: DeadLetter, record: Record) -> None:
@@ -312,15 +317,15 @@ class OutcomePublisher:
         )
         value = None if record.value is None else record.value[:LETTER_BYTES_MAX]
         key = None if record.key is None else record.key[:LETTER_KEY_BYTES_MAX]
-        at = TopicPartition(self.topics.dead_letters, 0)
-        self.producer.publish(at, key, value, (*_kept(record.headers), *extra))
+        topic_partition = TopicPartition(self.topics.dead_letters, 0)
+        self.producer.publish(topic_partition, key, value, (*_kept(record.headers), *extra))
         self.unflushed += 1
         DEAD_LETTERS.labels(letter.rule).inc()
         log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
         if letter.proposal_id is not None and letter.table is not None:
-            told = _set_aside(letter, letter.proposal_id, letter.table, record)
+            outcome = _set_aside(letter, letter.proposal_id, letter.table, record)
             trace, reply = passed_on(record.headers), reply_request(record.headers)
-            self.outcome(told, "-", trace, reply=reply)
+            self.outcome(outcome, "-", trace, reply=reply)
 
     def _label(self, name: str, table: UUID) -> str:
         return name if table in self.tables else NOBODY
@@ -363,13 +368,13 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
     if entry is None or origin is None or place is None:
         return {}
     accepted = origin.accepted[place]
-    told: dict[str, JsonValue] = _leased(accepted)
+    assigned: dict[str, JsonValue] = _leased(accepted)
     if verdict.row_ids:
-        told["base_row_ids"] = dict(verdict.row_ids)
+        assigned["base_row_ids"] = dict(verdict.row_ids)
     if candidate.moves:
-        return {**told, **rebased(candidate)}
+        return {**assigned, **rebased(candidate)}
     if not (candidate.intents or candidate.moved_away):
-        return told
+        return assigned
     vectors: dict[str, JsonValue] = {}
     for intent in candidate.intents:
         if intent.path not in entry.removed:
@@ -378,7 +383,7 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
         after = revision.after if revision else None
         vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None
     return {
-        **told,
+        **assigned,
         "deletion_vectors": vectors,
         "rows_deleted": accepted.rows_deleted or 0,
         **rebased(candidate),

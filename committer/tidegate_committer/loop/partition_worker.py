@@ -102,10 +102,10 @@ class PartitionWorker:
         take = partial(self.requests.take, record)
         self._handle(record, attempted(take, partial(self._failed_over, record)))
 
-    def judge_held(self, most: int) -> None:
-        """Handle at most `most` of the records that were held back, as far as there is room."""
+    def judge_held(self, records_max: int) -> None:
+        """Handle at most `records_max` held records, as far as there is room."""
         self._regroup()
-        for record in self.read_ahead.release(most):
+        for record in self.read_ahead.release(records_max):
             self._judge(record)
 
     def _regroup(self) -> None:
@@ -154,9 +154,9 @@ class PartitionWorker:
 
     def _failed_over(self, record: Record, error: Exception) -> DeadLetter:
         """Return the dead letter of a record whose handling failed unexpectedly."""
-        where = f"{record.at}@{record.offset}"
-        told = {"record": where, "why": reason_of(error), "error_class": class_of(error)}
-        log_event(_log, "record_fault", level=logging.ERROR, fault=error, **told)
+        source = f"{record.at}@{record.offset}"
+        fields = {"record": source, "why": reason_of(error), "error_class": class_of(error)}
+        log_event(_log, "record_fault", level=logging.ERROR, fault=error, **fields)
         return at_fault(record, error)
 
     def _set_aside(self, record: Record, letter: DeadLetter) -> None:
@@ -204,8 +204,8 @@ class PartitionWorker:
     def _read(self, record: Record) -> Candidate | DeadLetter:
         guilt = self.suspects.guilt(record)
         if guilt is not None:
-            where = f"{record.at}@{record.offset}"
-            log_event(_log, "poison", level=logging.ERROR, record=where, set_aside=guilt)
+            source = f"{record.at}@{record.offset}"
+            log_event(_log, "poison", level=logging.ERROR, record=source, set_aside=guilt)
             return read_poison(record, even_refusing_kills=guilt)
         sent_ms = record.timestamp_ms if record.timestamp_ms > 0 else None
         read = read_record(
@@ -242,13 +242,19 @@ class PartitionWorker:
         unread = scheduler.next_to_read(self.tables.committers, self.dependencies.loads.is_free)
         busy = unread is not None and bool(scheduler.unread)
         for table_committer in sorted((*due, *([unread] if unread else ())), key=seat_of):
-            busy = self._look_at(table_committer, now_s) or busy
+            busy = self._work_on(table_committer, now_s) or busy
         table_committers = self.tables.committers
-        looked = (table_committers[table] for table in scheduler.due if table in table_committers)
-        self.busy = [one for one in looked if one.queue or one.in_flight or one.cache.waits_for]
+        due_committers = (
+            table_committers[table] for table in scheduler.due if table in table_committers
+        )
+        self.busy = [
+            table_committer
+            for table_committer in due_committers
+            if table_committer.queue or table_committer.in_flight or table_committer.cache.waits_for
+        ]
         return busy or self.read_ahead.may_go_on
 
-    def _look_at(self, table_committer: TableCommitter, now_s: float) -> bool:
+    def _work_on(self, table_committer: TableCommitter, now_s: float) -> bool:
         """Do the work that is due at a table; return whether it could do more at once."""
         scheduler, table = self.tables.scheduler, table_committer.record.table
         if self.tables.committers.get(table) is not table_committer:
@@ -260,7 +266,7 @@ class PartitionWorker:
         if table_committer.record.halted_by_hand is not None:
             # Do not read its store: the operator may be moving its files.
             self.schedule.forget(table)
-            scheduler.look_no_more(table)
+            scheduler.clear_due(table)
             return False
         if table_committer.rests_until_s > self.dependencies.clock.boot_s():
             if (
@@ -268,11 +274,11 @@ class PartitionWorker:
                 and not table_committer.cache.waits_for
                 and table_committer.in_flight is None
             ):
-                scheduler.look_later(table, table_committer.rests_until_s)
+                scheduler.postpone(table, table_committer.rests_until_s)
             return False
         is_busy = self._attend(table_committer)
         if table_committer.idle_until_s > now_s and not table_committer.queue:
-            scheduler.look_later(table, table_committer.idle_until_s)
+            scheduler.postpone(table, table_committer.idle_until_s)
         return is_busy
 
     def _due(self, now_s: float) -> list[TableCommitter]:
@@ -286,9 +292,9 @@ class PartitionWorker:
             table_committer = table_committers.get(table)
             if table_committer is None:
                 self.schedule.forget(table)
-                scheduler.look_no_more(table)
+                scheduler.clear_due(table)
             elif table_committer.idle_until_s > now_s and not table_committer.queue:
-                scheduler.look_later(table, table_committer.idle_until_s)
+                scheduler.postpone(table, table_committer.idle_until_s)
             elif is_unread(table_committer) and table_committer.rests_until_s <= now_s:
                 scheduler.read_in_turn(table_committer)
             else:
@@ -500,13 +506,13 @@ class PartitionWorker:
         table_committer.rests_until_s = now_s + (
             table_committer.faults.add(now_s) if fault else RETRY_HALTED_S
         )
-        told = {"table": table_committer.record.name, "why": reason_of(error)}
+        fields = {"table": table_committer.record.name, "why": reason_of(error)}
         if fault is not None:
             FAULTS.labels(table_committer.label, class_of(error)).inc()
         if table_committer.halted is None or fault is not None:
-            log_event(_log, "halted", level=logging.ERROR, fault=fault, **told)
+            log_event(_log, "halted", level=logging.ERROR, fault=fault, **fields)
         table_committer.halted = reason_of(error)
-        waiting = [one.candidate for one in table_committer.queue.everybody()]
+        waiting = [queued.candidate for queued in table_committer.queue.everybody()]
         waiting += table_committer.give_up_requests() if fault else []
         if not table_committer.is_registered:
             self.router.registrar.send_away(table_committer, waiting, error)

@@ -119,28 +119,28 @@ def note_text(note: SuspectNote) -> str:
         "guilty": dict(note.guilty),
         "topic": note.topic,
     }
-    said = {key: value for key, value in body.items() if value}
-    return json.dumps(said, separators=(",", ":")) if said else ""
+    filled = {key: value for key, value in body.items() if value}
+    return json.dumps(filled, separators=(",", ":")) if filled else ""
 
 
-def inherited(found: SuspectNote, process: str, unanswered: range) -> SuspectNote:
+def inherited(note: SuspectNote, process: str, unanswered: range) -> SuspectNote:
     """Return the note of a process that takes over; `unanswered` are offsets without an outcome.
 
     Law: a clean stop, or our own name in the note, counts no death
     """
-    again = unanswered.start < found.until
-    if found.owner in ("", process):
-        same = found.taken_by(process)
-        return same if again else same.is_cleared()
+    is_unfinished = unanswered.start < note.until
+    if note.owner in ("", process):
+        inherited_note = note.taken_by(process)
+        return inherited_note if is_unfinished else inherited_note.is_cleared()
     if not unanswered:
-        return SuspectNote(process, guilty=found.guilty, topic=found.topic)
-    heir = replace(found.taken_by(process), until=unanswered.stop)
-    if not again:
+        return SuspectNote(process, guilty=note.guilty, topic=note.topic)
+    heir = replace(note.taken_by(process), until=unanswered.stop)
+    if not is_unfinished:
         return replace(heir, deaths=1, alone=False, against="")
-    if found.alone:
-        return _accused(heir, found.suspect) if found.suspect else heir
+    if note.alone:
+        return _accused(heir, note.suspect) if note.suspect else heir
     # No record is at fault for a death at the start or while a table is loaded.
-    deaths = found.deaths + 1 if found.judging else found.deaths
+    deaths = note.deaths + 1 if note.judging else note.deaths
     return replace(heir, deaths=deaths, alone=deaths >= ALONE_FROM)
 
 
@@ -195,7 +195,7 @@ class PoisonSuspects:
         """Write into the note that records are being handled."""
         self.note = replace(self.note, judging=True)
 
-    def told(self, offset: Offset) -> str:
+    def note_at(self, offset: Offset) -> str:
         """Return the note to store with an offset."""
         if offset >= self.note.until and not self.held:
             self.note = self.note.is_cleared()
@@ -207,33 +207,37 @@ class PoisonSuspects:
 
 
 def take_over(
-    bus: Bus, consumer: Consumer, at: TopicPartition, process: str, topic_id: str
+    bus: Bus, consumer: Consumer, topic_partition: TopicPartition, process: str, topic_id: str
 ) -> PoisonSuspects:
     """Return the suspected records of a newly assigned topic partition. Raises: Unavailable."""
-    recorded, text = consumer.noted(at)
-    found = read_note(text)
+    recorded, text = consumer.noted(topic_partition)
+    note = read_note(text)
     # The note may be of a deleted topic with the same name: then it means nothing.
-    is_of_another = recorded is not None and found.topic not in ("", topic_id)
+    is_of_another = recorded is not None and note.topic not in ("", topic_id)
     if is_of_another:
-        recorded, found = None, SuspectNote()
-    found = replace(found, topic=topic_id)
-    if recorded is not None and found.owner in ("", process):
-        return PoisonSuspects(inherited(found, process, range(recorded, recorded)), recorded)
+        recorded, note = None, SuspectNote()
+    note = replace(note, topic=topic_id)
+    if recorded is not None and note.owner in ("", process):
+        return PoisonSuspects(inherited(note, process, range(recorded, recorded)), recorded)
     reader = bus.reader()
     try:
-        first, end = reader.bounds(at)
+        first, end = reader.bounds(topic_partition)
     finally:
         reader.close()
     start = first if recorded is None else recorded
     if is_of_another:
-        consumer.seek(at, start)
-    in_order = found.deaths or found.alone
+        consumer.seek(topic_partition, start)
+    in_order = note.deaths or note.alone
     unanswered = range(start, min(end, start + (SUSPECTS_MAX if in_order else RECORDS_MAX)))
-    return PoisonSuspects(inherited(found, process, unanswered), start)
+    return PoisonSuspects(inherited(note, process, unanswered), start)
 
 
 def _without(guilty: Mapping[str, bool], digest: str) -> dict[str, bool]:
-    return {one: worse for one, worse in guilty.items() if one != digest}
+    return {
+        suspect: kills_even_refused
+        for suspect, kills_even_refused in guilty.items()
+        if suspect != digest
+    }
 
 
 POISON: Final = "poison"
@@ -261,15 +265,15 @@ def read_poison(record: Record, *, even_refusing_kills: bool) -> Candidate | Dea
 
 def at_fault(record: Record, error: Exception) -> DeadLetter:
     """Return the dead letter of a record on which the committer failed without dying."""
-    what = f"the committer failed over this record: {reason_of(error)}"
+    problem = f"the committer failed over this record: {reason_of(error)}"
     remedy = "propose the work in another form, and report it with the traceback in our log"
-    return unparsed(record, flaw(FAULT, "(record)", what, remedy))
+    return unparsed(record, flaw(FAULT, "(record)", problem, remedy))
 
 
 def unparsed(record: Record, wrong: Rejection) -> DeadLetter:
     """Return the dead letter of a record without parsing it."""
     value = record.value or b""
-    seen = {one[1].decode(): one[2] for one in _LOOKS_LIKE.finditer(value)}
+    seen = {match[1].decode(): match[2] for match in _LOOKS_LIKE.finditer(value)}
     claims = {**seen, **dict(record.headers)}
     proposal, table = (_uuid(claims.get(name, b"")) for name in ("proposal_id", "table"))
     return DeadLetter(wrong.rule, wrong.reason, sha256(value), proposal, table)

@@ -82,9 +82,9 @@ class ReadAhead:
 
     def has_room(self, flow: Flow) -> bool:
         """Return whether another record of a flow may be handled, given those that are."""
-        left = 1 - max(self.judged / HANDLED_MAX, self.judged_bytes / HANDLED_BYTES_MAX)
-        own = max(self._judged[flow] / HANDLED_MAX, self._judged_bytes[flow] / HANDLED_BYTES_MAX)
-        return own < SHARE * left
+        free = 1 - max(self.judged / HANDLED_MAX, self.judged_bytes / HANDLED_BYTES_MAX)
+        used = max(self._judged[flow] / HANDLED_MAX, self._judged_bytes[flow] / HANDLED_BYTES_MAX)
+        return used < SHARE * free
 
     def is_next(self, flow: Flow) -> bool:
         """Return whether a record of a flow that was just read may be handled at once."""
@@ -100,13 +100,13 @@ class ReadAhead:
         self._read(record)
         self._held.setdefault(flow, deque()).append(record)
 
-    def release(self, most: int) -> Iterator[Record]:
-        """Yield at most `most` held records that may be handled at this moment.
+    def release(self, records_max: int) -> Iterator[Record]:
+        """Yield at most `records_max` held records that may be handled at this moment.
 
         The flows take turns, so that none waits for the records of another.
         """
         without_room = 0
-        while most and without_room < len(self._held):
+        while records_max and without_room < len(self._held):
             flow, records = self._held.popitem(last=False)
             if not self.has_room(flow):
                 self._held[flow] = records
@@ -117,7 +117,7 @@ class ReadAhead:
             if records:
                 self._held[flow] = records
             self._note(record, flow)
-            most -= 1
+            records_max -= 1
             yield record
 
     @property

@@ -85,9 +85,9 @@ class Registrar:
             return None
         record = self._new_record(candidate, registry)
         wrong = self._objection(candidate, registry)
-        there = self.tables.committers.get(candidate.table)
-        if there is not None:
-            reason = f"table: {candidate.table} is {there.record.table_root}; take a new id"
+        serving = self.tables.committers.get(candidate.table)
+        if serving is not None:
+            reason = f"table: {candidate.table} is {serving.record.table_root}; take a new id"
             wrong = denied(candidate, "other_root", reason)
         table_committer = wrong or self._serve(candidate, record)
         if isinstance(table_committer, Verdict):
@@ -109,10 +109,10 @@ class Registrar:
         table_committer.record = table_registration.named_once(
             table_committer.record, self.tables.registry
         )
-        there = self._claim(table_committer)
-        if there is not None:
-            here = self.tables.here
-            return table_registration.claimed_elsewhere(verdict.candidate, there, here)
+        rival = self._claim(table_committer)
+        if rival is not None:
+            home = self.tables.here
+            return table_registration.claimed_elsewhere(verdict.candidate, rival, home)
         self._publish(table_committer)
         return verdict
 
@@ -122,7 +122,7 @@ class Registrar:
         """
         del self.tables.committers[table_committer.record.table]
         table_committer.cache.unpublished.clear()
-        return [one.candidate for one in table_committer.queue.everybody()]
+        return [queued.candidate for queued in table_committer.queue.everybody()]
 
     def take_over(self, candidate: Candidate, table_committer: TableCommitter) -> bool:
         """Register the table that a log holds, or answer why not; return False while reading the
@@ -130,13 +130,13 @@ class Registrar:
 
         If another table was registered in this folder meanwhile, the request is to be routed again.
         """
-        found = read_for_request(table_committer)
-        if found is False:
+        result = read_for_request(table_committer)
+        if result is False:
             return False
         record, state = table_committer.record, table_committer.cache.state
         unpublished = table_committer.cache.unpublished
-        if isinstance(found, Exception):
-            self._refuse(table_committer, table_registration.unfit(candidate, found))
+        if isinstance(result, Exception):
+            self._refuse(table_committer, table_registration.unfit(candidate, result))
             return True
         if state is None or state.version < 0:
             reason = f"table_root: {record.table_root} holds no Delta table; create it first"
@@ -159,15 +159,15 @@ class Registrar:
         table_committer.record = record.model_copy(
             update={"published_through": through, "sha256": sha256}
         )
-        there = self._claim(table_committer)
-        if there is not None:
+        rival = self._claim(table_committer)
+        if rival is not None:
             del self.tables.committers[record.table]
-            wrong = table_registration.claimed_elsewhere(candidate, there, self.tables.here)
+            wrong = table_registration.claimed_elsewhere(candidate, rival, self.tables.here)
             self.tables.publisher.answer(wrong, record)
             return True
         self._publish(table_committer)
-        done = Verdict(candidate, "committed", version=version)
-        self.tables.publisher.answer(done, table_committer.record)
+        verdict = Verdict(candidate, "committed", version=version)
+        self.tables.publisher.answer(verdict, table_committer.record)
         return True
 
     def gives_up(self, table_committer: TableCommitter, error: TidegateError) -> bool:
@@ -186,7 +186,7 @@ class Registrar:
         if not is_over and clock.boot_s() - first.since_s <= CREATION_S:
             return False
         table_committer.forget()
-        waiting = [one.candidate for one in table_committer.queue.everybody()]
+        waiting = [queued.candidate for queued in table_committer.queue.everybody()]
         self.send_away(table_committer, waiting, error)
         return True
 
@@ -251,10 +251,10 @@ class Registrar:
 
         It may belong to another topic partition and committer: only the registry knows.
         """
-        own = table_committer.record
+        record = table_committer.record
         return any(
-            other.table_root == own.table_root
-            and other.table != own.table
+            other.table_root == record.table_root
+            and other.table != record.table
             and other.status not in ("staged", "dropped")
             for other in self.tables.open().tables.values()
         )
@@ -271,8 +271,10 @@ class Registrar:
         return table_committer
 
     def _new_record(self, candidate: Candidate, registry: RegisteredTables) -> TableRecord:
-        at = self.tables.topic_partition
-        return table_registration.new_record(candidate, registry, at.topic, at.partition)
+        topic_partition = self.tables.topic_partition
+        return table_registration.new_record(
+            candidate, registry, topic_partition.topic, topic_partition.partition
+        )
 
     def _objection(self, candidate: Candidate, registry: RegisteredTables) -> Verdict | None:
         """Return why a table may not be registered, or None."""
@@ -298,13 +300,13 @@ class Registrar:
 
     def _is_known(self, candidate: Candidate, registry: RegisteredTables) -> bool:
         """Answer a registration of a root that is registered or dropped; return whether it is."""
-        there = registry.under(candidate.proposal.table_root) if candidate.proposal else None
-        if there is None or there.status == "staged":
+        known = registry.under(candidate.proposal.table_root) if candidate.proposal else None
+        if known is None or known.status == "staged":
             return False
-        there = self.tables.dropped.get(there.table, there)
-        if there.table in self.tables.committers:
+        known = self.tables.dropped.get(known.table, known)
+        if known.table in self.tables.committers:
             # Publish the record again: if the topic has lost it, ours may be the last copy.
-            there = self.tables.committers[there.table].record
-            self.tables.publisher.registered(there)
-        self.tables.publisher.answer(table_registration.registered_before(candidate, there), there)
+            known = self.tables.committers[known.table].record
+            self.tables.publisher.registered(known)
+        self.tables.publisher.answer(table_registration.registered_before(candidate, known), known)
         return True

@@ -89,7 +89,7 @@ class ServedTables:
                 self.publisher.tables.add(record.table)
             if is_here and record.status == "dropped":
                 self.dropped[record.table] = record
-        tables |= {table: one.record for table, one in self.committers.items()}
+        tables |= {table: served.record for table, served in self.committers.items()}
         return RegisteredTables(tables, self.dependencies.settings.roots)
 
     def home_of(self, table: UUID) -> Home:
@@ -149,7 +149,7 @@ class ServedTables:
         log_event(
             _log, "left", level=logging.WARNING, table=record.name, home=recorded_home(record)
         )
-        waiting = [one.candidate for one in table_committer.queue.everybody()]
+        waiting = [queued.candidate for queued in table_committer.queue.everybody()]
         for candidate in (*waiting, *table_committer.give_up_requests()):
-            away = table_registration.elsewhere(candidate, record, self.here)
-            self.publisher.answer(away, record)
+            verdict = table_registration.elsewhere(candidate, record, self.here)
+            self.publisher.answer(verdict, record)

@@ -120,20 +120,20 @@ class CommitterLoop:
             age_ms = self.dependencies.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
         self._note_judging(polled)
-        left, requests = HANDLED_MAX, list[Record]()
+        records_left, requests = HANDLED_MAX, list[Record]()
         for record in polled.records:
             if record.at.topic == self.dependencies.topics.admin:
                 requests.append(record)
             else:
-                left -= self._take(record, may_judge=left > 0)
+                records_left -= self._take(record, may_judge=records_left > 0)
         # Kafka has no order between two topics: a drop comes after the proposals read with it.
         for record in requests:
             self._take(record, may_judge=True)
         for worker in self.workers.values():
-            worker.judge_held(left // len(self.workers) + 1)
-        called = [self._judge_suspect(at) for at in list(self.workers)]
+            worker.judge_held(records_left // len(self.workers) + 1)
+        judged = [self._judge_suspect(topic_partition) for topic_partition in list(self.workers)]
         busy = [worker.work() for worker in self.workers.values()]
-        self.is_busy = any((*busy, *called))
+        self.is_busy = any((*busy, *judged))
         is_quiet = not (polled.records or self.is_busy)
         if in_flight and is_quiet:
             self.dependencies.puts.wait(self._put_wait_s())
@@ -150,8 +150,8 @@ class CommitterLoop:
     def readiness(self) -> tuple[bool, str]:
         """The answer to `/readyz`: whether the loop is ready, and what it does, in a sentence."""
         if self.workers:
-            held = self.transactions.told(self.dependencies.clock.boot_s())
-            return True, f"active: {len(self.workers)} topic partitions{held}"
+            transactions = self.transactions.summary(self.dependencies.clock.boot_s())
+            return True, f"active: {len(self.workers)} topic partitions{transactions}"
         if self.consumer.is_member:
             return True, "standby: every topic partition has another owner"
         return False, "joining: the group has not let it in"
@@ -210,8 +210,12 @@ class CommitterLoop:
         """Record what open transactions hold back. Paused topic partitions are left out: they are
         not fetched, so nothing is known about them.
         """
-        held = {at: one for at, one in self.consumer.held_back.items() if at not in self.paused}
-        self.transactions.observe(self.workers, held, self.dependencies.clock.boot_s())
+        transactions = {
+            topic_partition: held_back
+            for topic_partition, held_back in self.consumer.held_back.items()
+            if topic_partition not in self.paused
+        }
+        self.transactions.observe(self.workers, transactions, self.dependencies.clock.boot_s())
 
     def _poll_wait_s(self, timeout_s: float) -> float:
         """Return how long the next poll may wait for records: until something else is due."""
@@ -231,18 +235,21 @@ class CommitterLoop:
         return min(PUT_WAIT_MAX_S, max(PUT_WAIT_MIN_S, PUT_WAIT_SHARE * min(puts_s, default=0.0)))
 
     def _rebalance(self, polled: Polled) -> None:
-        for at in (*polled.revoked, *polled.lost):
-            self.workers.pop(at, None)
-            self.paused.discard(at)
-            log_event(_log, "revoked", partition=at.partition)
+        for topic_partition in (*polled.revoked, *polled.lost):
+            self.workers.pop(topic_partition, None)
+            self.paused.discard(topic_partition)
+            log_event(_log, "revoked", partition=topic_partition.partition)
         # Read it once for all assigned partitions: it holds the tables of every topic partition.
         registry = self.registry_reader.read() if polled.assigned else {}
-        for at in polled.assigned:
-            worker = self.workers[at] = self._worker(at, registry)
+        for topic_partition in polled.assigned:
+            worker = self.workers[topic_partition] = self._worker(topic_partition, registry)
             log_event(
-                _log, "assigned", partition=at.partition, tables=len(worker.tables.committers)
+                _log,
+                "assigned",
+                partition=topic_partition.partition,
+                tables=len(worker.tables.committers),
             )
-            if not self._begin(at, worker.suspects.note):
+            if not self._begin(topic_partition, worker.suspects.note):
                 return
 
     def _check_membership(self) -> None:
@@ -256,64 +263,86 @@ class CommitterLoop:
                 "the lines `librdkafka`; the loop starts over"
             )
 
-    def _begin(self, at: TopicPartition, note: SuspectNote) -> bool:
+    def _begin(self, topic_partition: TopicPartition, note: SuspectNote) -> bool:
         """Write our process id into the note beside the offset; return whether the group took
         it.
         """
         if note.deaths or note.alone:
-            told = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
-            log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
-        self.consumer.note_on_revoke(at, note_text(note.clean()))
-        return self._record({at: self.workers[at].suspects.recorded})
+            fields = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
+            log_event(
+                _log, "heir", level=logging.WARNING, partition=topic_partition.partition, **fields
+            )
+        self.consumer.note_on_revoke(topic_partition, note_text(note.clean()))
+        return self._record({topic_partition: self.workers[topic_partition].suspects.recorded})
 
     def _note_judging(self, polled: Polled) -> None:
         """After a death was recorded, write into the note that records are handled from here on."""
-        owing = [at for at, worker in self.workers.items() if worker.suspects.must_note_judging]
-        for at in owing if polled.records else ():
-            if at in self.workers and any(record.at == at for record in polled.records):
-                self.workers[at].suspects.note_judging()
-                self._record({at: self.workers[at].suspects.recorded})
+        owing = [
+            topic_partition
+            for topic_partition, worker in self.workers.items()
+            if worker.suspects.must_note_judging
+        ]
+        for topic_partition in owing if polled.records else ():
+            if topic_partition in self.workers and any(
+                record.at == topic_partition for record in polled.records
+            ):
+                self.workers[topic_partition].suspects.note_judging()
+                self._record({topic_partition: self.workers[topic_partition].suspects.recorded})
 
-    def _judge_suspect(self, at: TopicPartition) -> bool:
+    def _judge_suspect(self, topic_partition: TopicPartition) -> bool:
         """Handle the next suspected record once the note names it; return whether there was one."""
-        worker = self.workers.get(at)
+        worker = self.workers.get(topic_partition)
         record = worker.next_suspect() if worker else None
-        if worker is None or record is None or not self._record({at: worker.suspects.recorded}):
+        if (
+            worker is None
+            or record is None
+            or not self._record({topic_partition: worker.suspects.recorded})
+        ):
             return False
         worker.judge(record)
         return True
 
-    def _worker(self, at: TopicPartition, registry: Mapping[UUID, TableRecord]) -> PartitionWorker:
+    def _worker(
+        self, topic_partition: TopicPartition, registry: Mapping[UUID, TableRecord]
+    ) -> PartitionWorker:
         bus, topics = self.dependencies.bus, self.dependencies.topics
-        identity = bus.identity([at.topic, topics.admin])
-        topic_id, admin_id = identity.topic_ids[at.topic], identity.topic_ids[topics.admin]
-        if bus.partitions(topics.admin) <= at.partition:
+        identity = bus.identity([topic_partition.topic, topics.admin])
+        topic_id, admin_id = (
+            identity.topic_ids[topic_partition.topic],
+            identity.topic_ids[topics.admin],
+        )
+        if bus.partitions(topics.admin) <= topic_partition.partition:
             raise Misconfigured(
-                f"{topics.admin} has no partition {at.partition}; give it as many partitions as "
-                f"{at.topic} has (`tidegate topics plan`)"
+                f"{topics.admin} has no partition {topic_partition.partition}; give it as many "
+                f"partitions as {topic_partition.topic} has (`tidegate topics plan`)"
             )
         origin = EntryWriter(
             epoch=self.dependencies.new_id(),
-            stream=f"{identity.cluster_id}/{topic_id}/{at.partition}",
-            app_id=f"tidegate/{topic_id}/{at.partition}",
+            stream=f"{identity.cluster_id}/{topic_id}/{topic_partition.partition}",
+            app_id=f"tidegate/{topic_id}/{topic_partition.partition}",
             engine=self.dependencies.engine,
         )
         publisher = OutcomePublisher(
             self.producer,
             topics,
-            at.partition,
+            topic_partition.partition,
             self.dependencies.clock,
             replies=self.dependencies.replies,
         )
-        requests_stream = f"{identity.cluster_id}/{admin_id}/{at.partition}"
+        requests_stream = f"{identity.cluster_id}/{admin_id}/{topic_partition.partition}"
         tables = ServedTables(
-            at, self.dependencies, publisher, origin, self.registry_reader, requests_stream
+            topic_partition,
+            self.dependencies,
+            publisher,
+            origin,
+            self.registry_reader,
+            requests_stream,
         )
-        tables.serve_all(registry, bus.partitions(at.topic))
+        tables.serve_all(registry, bus.partitions(topic_partition.topic))
         router = TableRouter(tables)
         router.registrar.withdraw_claims()
-        suspects = take_over(bus, self.consumer, at, self.process, topic_id)
-        requests = RequestIntake(TopicPartition(topics.admin, at.partition), publisher)
+        suspects = take_over(bus, self.consumer, topic_partition, self.process, topic_id)
+        requests = RequestIntake(TopicPartition(topics.admin, topic_partition.partition), publisher)
         return PartitionWorker(self.dependencies, router, suspects, requests)
 
     def _make_durable_if_due(self) -> None:
@@ -331,8 +360,8 @@ class CommitterLoop:
         """Flush outcomes and versions, then the registry; then commit the offsets."""
         self.lags_since_s = None
         safe = {
-            at: offset
-            for at, worker in self.workers.items()
+            topic_partition: offset
+            for topic_partition, worker in self.workers.items()
             if (offset := worker.make_durable()) is not None
         }
         answered = {
@@ -343,11 +372,14 @@ class CommitterLoop:
         if not (safe or answered):
             return
         reach("before_offsets")
-        if not self._record(safe | {at: offset for at, (_, offset) in answered.items()}, record):
+        if not self._record(
+            safe | {topic_partition: offset for topic_partition, (_, offset) in answered.items()},
+            record,
+        ):
             return
         reach("after_offsets")
-        for at, offset in safe.items():
-            self.workers[at].committed = offset
+        for topic_partition, offset in safe.items():
+            self.workers[topic_partition].committed = offset
         for intake, offset in answered.values():
             intake.committed = offset
 
@@ -359,8 +391,15 @@ class CommitterLoop:
 
         Raises: Unavailable.
         """
-        own = {at: offset for at, offset in offsets.items() if at in self.workers}
-        notes = {at: self.workers[at].suspects.told(offset) for at, offset in own.items()}
+        proposal_offsets = {
+            topic_partition: offset
+            for topic_partition, offset in offsets.items()
+            if topic_partition in self.workers
+        }
+        notes = {
+            topic_partition: self.workers[topic_partition].suspects.note_at(offset)
+            for topic_partition, offset in proposal_offsets.items()
+        }
         try:
             (record or self.consumer.commit)(offsets, notes)
         except Fenced as error:
@@ -369,8 +408,8 @@ class CommitterLoop:
             self.workers.clear()
             self.paused.clear()
             return False
-        for at, offset in own.items():
-            self.workers[at].suspects.recorded = offset
+        for topic_partition, offset in proposal_offsets.items():
+            self.workers[topic_partition].suspects.recorded = offset
         return True
 
     def _note_clean_stop(self) -> None:
@@ -378,19 +417,24 @@ class CommitterLoop:
         for worker in self.workers.values():
             worker.suspects.note = worker.suspects.note.clean()
         if self.workers:
-            self._record({at: worker.suspects.recorded for at, worker in self.workers.items()})
+            self._record(
+                {
+                    topic_partition: worker.suspects.recorded
+                    for topic_partition, worker in self.workers.items()
+                }
+            )
 
     def _pause_or_resume(self) -> None:
         """Pause a topic partition with too many records without an outcome; resume it at half."""
-        for at, worker in self.workers.items():
+        for topic_partition, worker in self.workers.items():
             by_count = worker.unsettled / read_ahead.RECORDS_MAX
             fullness = max(by_count, worker.unsettled_bytes / read_ahead.BYTES_MAX)
-            if fullness > 1 and at not in self.paused:
-                self.consumer.pause(at)
-                self.paused.add(at)
-            elif fullness <= 1 / 2 and at in self.paused:
-                self.consumer.resume(at)
-                self.paused.discard(at)
+            if fullness > 1 and topic_partition not in self.paused:
+                self.consumer.pause(topic_partition)
+                self.paused.add(topic_partition)
+            elif fullness <= 1 / 2 and topic_partition in self.paused:
+                self.consumer.resume(topic_partition)
+                self.paused.discard(topic_partition)
 
 
 def serve(loop: CommitterLoop, running: Running) -> None:

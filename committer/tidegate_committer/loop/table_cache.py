@@ -192,11 +192,13 @@ class TableCache:
         if not queue.aside:
             return []
         history = self.history = self.history or VersionHistory(self.store)
-        wanted = missing(state, min(one.candidate.read_version for one in queue.aside))
-        if self.reading_history.answer is None and history.holds(wanted):
+        versions = missing(
+            state, min(candidate.candidate.read_version for candidate in queue.aside)
+        )
+        if self.reading_history.answer is None and history.holds(versions):
             queue.bring_back(decided)
             return []
-        if self.reading_history.end(lambda: history.read(wanted)) is None:
+        if self.reading_history.end(lambda: history.read(versions)) is None:
             return []
         if history.is_full:
             self.history_floor, history.is_full = min(history.entries), False
@@ -209,20 +211,20 @@ class TableCache:
         """Whether reading old versions failed: the table rests or halts once no PUT is in
         flight.
         """
-        answer = self.reading_history.answer
-        return answer is not None and answer.done() and answer.exception() is not None
+        future = self.reading_history.answer
+        return future is not None and future.done() and future.exception() is not None
 
     def _needs_history(self, candidate: Candidate) -> bool:
         assert self.state is not None, "candidates are held against a state"
-        needed = missing(self.state, candidate.read_version)
-        if len(needed) <= FETCHED_MAX:
+        versions = missing(self.state, candidate.read_version)
+        if len(versions) <= FETCHED_MAX:
             return False
-        return self.history is None or not self.history.holds(needed)
+        return self.history is None or not self.history.holds(versions)
 
     def _is_too_far(self, candidate: Candidate) -> bool:
         assert self.state is not None, "candidates are held against a state"
-        needed = missing(self.state, candidate.read_version)
-        return needed.start < self.history_floor or len(needed) > VERSIONS_MAX
+        versions = missing(self.state, candidate.read_version)
+        return versions.start < self.history_floor or len(versions) > VERSIONS_MAX
 
     def keep_history(self, size_bytes: int) -> None:
         """Record how much history the state holds; others make room for it (`HistoryBudget`)."""

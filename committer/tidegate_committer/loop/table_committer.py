@@ -219,9 +219,9 @@ class TableCommitter:
     def _note_claims(self, state: TableState, batch: Iterable[Candidate]) -> None:
         """Record since when own files of proposals are being read; failed attempts count."""
         now_s = self.dependencies.clock.boot_s()
-        for one in batch:
-            if needs_own_files(state, one):
-                self.claims.setdefault(one.offset, now_s)
+        for candidate in batch:
+            if needs_own_files(state, candidate):
+                self.claims.setdefault(candidate.offset, now_s)
 
     def _give_up_claims(self) -> tuple[Verdict, ...]:
         """Remove the proposals whose files were not read within CLAIM_S; return their denials.
@@ -232,17 +232,23 @@ class TableCommitter:
         if not self.claims or min(self.claims.values()) > too_old_s:
             return ()
         late = {offset for offset, since_s in self.claims.items() if since_s <= too_old_s}
-        over = [one for one in self.queue.head(0, len(self.queue)) if one.offset in late]
+        overdue = [
+            candidate
+            for candidate in self.queue.head(0, len(self.queue))
+            if candidate.offset in late
+        ]
         state = self.cache.state
-        over = [one for one in over if state is None or needs_own_files(state, one)]
+        overdue = [
+            candidate for candidate in overdue if state is None or needs_own_files(state, candidate)
+        ]
         self.claims.clear()
-        if not over:
+        if not overdue:
             return ()
         if self.cache.fetch is not None:
             self.cache.fetching.give_up()
         self.forget()
-        self.queue.leave({one.offset for one in over})
-        return tuple(claim_unread(one, CLAIM_S) for one in over)
+        self.queue.leave({candidate.offset for candidate in overdue})
+        return tuple(claim_unread(candidate, CLAIM_S) for candidate in overdue)
 
     def forget(self) -> None:
         """Drop the cached state: the log is read again before anything is decided."""
@@ -273,12 +279,12 @@ class TableCommitter:
         if self.cache.waits_for is not None:
             return self.cache.waits_for.looked_after_s
         history = self.cache.reading_history
-        looks_s = history.looked_after_s if history.answer else math.inf
+        due_s = history.looked_after_s if history.answer else math.inf
         if self.queue.waiting and self.in_flight is None:
-            held = self.verbatim_priority.holds(self.dependencies.clock.boot_s())
-            goes_on_s = self.verbatim_priority.until_s if held else self.lingers_until_s
-            looks_s = min(looks_s, max(self.rests_until_s, goes_on_s))
-        return looks_s if looks_s < math.inf else None
+            is_held = self.verbatim_priority.holds(self.dependencies.clock.boot_s())
+            goes_on_s = self.verbatim_priority.until_s if is_held else self.lingers_until_s
+            due_s = min(due_s, max(self.rests_until_s, goes_on_s))
+        return due_s if due_s < math.inf else None
 
     @property
     def _decided(self) -> int:
@@ -382,12 +388,12 @@ class TableCommitter:
 
     def _batch(self, start: int) -> Iterator[Candidate]:
         # Before the table exists, decide one at a time: the first may create it, or be refused.
-        most = self.dependencies.policy.group_members_max if self.is_registered else 1
-        return self.queue.batch(start, most, self.dependencies.policy.group_bytes_max)
+        count_max = self.dependencies.policy.group_members_max if self.is_registered else 1
+        return self.queue.batch(start, count_max, self.dependencies.policy.group_bytes_max)
 
     def _terms(self, spoken_for: int = 0) -> DecisionTerms:
-        left = self.bucket.left(self.dependencies.clock.boot_s()) - spoken_for
-        return DecisionTerms(self.dependencies.clock.now_ms(), max(0, left))
+        tokens = self.bucket.left(self.dependencies.clock.boot_s()) - spoken_for
+        return DecisionTerms(self.dependencies.clock.now_ms(), max(0, tokens))
 
     def _decide_ahead(self, in_flight: PendingCommit) -> None:
         """Decide the next entry as if the one in flight had landed, without reading the store."""

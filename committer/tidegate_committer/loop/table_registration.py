@@ -156,9 +156,9 @@ def unregistered(candidate: Candidate) -> TableRecord:
     )
 
 
-def table_halted(candidate: Candidate, why: str) -> Verdict:
+def table_halted(candidate: Candidate, cause: str) -> Verdict:
     """Return the denial of a proposal for a table whose log cannot be served."""
-    reason = f"table: it is halted, for its log cannot be served: {why}"
+    reason = f"table: it is halted, for its log cannot be served: {cause}"
     return denied(candidate, "table_halted", reason, "retry")
 
 

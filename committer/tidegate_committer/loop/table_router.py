@@ -177,13 +177,13 @@ class TableRouter:
         if record is not None and record.status != "staged":
             is_away = recorded_home(record) != tables.here
             if is_away:
-                away = table_registration.elsewhere(candidate, record, tables.here)
-                self.publisher.answer(away, record)
+                verdict = table_registration.elsewhere(candidate, record, tables.here)
+                self.publisher.answer(verdict, record)
             return is_away
-        asks = proposal is not None and (proposal.is_create or proposal.kind == "register")
-        if not asks or tables.is_home(candidate.table):
+        is_new_table = proposal is not None and (proposal.is_create or proposal.kind == "register")
+        if not is_new_table or tables.is_home(candidate.table):
             return False
         home = tables.home_of(candidate.table)
-        away = table_registration.other_partition(candidate, home, tables.here)
-        self.publisher.answer(away, table_registration.unregistered(candidate))
+        verdict = table_registration.other_partition(candidate, home, tables.here)
+        self.publisher.answer(verdict, table_registration.unregistered(candidate))
         return True

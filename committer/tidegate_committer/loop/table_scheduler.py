@@ -31,11 +31,11 @@ class TableScheduler:
         """Make a table due in the next step."""
         self.due[table] = None
 
-    def look_no_more(self, table: UUID) -> None:
+    def clear_due(self, table: UUID) -> None:
         """Make a table no longer due, until it gets new work."""
         self.due.pop(table, None)
 
-    def look_later(self, table: UUID, until_s: float) -> None:
+    def postpone(self, table: UUID, until_s: float) -> None:
         """Make a table due at `until_s`, or earlier if it gets new work."""
         self.due.pop(table, None)
         if until_s < self.put_off.get(table, float("inf")):
@@ -51,9 +51,9 @@ class TableScheduler:
     def now(self, now_s: float) -> list[UUID]:
         """Return the tables that are due."""
         while self.later and self.later[0][0] <= now_s:
-            at_s, table = heappop(self.later)
+            due_s, table = heappop(self.later)
             # Only the earliest time counts: work on the table sets its next time.
-            if self.put_off.get(table) == at_s:
+            if self.put_off.get(table) == due_s:
                 del self.put_off[table]
                 self.due[table] = None
         return list(self.due)
