@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images judge bench demo
+NIGHT := model simulation properties oracle fuzz contests blows writers images judge clients bench demo
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
 	contests nightly bench docs lock clean $(NIGHT:%=night-%)
 
@@ -132,6 +132,10 @@ night-images:
 night-judge:
 	$(call heading,night: rows that delta-spark and we change alike; 30 minutes)
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_spark_judge.py --full
+
+night-clients:
+	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py --full
 
 night-bench:
 	$(call heading,night: small runs of the bench that take long; 15 minutes)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate_cdc_publisher.debezium_envelope import Batch
+from tidegate_cdc_publisher.change_batch import Batch
 from tidegate_cdc_publisher.key_columns import KeyColumns
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.row_diff import SchemaShift, compare, images

@@ -5,14 +5,19 @@ its JSON text in `json_rows` change together.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 import pyarrow as pa
 
 from tidegate_cdc_publisher.json_rows import is_json
-from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
+from tidegate_cdc_publisher.record_form import (
+    DELTA_FIELDS,
+    FLAT_FIELDS,
+    RecordForm,
+    ValueTypes,
+)
 from tidegate_delta.errors import UnsupportedFeature
 
 _Schema = dict[str, Any]
@@ -22,7 +27,6 @@ _REQUIRED_IN_SOURCE: Final = {
     "connector": "string",
     "name": "string",
     "ts_ms": "int64",
-    "ts_us": "int64",
     "db": "string",
     "schema": "string",
     "table": "string",
@@ -84,7 +88,7 @@ def inline_schemas(form: RecordForm, topic: str, before: Layout, after: Layout) 
 def _of_records(form: RecordForm, topic: str, of: Layout) -> tuple[str | None, str | None]:
     value = key = None
     if form.value_format == "json_schema":
-        value = _text(_envelope(topic, of.rows, form.in_values))
+        value = _text(_VALUES[form.envelope](topic, of.rows, form.in_values))
     has_keys = of.keys is not None and set(of.keys) <= set(of.rows.names)
     if form.key_format == "json_schema" and of.keys is not None and has_keys:
         key = _text(_key(topic, of.rows, of.keys, form.in_keys))
@@ -103,6 +107,22 @@ def _envelope(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
     ]
     name = f"{topic}.Envelope"
     return {"type": "struct", "fields": fields, "optional": False, "name": name, "version": 1}
+
+
+def _flat(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
+    return _with_fields(FLAT_FIELDS, topic, rows, types)
+
+
+def _feed(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
+    return _with_fields(DELTA_FIELDS, topic, rows, types)
+
+
+def _with_fields(
+    more: Mapping[str, str], topic: str, rows: pa.Schema, types: ValueTypes
+) -> _Schema:
+    row = _row(f"{topic}.Value", rows, types)
+    fields = [_plain(name, kind, optional=True) for name, kind in more.items()]
+    return {**row, "fields": [*fields, *row["fields"]], "optional": False, "version": 1}
 
 
 def _source(topic: str) -> _Schema:
@@ -205,6 +225,7 @@ def _decimal(kind: pa.DataType, types: ValueTypes) -> _Schema:
             assert_never(types.decimals)
 
 
+_VALUES: Final = {"debezium": _envelope, "flat": _flat, "delta": _feed}
 _SCALARS: Final = {
     pa.int8(): "int8",
     pa.int16(): "int16",

@@ -73,6 +73,11 @@ def join(parts: Iterable[pa.Array | str]) -> pa.Array:
     return pc.binary_join_element_wise(*scalars, pa.scalar("", TEXT))
 
 
+def instant_text(at_ms: int) -> str:
+    """Return an instant as the text of a timestamp, in UTC. Units: ms since the Unix epoch."""
+    return f"{_moment_or_none(at_ms * 1000)}Z"
+
+
 def in_utf8(texts: pa.Array) -> list[bytes]:
     """Return each text as UTF-8 bytes; none may be null.
 

@@ -7,6 +7,25 @@ Format = Literal["json", "json_schema"]
 """`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect."""
 
 
+Envelope = Literal["debezium", "flat", "delta"]
+"""`debezium` has both images and the source; `flat` is the row with a few fields about the change,
+as ExtractNewRecordState makes it; `delta` is a row of Delta's change feed, two for an update.
+"""
+
+FLAT_FIELDS: Final = {
+    "__op": "string",
+    "__deleted": "string",
+    "__version": "int64",
+    "__index": "int64",
+    "__commit_ts": "int64",
+    "__snapshot": "string",
+}
+DELTA_FIELDS: Final = {
+    "_change_type": "string",
+    "_commit_version": "int64",
+    "_commit_timestamp": "string",
+}
+
 Types = Literal["iso", "debezium"]
 Decimals = Literal["precise", "string", "double"]
 Structs = Literal["struct", "json"]
@@ -35,11 +54,13 @@ ISO: Final = ValueTypes()
 
 @dataclass(frozen=True)
 class RecordForm:
-    """How keys and values of one table's records are written."""
+    """How keys and values of one table's records are written; `cloud_events` adds headers."""
 
     value_format: Format = "json"
     key_format: Format = "json"
     types: ValueTypes = ISO
+    envelope: Envelope = "debezium"
+    cloud_events: bool = False
 
     @property
     def in_values(self) -> ValueTypes:

@@ -5,17 +5,19 @@ tombstone of a key that no row has. Its headers hold the whole change.
 """
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate_cdc_publisher.connect_schema import null_key
-from tidegate_cdc_publisher.debezium_envelope import (
+from tidegate_cdc_publisher.change_batch import SourceBlock
+from tidegate_cdc_publisher.change_records import (
     CONTENT_TYPE,
     EVERY_PARTITION,
     Headers,
     Place,
     Records,
 )
+from tidegate_cdc_publisher.connect_schema import null_key
 from tidegate_cdc_publisher.key_columns import KeyColumns
 from tidegate_cdc_publisher.record_form import RecordForm
 from tidegate_cdc_publisher.row_diff import SchemaShift
@@ -28,6 +30,7 @@ from tidegate_messages.schema_change import (
     CONTENT,
     MARKER,
     SCHEMA,
+    SNAPSHOT_ENDS,
     SchemaChange,
     SchemaStep,
     ValueForm,
@@ -134,10 +137,23 @@ def announced(change: SchemaChange, streams: Streams, after: Shape, form: Record
     found = Records()
     if streams.changes is not None:
         key = marker_key(form, streams.changes, after, f"{SCHEMA}:{change.version}")
-        marked: Headers = [*shared, (MARKER, SCHEMA.encode()), (CONTENT, content)]
+        marked: Headers = [*shared, (MARKER, SCHEMA.encode()), (CONTENT, b64encode(content))]
         found.append(key, None, marked, Place(streams.changes, EVERY_PARTITION))
     named: Headers = [*shared, (codec.FORMAT, codec.FORMATS[SchemaChange].encode())]
     found.append(table, content, named, Place(streams.schema_changes, 0))
+    return found
+
+
+def empty_snapshot(origin: SourceBlock, topic: str, shape: Shape) -> Records:
+    """Return the marker that ends the snapshot of a table without rows: no row can say so."""
+    headers: Headers = [
+        ("table", str(origin.table).encode()),
+        ("delta_version", str(origin.version).encode()),
+        (MARKER, SNAPSHOT_ENDS.encode()),
+    ]
+    found = Records()
+    key = marker_key(origin.form, topic, shape, f"{SNAPSHOT_ENDS}:{origin.version}")
+    found.append(key, None, headers, Place(topic, EVERY_PARTITION))
     return found
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from tidegate_cdc_publisher.record_form import (
     ISO,
     Decimals,
+    Envelope,
     Format,
     RecordForm,
     Structs,
@@ -31,6 +32,8 @@ class TableChanges(Section):
     snapshot_mode: Literal["initial", "no_data"] | None = None
     value_format: Format | None = None
     key_format: Format | None = None
+    envelope: Envelope | None = None
+    cloud_events: bool | None = None
     types: Types | None = None
     decimal_handling_mode: Decimals | None = None
     struct_handling: Structs | None = None
@@ -49,6 +52,10 @@ class CdcSection(Section):
     value_format: Format = "json"
     """`json_schema` gives each value its Kafka Connect schema."""
     key_format: Format = "json"
+    envelope: Envelope = "debezium"
+    """`flat` and `delta` write rows instead of Debezium's envelope."""
+    cloud_events: bool = False
+    """Add the headers of CloudEvents, in Kafka's binary mode."""
     types: Types = "iso"
     """`debezium` writes dates, timestamps and decimals as Debezium's connectors do."""
     decimal_handling_mode: Decimals = "precise"
@@ -87,6 +94,10 @@ class CdcSection(Section):
             value_format=of_table.value_format or self.value_format,
             key_format=of_table.key_format or self.key_format,
             types=debezium if types == "debezium" else ISO,
+            envelope=of_table.envelope or self.envelope,
+            cloud_events=self.cloud_events
+            if of_table.cloud_events is None
+            else of_table.cloud_events,
         )
 
 

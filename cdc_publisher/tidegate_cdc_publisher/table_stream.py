@@ -15,26 +15,19 @@ from math import inf
 from typing import Any, Final, Protocol, assert_never
 from uuid import UUID
 
+from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
 from tidegate_cdc_publisher.change_reader import (
     VersionChange,
     Wanted,
     snapshot_batches,
     version_batches,
 )
+from tidegate_cdc_publisher.change_records import ChangeRecord, Records
 from tidegate_cdc_publisher.connect_schema import (
     NO_SCHEMAS,
     InlineSchemas,
     Layout,
     inline_schemas,
-)
-from tidegate_cdc_publisher.debezium_envelope import (
-    Batch,
-    ChangeRecord,
-    Op,
-    Records,
-    SourceBlock,
-    Tombstones,
-    records,
 )
 from tidegate_cdc_publisher.declared_keys import DeclaredKeys
 from tidegate_cdc_publisher.key_columns import KeyColumns, keys_of_order, order_of
@@ -51,6 +44,7 @@ from tidegate_cdc_publisher.machine import (
     evolve,
     reordered,
 )
+from tidegate_cdc_publisher.record_encoding import Tombstones, records
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.schema_markers import (
     OnSchemaChange,
@@ -58,6 +52,7 @@ from tidegate_cdc_publisher.schema_markers import (
     Streams,
     announced,
     check_may_change,
+    empty_snapshot,
     schema_steps,
     shift_between,
     value_form,
@@ -423,6 +418,8 @@ class TableStream:
                 yield
         if change is not None:
             self._announce(change, layout)
+        if isinstance(due, SnapshotDue) and told == 0:
+            self._chunk.records += empty_snapshot(origin, self._source.topic, layout)
         self._move(self._position(due, keys, told=told, complete=True))
         yield
 
@@ -490,6 +487,7 @@ class TableStream:
             commit_time_ms(self._store, commit, self._running.clock.now_ms()),
             provenance(commit, after.metadata),
             self._schemas(before, after),
+            self._source.form,
         )
 
     def _schemas(self, before: Shape, after: Shape) -> InlineSchemas:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     OffsetSpec,
 )
 
-from tidegate_cdc_publisher.debezium_envelope import EVERY_PARTITION, ChangeRecord, Place
+from tidegate_cdc_publisher.change_records import EVERY_PARTITION, ChangeRecord, Place
 from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
 from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of

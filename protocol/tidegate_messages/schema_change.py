@@ -22,8 +22,14 @@ MARKER: Final = "marker"
 SCHEMA: Final = "schema"
 """The kind of marker at which the table's schema changes."""
 
+SNAPSHOT_ENDS: Final = "snapshot-ends"
+"""The kind of marker that ends the snapshot of a table without rows."""
+
 CONTENT: Final = "schema_change"
-"""The header of such a marker that holds the whole record."""
+"""The header of such a marker that holds the whole record, in base64.
+
+Kafka Connect parses a header that looks like JSON, and Debezium's sinks fail over what it gives.
+"""
 
 Change = Literal["add", "drop", "rename", "widen", "nullability", "key"]
 

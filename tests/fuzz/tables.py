@@ -15,7 +15,7 @@ from tests import builders
 from tests.builders import add, info, metadata, protocol, remove, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tests.v2_checkpoints import Form, put_v2
-from tidegate_cdc_publisher import debezium_envelope
+from tidegate_cdc_publisher import change_batch, record_encoding
 from tidegate_cdc_publisher.row_diff import images
 from tidegate_cdc_publisher.table_stream import commit_time_ms, provenance
 from tidegate_checkpointer.summary_writers import read_version
@@ -223,10 +223,8 @@ def tell(rows: pa.Table) -> None:
     texts = allowed(images, rows, rows.schema.names[:1])
     if texts is None:
         return
-    origin = debezium_envelope.SourceBlock(VECTOR_ID, "t", "prefix", HEAD, TIMESTAMP_MAX)
-    for told in debezium_envelope.records(
-        origin, debezium_envelope.Batch("c", 0, after=texts), 0, "with"
-    ):
+    origin = change_batch.SourceBlock(VECTOR_ID, "t", "prefix", HEAD, TIMESTAMP_MAX)
+    for told in record_encoding.records(origin, change_batch.Batch("c", 0, after=texts), 0, "with"):
         json.loads(told.value or b"null")
 
 

@@ -25,8 +25,8 @@ from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
 from tidegate import changes
+from tidegate_cdc_publisher.change_records import ChangeRecord
 from tidegate_cdc_publisher.cli import change_commands
-from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
 from tidegate_cdc_publisher.transactional_producer import (
     FAILPOINTS,
     RECORD_BYTES_MAX,

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.connect_records import payload
+from tidegate_cdc_publisher.change_batch import Batch, SourceBlock
+from tidegate_cdc_publisher.change_records import ChangeRecord
 from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
-from tidegate_cdc_publisher.debezium_envelope import Batch, ChangeRecord, SourceBlock, records
 from tidegate_cdc_publisher.json_rows import row_texts
+from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
 from tidegate_cdc_publisher.row_diff import images
 

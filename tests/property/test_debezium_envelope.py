@@ -10,8 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate_cdc_publisher.debezium_envelope import Batch, SourceBlock, records
+from tidegate_cdc_publisher.change_batch import Batch, SourceBlock
 from tidegate_cdc_publisher.json_rows import row_texts
+from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.row_diff import Changes, compare
 
 SCHEMA = pa.schema(

@@ -4,6 +4,7 @@ Changes of one key come in order, those of one topic partition in the order of v
 `ChangeStream.position` together with what you made of the changes, and each counts once.
 """
 
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -258,6 +259,11 @@ class ChangeStream:
 def change_of(record: Record) -> Change:
     """Return the change in a record of the change topic. Raises: ValueError, for another record."""
     value = _payload(record.value)
+    if "source" not in value:
+        raise ValueError(
+            f"{record.at}, offset {record.offset}: its value is not Debezium's envelope; follow a "
+            "stream whose setting `envelope` is debezium, or read these rows with a plain consumer"
+        )
     version, index = orjson.loads(value["source"]["sequence"])
     return Change(
         op=value["op"],
@@ -278,7 +284,7 @@ def schema_change_of(record: Record) -> SchemaChange | None:
     headers = dict(record.headers)
     if headers.get(MARKER) != SCHEMA.encode():
         return None
-    return codec.decode(SchemaChange, headers.get(CONTENT))
+    return codec.decode(SchemaChange, b64decode(headers.get(CONTENT, b"")))
 
 
 class TableCopy:

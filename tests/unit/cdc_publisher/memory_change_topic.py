@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
-from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
+from tidegate_cdc_publisher.change_records import ChangeRecord
 from tidegate_cdc_publisher.machine import SnapshotMode, StreamState
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange

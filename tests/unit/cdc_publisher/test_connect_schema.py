@@ -15,9 +15,11 @@ import pytest
 from tests.connect_records import payload
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
+from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
+from tidegate_cdc_publisher.change_records import ChangeRecord
 from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
-from tidegate_cdc_publisher.debezium_envelope import Batch, ChangeRecord, Op, SourceBlock, records
 from tidegate_cdc_publisher.json_rows import row_texts
+from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.record_form import Decimals, RecordForm, Structs, ValueTypes
 from tidegate_cdc_publisher.row_diff import compare, images
 from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX

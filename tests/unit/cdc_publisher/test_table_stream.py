@@ -42,7 +42,9 @@ def test_the_rows_at_the_head_come_first_and_then_the_versions_after_it(
 def test_an_empty_table_has_a_snapshot_of_no_rows(table: WrittenTable) -> None:
     topic = Topic()
     stream(table, topic).catch_up(0)
-    assert topic.records == []
+    (marker,) = topic.records
+    assert (marker.key, marker.value) == (b'{"tidegate_marker":"snapshot-ends:0"}', None)
+    assert ("marker", b"snapshot-ends") in marker.headers
     assert topic.position == Position(
         table=table.id, version=0, complete=True, snapshot=True, order="2:id", schema_version=0
     )
@@ -216,7 +218,7 @@ def test_small_versions_share_a_kafka_transaction(table: WrittenTable) -> None:
     for number in range(10):
         table.append(rows(number))
     stream(table, topic).catch_up(10)
-    assert topic.chunks == [0, 10]
+    assert topic.chunks == [1, 10]
 
 
 def test_a_large_version_is_cut_into_several(table: WrittenTable) -> None:
@@ -224,7 +226,7 @@ def test_a_large_version_is_cut_into_several(table: WrittenTable) -> None:
     stream(table, topic).catch_up(0)
     table.append(rows(*range(25)))
     stream(table, topic, chunk_rows=10).catch_up(1)
-    assert topic.chunks == [0, 10, 10, 5]
+    assert topic.chunks == [1, 10, 10, 5]
     assert [json.loads(one["source"]["sequence"])[1] for one in topic.told] == [
         str(n) for n in range(25)
     ]

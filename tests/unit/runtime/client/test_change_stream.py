@@ -1,6 +1,7 @@
 """A subscriber reads each change once, from where its last run ended."""
 
 import json
+from base64 import b64encode
 from dataclasses import replace
 from itertools import islice
 from uuid import UUID
@@ -67,7 +68,7 @@ def mark(of: MemoryBus, version: int, *partitions: int) -> None:
         key_columns=("k",),
         schema_string="{}",
     )
-    headers = ((MARKER, SCHEMA.encode()), (CONTENT, codec.encode(change)))
+    headers = ((MARKER, SCHEMA.encode()), (CONTENT, b64encode(codec.encode(change))))
     for partition in partitions:
         of.append(TopicPartition(TOPIC, partition), b"marker", None, headers)
 

@@ -1,0 +1,78 @@
+"""Changes of one version before they are encoded, and what all changes of the version share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import UUID
+
+import pyarrow as pa
+
+from tidegate_cdc_publisher.connect_schema import NO_SCHEMAS, InlineSchemas
+from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
+from tidegate_cdc_publisher.row_diff import Images
+
+Op = Literal["c", "u", "d", "r"]
+
+
+@dataclass(frozen=True)
+class SourceBlock:
+    """What all changes of one version share.
+
+    `logical_name` is the installation's name (the topic prefix). The fields of `more` are copied
+    into `source` unchanged. `schemas` are those of the version's records, which have this `form`.
+    Units: `timestamp_ms` is the version's commit timestamp.
+    """
+
+    table: UUID
+    table_name: str
+    logical_name: str
+    version: int
+    timestamp_ms: int
+    more: Mapping[str, str | int] = field(default_factory=dict)
+    schemas: InlineSchemas = NO_SCHEMAS
+    form: RecordForm = PLAIN
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Changes of one kind; `start` is the index of the first in its version.
+
+    `before` and `after` are set where the kind has them; if both are set, their rows correspond.
+    `ends` says that the last row is the last of a snapshot.
+    """
+
+    op: Op
+    start: int
+    before: Images | None = None
+    after: Images | None = None
+    ends: bool = False
+
+    def __len__(self) -> int:
+        """Return how many changes there are."""
+        return len(self._images)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the images' text."""
+        return sum(one.texts.nbytes for one in (self.before, self.after) if one is not None)
+
+    @property
+    def keys(self) -> pa.Array | None:
+        """The keys of the rows, or None for a stream without keys."""
+        return self._images.keys
+
+    @property
+    def _images(self) -> Images:
+        images = self.after if self.after is not None else self.before
+        assert images is not None, "a change has an image"
+        return images
+
+    def slice(self, start: int, length: int) -> "Batch":
+        """Return `length` changes from `start` on; they keep their indices."""
+        return Batch(
+            self.op,
+            self.start + start,
+            None if self.before is None else self.before.slice(start, length),
+            None if self.after is None else self.after.slice(start, length),
+            self.ends and start + length >= len(self),
+        )

@@ -1,0 +1,104 @@
+"""Encodes changes as Kafka records: key, value and headers, in the form of their stream."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
+from tidegate_cdc_publisher.change_records import CONTENT_TYPE, EVENT_ID, Headers, Records
+from tidegate_cdc_publisher.debezium_envelope import envelopes, snapshot_marks
+from tidegate_cdc_publisher.flat_envelope import feed_rows, flat_rows
+from tidegate_cdc_publisher.json_rows import TEXT, in_utf8, instant_text, join
+
+Tombstones = Literal["with", "without"]
+_Column = list[bytes | None]
+
+
+def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombstones) -> Records:
+    """Return the records of some changes, in order; a tombstone may follow a delete.
+
+    Law: the same changes give the same records, except for the top-level `ts_ms`.
+    """
+    numbers = pa.array(range(batch.start, batch.start + len(batch)), pa.int64())
+    schemas = origin.schemas
+    value_schema = schemas.value_of_deletes if batch.op == "d" else schemas.value
+    values = [
+        _Column(in_utf8(_with_schema(value_schema, texts)))
+        for texts in _values(origin, batch, numbers, now_ms)
+    ]
+    keys: _Column = [None] * len(batch)
+    if batch.keys is not None:
+        key_schema = schemas.key_of_deletes if batch.op == "d" else schemas.key
+        keys = [*in_utf8(_with_schema(key_schema, batch.keys))]
+    ids: list[_Column] = [[*in_utf8(_event_ids(origin, batch, numbers))]]
+    if len(values) > 1:
+        # The image before an update is a record of its own, which needs an id of its own.
+        ids = [[(one or b"") + b":before" for one in ids[0]], ids[0]]
+    if batch.op == "d" and tombstones == "with" and batch.keys is not None:
+        values, ids = [*values, [None] * len(batch)], [*ids, [None] * len(batch)]
+    all_values = _interleaved(values)
+    count = len(all_values)
+    return Records(
+        _interleaved([keys] * len(values)),
+        all_values,
+        _interleaved(ids),
+        [_shared_headers(origin, batch.op)] * count,
+        [None] * count,
+        (EVENT_ID, "ce_id") if origin.form.cloud_events else (EVENT_ID,),
+    )
+
+
+def _values(
+    origin: SourceBlock, batch: Batch, numbers: pa.Array, now_ms: int
+) -> tuple[pa.Array, ...]:
+    """Return the values of the changes, in as many columns as each change has records."""
+    match origin.form.envelope:
+        case "debezium":
+            return (envelopes(origin, batch, numbers, now_ms),)
+        case "flat":
+            return (flat_rows(origin, batch, numbers, snapshot_marks(batch)),)
+        case "delta":
+            return feed_rows(origin, batch)
+
+
+def _with_schema(schema: str | None, payloads: pa.Array) -> pa.Array:
+    if schema is None:
+        return payloads
+    return join([f'{{"schema":{schema},"payload":', payloads, "}"])
+
+
+def _interleaved(columns: Sequence[_Column]) -> _Column:
+    """Return the values of columns change by change."""
+    if len(columns) == 1:
+        return columns[0]
+    return list(chain.from_iterable(zip(*columns, strict=True)))
+
+
+def _event_ids(origin: SourceBlock, batch: Batch, numbers: pa.Array) -> pa.Array:
+    """Return an id for each change that never changes.
+
+    A snapshot row and a change of the same version have different ids.
+    """
+    mark = "r" if batch.op == "r" else ""
+    return join([f"{origin.table}:{origin.version}:{mark}", pc.cast(numbers, TEXT)])
+
+
+def _shared_headers(origin: SourceBlock, op: Op) -> Headers:
+    found: Headers = [
+        ("table", str(origin.table).encode()),
+        ("delta_version", str(origin.version).encode()),
+        ("op", op.encode()),
+        ("content-type", CONTENT_TYPE),
+    ]
+    if origin.form.cloud_events:
+        source = f"/tidegate/{origin.logical_name}/{origin.table_name}"
+        found += [
+            ("ce_specversion", b"1.0"),
+            ("ce_source", source.encode()),
+            ("ce_type", b"tidegate.datachangeevent"),
+            ("ce_time", instant_text(origin.timestamp_ms).encode()),
+        ]
+    return found

@@ -1,0 +1,153 @@
+"""Clients of other people read the change stream without any bridge: their rows are the table's.
+
+They come from Maven Central and Debian; the tests run at night. docs/changes.md names what they
+need to be set to.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from tests.integration.all_cases import JudgedTable, Row
+from tests.integration.conftest import Line
+from tests.integration.connect_sink import Postgres, connect, postgres
+from tidegate_messages import codec
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+
+_log = logging.getLogger(__name__)
+pytestmark = [pytest.mark.nightly, pytest.mark.broker]
+PATIENCE_S: Final = 180.0
+Rows = list[dict[str, Any]]
+Read = Callable[[], Rows]
+
+FOR_CONNECT: Final = {
+    "value_format": "json_schema",
+    "key_format": "json_schema",
+    "types": "debezium",
+    "struct_handling": "json",
+    "look_s": "0.5",
+}
+CONVERTERS: Final = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+}
+
+
+def registered(line: Line) -> JudgedTable:
+    """Return a table with rows from before it was registered."""
+    table = JudgedTable(line.tables / "t")
+    table.create()
+    record = TableRecord(
+        table=UUID(int=1),
+        table_root=table.folder.as_uri(),
+        name="t",
+        proposals_topic=line.kafka.topics.proposals,
+        topic_partition=0,
+    )
+    sending = KafkaBus(line.kafka, "test").producer()
+    at = TopicPartition(line.kafka.topics.table_state, 0)
+    sending.publish(at, str(record.table).encode(), codec.encode(record), codec.headers(record))
+    sending.flush(30.0)
+    return table
+
+
+def jdbc_sink(line: Line, server: Postgres, **more: str) -> dict[str, str]:
+    return {
+        "name": "sink",
+        "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+        "topics": line.kafka.topics.changes("t"),
+        "connection.url": f"jdbc:postgresql://127.0.0.1:{server.port}/sink",
+        "connection.username": "postgres",
+        "connection.password": "",
+        "insert.mode": "upsert",
+        "delete.enabled": "true",
+        "primary.key.mode": "record_key",
+        "schema.evolution": "basic",
+        "collection.name.format": "copy",
+        **more,
+    }
+
+
+def in_postgres(row: Row) -> dict[str, Any]:
+    """Return a row as PostgreSQL's to_jsonb gives what the sink wrote of it."""
+
+    def shown(name: str, value: Any) -> Any:
+        match value:
+            case datetime():
+                # PostgreSQL drops zeros at the end of a fraction of a second.
+                text = value.replace(tzinfo=None).isoformat()
+                short = text.rstrip("0").rstrip(".") if value.microsecond else text
+                return short if value.tzinfo is None else short + "+00:00"
+            case date():
+                return value.isoformat()
+            case bytes():
+                return "\\x" + value.hex()
+            case float():
+                return Decimal(repr(value))
+            case _:
+                return value
+
+    return {name: shown(name, value) for name, value in row.items()}
+
+
+def sorted_rows(rows: Rows) -> Rows:
+    return sorted(rows, key=lambda row: (row["region"], row["id"]))
+
+
+def wait_equal(read: Read, wanted: Rows, check: Callable[[], None]) -> None:
+    """Wait until a copy has exactly these rows."""
+    until_s = time.monotonic() + PATIENCE_S
+    found: Rows = []
+    while time.monotonic() < until_s:
+        check()
+        found = sorted_rows(read())
+        if found == wanted:
+            return
+        time.sleep(0.5)
+    assert found == wanted
+
+
+def follow_all_cases(table: JudgedTable, read: Read, check: Callable[[], None]) -> None:
+    """Do every case, and wait after each until the copy has the table's rows."""
+
+    def wanted() -> Rows:
+        return sorted_rows([in_postgres(row) for row in table.rows()])
+
+    def copied() -> Rows:
+        # A sink keeps a dropped column, with the values of before.
+        names = {column for row in table.rows() for column in row}
+        return [{k: v for k, v in row.items() if k in names} for row in read()]
+
+    wait_equal(copied, wanted(), check)
+    for name, write in table.steps():
+        write()
+        _log.info("%s: version %s", name, table.table.version())
+        wait_equal(copied, wanted(), check)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("flattened", [False, True], ids=["envelope", "ExtractNewRecordState"])
+def test_the_jdbc_sink_of_debezium_has_the_rows_after_each_case(
+    line: Line, tmp_path: Path, flattened: bool
+) -> None:
+    table = registered(line)
+    line.started("cdc_publisher", cdc=FOR_CONNECT)
+    more = {
+        "transforms": "unwrap",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+    }
+    with postgres(tmp_path / "pg") as server:
+        sink = jdbc_sink(line, server, **(more if flattened else {}))
+        with connect(
+            line.kafka.bootstrap_servers, tmp_path / "connect", sink, CONVERTERS
+        ) as worker:
+            follow_all_cases(table, lambda: server.rows("copy"), worker.check)

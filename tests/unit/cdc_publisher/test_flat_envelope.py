@@ -1,0 +1,105 @@
+"""Changes as rows: flat, and as Delta's change feed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connect_records import payload
+from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate_cdc_publisher.record_form import Envelope, RecordForm
+
+SMALL_BYTES = 500
+
+
+def published(tmp_path: Path, envelope: Envelope, *, with_schema: bool = False) -> Topic:
+    """Publish a snapshot of two rows, an update, a delete and an insert."""
+    table, topic = WrittenTable(tmp_path / "t").create(), Topic()
+    table.append(rows(1, 2))
+    value_format = "json_schema" if with_schema else "json"
+    form = RecordForm(value_format, value_format, envelope=envelope, cloud_events=True)  # type: ignore[arg-type]  # one of two
+    stream(table, topic, form=form).catch_up(1)
+    table.rewrite(
+        lambda old: [
+            {**row, "price": 9.0} if row["id"] == 1 else row for row in old if row["id"] != 2
+        ]
+    )
+    table.append(rows(3))
+    stream(table, topic, form=form).catch_up(3)
+    return topic
+
+
+def values(topic: Topic, *, with_schema: bool = False) -> list[dict[str, Any] | None]:
+    read = payload if with_schema else json.loads
+    return [None if one.value is None else read(one.value) for one in topic.records]
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_a_flat_change_is_a_row_and_a_deleted_one_says_so(
+    tmp_path: Path, with_schema: bool
+) -> None:
+    topic = published(tmp_path, "flat", with_schema=with_schema)
+    told = values(topic, with_schema=with_schema)
+    shown = [one and (one["__op"], one["id"], one["price"], one["__deleted"]) for one in told]
+    assert shown == [
+        ("r", 1, 0.25, "false"),
+        ("r", 2, 0.5, "false"),
+        ("d", 2, 0.5, "true"),
+        None,
+        ("u", 1, 9.0, "false"),
+        ("c", 3, 0.75, "false"),
+    ]
+    first, last = told[0], told[-1]
+    assert first is not None
+    assert last is not None
+    assert (first["__version"], first["__index"], first["__snapshot"]) == (1, 0, "first")
+    assert (last["__version"], last["__index"], last["__snapshot"]) == (3, 0, "false")
+    assert last["__commit_ts"] == 1_003
+
+
+def test_a_flat_record_of_a_small_row_is_small(tmp_path: Path) -> None:
+    topic = published(tmp_path, "flat")
+    for one in topic.records:
+        headers = sum(len(name) + len(value or b"") for name, value in one.headers)
+        plain = sum(
+            len(name) + len(value or b"") for name, value in one.headers if name.startswith("ce_")
+        )
+        size = len(one.key or b"") + len(one.value or b"") + headers - plain
+        assert size < SMALL_BYTES, one
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_a_change_feed_has_two_rows_for_an_update(tmp_path: Path, with_schema: bool) -> None:
+    topic = published(tmp_path, "delta", with_schema=with_schema)
+    told = values(topic, with_schema=with_schema)
+    shown = [one and (one["_change_type"], one["id"], one["price"]) for one in told]
+    assert shown == [
+        ("insert", 1, 0.25),
+        ("insert", 2, 0.5),
+        ("delete", 2, 0.5),
+        None,
+        ("update_preimage", 1, 0.25),
+        ("update_postimage", 1, 9.0),
+        ("insert", 3, 0.75),
+    ]
+    last = told[-1]
+    assert last is not None
+    assert (last["_commit_version"], last["_commit_timestamp"]) == (
+        3,
+        "1970-01-01T00:00:01.003000Z",
+    )
+    ids = [dict(one.headers).get("event_id") for one in topic.records]
+    assert len(set(ids) - {None}) == 6
+
+
+def test_cloud_events_are_headers_beside_ours(tmp_path: Path) -> None:
+    topic = published(tmp_path, "debezium")
+    headers = dict(topic.records[0].headers)
+    assert headers["ce_id"] == headers["event_id"]
+    assert headers["ce_specversion"] == b"1.0"
+    assert headers["ce_source"] == b"/tidegate/tidegate/t"
+    assert headers["ce_time"] == b"1970-01-01T00:00:01.001000Z"
+    (tombstone,) = (one for one in topic.records if one.value is None)
+    assert "ce_id" not in dict(tombstone.headers)
