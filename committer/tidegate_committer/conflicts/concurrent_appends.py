@@ -70,17 +70,17 @@ def may_have_been_read(
         return added
     if not reads.predicates:
         return ()
-    told = stated(candidate, winner, known)
-    if told is None:
+    adds = stated(candidate, winner, known)
+    if adds is None:
         return added
     tests = tests_of()
-    kept = {path for path, add in told.items() if any(test(add) for test in tests)}
-    return tuple(one for one in added if one[0] in kept or one[0] not in told)
+    kept = {path for path, add in adds.items() if any(test(add) for test in tests)}
+    return tuple(file for file in added if file[0] in kept or file[0] not in adds)
 
 
 def meant_by_reads(reads: ReadSet, metadata: Metadata) -> Sequence[Predicate]:
     """Return the read predicates in every reading that their column names allow (`meant_by`)."""
-    return [one for predicate in reads.predicates for one in meant_by(predicate, metadata)]
+    return [reading for predicate in reads.predicates for reading in meant_by(predicate, metadata)]
 
 
 def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
@@ -109,12 +109,14 @@ def meant_by(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
         return [predicate]
     schema = parse_schema(metadata.schema_string)
     paths = paths_of(predicate)
-    logical = {path: found for path in paths if (found := _logical(schema, path, mode))}
+    logical = {
+        path: logical_path for path in paths if (logical_path := _logical(schema, path, mode))
+    }
     if len(logical) < len(paths):
         return [predicate]
     physically = _renamed(predicate, logical)
-    spoken = all(_is_there(schema, path) for path in paths)
-    return [predicate, physically] if spoken else [physically]
+    are_physical = all(_is_there(schema, path) for path in paths)
+    return [predicate, physically] if are_physical else [physically]
 
 
 def _logical(schema: StructType, path: FieldPath, mode: ColumnMappingMode) -> FieldPath | None:

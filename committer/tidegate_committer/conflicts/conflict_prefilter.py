@@ -85,12 +85,12 @@ def _holds_none(
     take the partition from one predicate and the statistics from another.
     """
     added = winner.added
-    met = {key for scan in scans for key in added if scan.partitions[key]}
-    if not met or adds is None:
-        return not met
-    for key in met:
+    matched = {key for scan in scans for key in added if scan.partitions[key]}
+    if not matched or adds is None:
+        return not matched
+    for key in matched:
         for scan in scans:
             test = scan.beyond if scan.partitions[key] else scan.anywhere
-            if any([test(adds[place]) for place in added[key]]):
+            if any([test(adds[index]) for index in added[key]]):
                 return False
     return True

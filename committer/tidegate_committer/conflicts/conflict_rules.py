@@ -137,7 +137,9 @@ def _in_partitions_read(
     for path, values in added:
         partitions.setdefault(frozenset(values.items()), path)
     ruled_out = [
-        key for key in winner.write_summary.added if key not in partitions and _is_told(key)
+        key
+        for key in winner.write_summary.added
+        if key not in partitions and _has_no_empty_value(key)
     ]
     if rebase_state.partitions_weight * (len(partitions) + len(ruled_out)) > LOOKS_MAX:
         if not added:
@@ -160,8 +162,8 @@ def _in_partitions_read(
 
 
 def _may_match(path: str, predicate: int | None) -> Finding:
-    where = "what was read" if predicate is None else f"reads.predicates[{predicate}]"
-    return Finding(f"added {path!r}, which may match {where}", path, predicate=predicate)
+    read_part = "what was read" if predicate is None else f"reads.predicates[{predicate}]"
+    return Finding(f"added {path!r}, which may match {read_part}", path, predicate=predicate)
 
 
 def _predicate_for(path: str, rebase_state: RebaseState, winner: Entry) -> int | None:
@@ -174,25 +176,25 @@ def _predicate_for(path: str, rebase_state: RebaseState, winner: Entry) -> int |
     return next((scan.place for scan in scans if add is not None and scan.anywhere(add)), None)
 
 
-def _is_told(key: PartitionKey) -> bool:
+def _has_no_empty_value(key: PartitionKey) -> bool:
     """Return whether no partition value is an empty string, which means null and never matches."""
     return all(text != "" for _, text in key)
 
 
-def _named_as_by_delta_spark(rebase_state: RebaseState, winner: Entry, found: Finding) -> Finding:
+def _named_as_by_delta_spark(rebase_state: RebaseState, winner: Entry, finding: Finding) -> Finding:
     """Return a conflict over removed files with the error class that delta-spark would give it.
 
     delta-spark checks appends first, and without statistics. If our check cleared a winner's append
     by statistics, delta-spark would report that append as the conflict.
     """
     if not _minds_appends(rebase_state, winner):
-        return found
+        return finding
     if rebase_state.read.metadata.partition_columns:
         matched = _in_partitions_read(rebase_state, winner, winner.added)
         if matched is None or matched.error_class is not None:
-            return found
+            return finding
     error_class, exception = DELTA_NAMES[concurrent_append.__name__]
-    return replace(found, error_class=error_class, exception=exception)
+    return replace(finding, error_class=error_class, exception=exception)
 
 
 def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> Finding | None:
@@ -205,8 +207,8 @@ def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> Finding 
     forgets = candidate.only_moves_row_ids or rebase_state.takes_ids_off(winner)
     if not (forgets or candidate.files_read.isdisjoint(removed)):
         path = min(candidate.files_read & removed)
-        found = Finding(f"removed {path!r}, which was read", path)
-        return _named_as_by_delta_spark(rebase_state, winner, found)
+        finding = Finding(f"removed {path!r}, which was read", path)
+        return _named_as_by_delta_spark(rebase_state, winner, finding)
     if candidate.reads.whole_table and removed:
         path = min(removed)
         return Finding(f"removed {path!r}, and the whole table was read", path)
@@ -220,15 +222,15 @@ def concurrent_delete_delete(rebase_state: RebaseState, winner: Entry) -> Findin
         twice -= carried(rebase_state.candidate, winner, rebase_state.known)
     if not twice:
         return None
-    found = Finding(f"removed {min(twice)!r} too", min(twice))
-    return _named_as_by_delta_spark(rebase_state, winner, found)
+    finding = Finding(f"removed {min(twice)!r} too", min(twice))
+    return _named_as_by_delta_spark(rebase_state, winner, finding)
 
 
 def concurrent_row_delete(rebase_state: RebaseState, winner: Entry) -> Finding | None:
     """The winner removed a file from which the proposal deletes rows, or deleted the same rows."""
     candidate, level = rebase_state.candidate, rebase_state.level
-    found = rows_in_the_way(candidate, level, winner, rebase_state.known)
-    return Finding(*found) if found else None
+    conflict = rows_in_the_way(candidate, level, winner, rebase_state.known)
+    return Finding(*conflict) if conflict else None
 
 
 def duplicate_actions(rebase_state: RebaseState, winner: Entry) -> Finding | None:
@@ -339,8 +341,8 @@ def check(rebase_state: RebaseState, winners: Iterable[Entry]) -> Conflict | Non
 
     Law: a conflict is final. If check(s, ws) is a conflict, check(s, ws + more) is the same one.
     """
-    met = follow(rebase_state, winners)
-    return met if isinstance(met, Conflict) else None
+    result = follow(rebase_state, winners)
+    return result if isinstance(result, Conflict) else None
 
 
 def follow(rebase_state: RebaseState, winners: Iterable[Entry]) -> RebaseState | Conflict:
@@ -353,9 +355,9 @@ def follow(rebase_state: RebaseState, winners: Iterable[Entry]) -> RebaseState |
         if passes_by(rebase_state, winner.write_summary, adds):
             continue
         for rule in RULES:
-            found = rule(rebase_state, winner)
-            if found is not None:
-                by = winner.proposal_with(found.path, found.app_id, found.domain)
-                return Conflict(rule.__name__, winner.version, found, by)
+            finding = rule(rebase_state, winner)
+            if finding is not None:
+                winner_id = winner.proposal_with(finding.path, finding.app_id, finding.domain)
+                return Conflict(rule.__name__, winner.version, finding, winner_id)
         rebase_state = adopt(rebase_state, winner)
     return rebase_state

@@ -48,8 +48,8 @@ def conflict_free(
 
 def numbers_only(before: Metadata, after: Metadata) -> bool:
     """Return whether only the high-water marks of identity columns changed."""
-    same = ("id", "name", "description", "format", "partition_columns", "configuration")
-    if any(getattr(before, name) != getattr(after, name) for name in same):
+    unchanged = ("id", "name", "description", "format", "partition_columns", "configuration")
+    if any(getattr(before, name) != getattr(after, name) for name in unchanged):
         return False
     if (
         before.schema_string == after.schema_string
@@ -124,16 +124,16 @@ SWITCHES: Final[Mapping[str, str | None]] = {
 
 def neither_on_nor_off(before: Metadata, after: Metadata, features: frozenset[str]) -> str | None:
     """Return a boolean property that may be tolerated but was set to another value, or None."""
-    now, was = after.configuration, before.configuration
-    changed = {key for key in now if was.get(key) != now[key]}
+    new, old = after.configuration, before.configuration
+    changed = {key for key in new if old.get(key) != new[key]}
     if changed_field(MetadataChange(before, after, features)) or not changed <= TOLERATED.keys():
         return None
-    if was.keys() - now.keys():
+    if old.keys() - new.keys():
         return None
-    looked_at = {key for key, feature in SWITCHES.items() if feature is None or feature in features}
-    read = sorted(looked_at & changed)
-    odd = [key for key in read if now[key].lower() not in ("true", "false")]
-    return odd[0] if odd else None
+    switches = {key for key, feature in SWITCHES.items() if feature is None or feature in features}
+    changed_switches = sorted(switches & changed)
+    unclear = [key for key in changed_switches if new[key].lower() not in ("true", "false")]
+    return unclear[0] if unclear else None
 
 
 def changed_field(change: MetadataChange) -> str | None:
@@ -162,8 +162,8 @@ def _changed_schema(change: MetadataChange) -> str | None:
     after = parse_schema(change.after.schema_string)
     if not change.maps_names_now or len(before) != len(after):
         return "the schema"
-    same = all(map(_differs_in_mapping_only, before.fields, after.fields))
-    return None if same else "the schema"
+    is_same = all(map(_differs_in_mapping_only, before.fields, after.fields))
+    return None if is_same else "the schema"
 
 
 def _differs_in_mapping_only(before: StructField, after: StructField) -> bool:

@@ -23,12 +23,12 @@ def settled(candidate: Candidate, read: TableDefinition) -> Candidate | Rejectio
     if content.metadata is None or content.protocol is not None:
         return candidate
     try:
-        found = resolve_definition(read.definition, content.metadata)
+        resolved = resolve_definition(read.definition, content.metadata)
     except (TidegateError, ValueError, RecursionError):
         return candidate
-    if found.flaws:
-        return _refusal(found.flaws[0])
-    metadata, protocol = found.definition
+    if resolved.flaws:
+        return _refusal(resolved.flaws[0])
+    metadata, protocol = resolved.definition
     if metadata == content.metadata and protocol == read.protocol:
         return candidate
     listed = None if protocol == read.protocol else protocol

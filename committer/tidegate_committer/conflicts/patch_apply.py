@@ -43,8 +43,8 @@ from tidegate_messages.metadata_patch import (
 )
 
 _LATE: Final = frozenset(
-    one.key
-    for one in (
+    prop.key
+    for prop in (
         table_properties.max_column_id,
         table_properties.checkpoint_protection_version,
         table_properties.ict_enablement_version,
@@ -60,12 +60,12 @@ def touches(patch: MetadataPatch, read: Definition) -> frozenset[MetadataTouch]:
     A property that names columns touches them, because it depends on them.
     Raises: InvalidRequest for a change that the table does not allow.
     """
-    found = set[MetadataTouch]()
-    here = _Here(read, read.metadata)
+    touched = set[MetadataTouch]()
+    patched = _PatchedTable(read, read.metadata)
     for change in patch.changes:
-        found.update(_touches(change, here.metadata))
-        here = here.after(change)
-    return frozenset(found)
+        touched.update(_touches(change, patched.metadata))
+        patched = patched.after(change)
+    return frozenset(touched)
 
 
 def applied(
@@ -81,10 +81,10 @@ def applied(
     Law: equal inputs give equal results; no id of a column is given twice
     Raises: InvalidRequest for a change that the table does not allow; what parsing raises.
     """
-    here = _Here(table, table.metadata, _names(proposal), clustered_by)
+    patched = _PatchedTable(table, table.metadata, _names(proposal), clustered_by)
     for change in patch.changes:
-        here = here.after(change)
-    return here.settled().base
+        patched = patched.after(change)
+    return patched.settled().base
 
 
 def _names(proposal: UUID) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _names(proposal: UUID) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Here:
+class _PatchedTable:
     """A table during a patch: the definition last resolved, and the metadata since then."""
 
     base: Definition
@@ -101,7 +101,7 @@ class _Here:
     clustered_by: Collection[FieldPath] = ()
     is_settled: bool = True
 
-    def after(self, change: PatchChange) -> "_Here":
+    def after(self, change: PatchChange) -> "_PatchedTable":
         """Return the table after a change.
 
         Column changes depend on the features that earlier property changes have listed, so the
@@ -117,13 +117,13 @@ class _Here:
             altered = _altered(change, Definition(self.metadata, self.base.protocol))
         return replace(self, metadata=altered, is_settled=not is_property)
 
-    def settled(self) -> "_Here":
+    def settled(self) -> "_PatchedTable":
         """Return the table with its columns mapped and with the features that it asks for."""
-        found = resolve_definition(
+        resolved = resolve_definition(
             self.base, map_columns(self.base.metadata, self.metadata, self.names)
         )
-        refuse(found.flaws, "that is to be patched")
-        base = found.definition
+        refuse(resolved.flaws, "that is to be patched")
+        base = resolved.definition
         return replace(self, base=base, metadata=base.metadata, is_settled=True)
 
 
@@ -131,8 +131,10 @@ def _altered(change: PatchChange, before: Definition) -> Metadata:
     metadata, protocol = before
     match change:
         case AddColumn():
-            place = alter_columns.FieldPosition(change.first, change.after)
-            return alter_columns.add_column(metadata, _column(change.column), change.parent, place)
+            position = alter_columns.FieldPosition(change.first, change.after)
+            return alter_columns.add_column(
+                metadata, _column(change.column), change.parent, position
+            )
         case RenameColumn():
             return alter_columns.rename_column(metadata, change.path, change.name)
         case ChangeType():
@@ -165,7 +167,7 @@ def _without_property(metadata: Metadata, change: UnsetProperty) -> Metadata:
     if key.lower().startswith(table_properties.CONSTRAINT_PREFIX):
         name = key[len(table_properties.CONSTRAINT_PREFIX) :]
         return row_constraints.drop_check(metadata, name, if_exists=True)
-    kept = {one: text for one, text in metadata.configuration.items() if one != key}
+    kept = {name: text for name, text in metadata.configuration.items() if name != key}
     return metadata.with_(configuration=kept)
 
 
@@ -194,31 +196,32 @@ def _column(plain: Mapping[str, Any]) -> StructField:
 
 
 def _touches(change: PatchChange, metadata: Metadata) -> Iterator[MetadataTouch]:
-    on = partial(_physical, metadata)
+    physical = partial(_physical, metadata)
     match change:
         case AddColumn():
             name = str(change.column.get("name", "")).lower()
-            yield MetadataTouch("name", (*on(change.parent), name))
+            yield MetadataTouch("name", (*physical(change.parent), name))
             if change.after is not None:
-                yield MetadataTouch("column", on((*change.parent, change.after)))
+                yield MetadataTouch("column", physical((*change.parent, change.after)))
         case RenameColumn():
-            yield MetadataTouch("column", on(change.path))
-            yield MetadataTouch("name", (*on(change.path[:-1]), change.name.lower()))
+            yield MetadataTouch("column", physical(change.path))
+            yield MetadataTouch("name", (*physical(change.path[:-1]), change.name.lower()))
             yield from _followed(metadata)
         case DropColumn():
-            yield MetadataTouch("column", on(change.path))
+            yield MetadataTouch("column", physical(change.path))
             yield from _followed(metadata)
         case SetDefault():
-            yield MetadataTouch("column", on((change.column,)))
+            yield MetadataTouch("column", physical((change.column,)))
         case SetProperty() | UnsetProperty():
             key = _canonical(change.key)
             yield MetadataTouch("property", (key,))
             if isinstance(change, SetProperty):
                 yield from (
-                    MetadataTouch("column", on(path)) for path in _named(metadata, key, change)
+                    MetadataTouch("column", physical(path))
+                    for path in _named(metadata, key, change)
                 )
         case _:
-            yield MetadataTouch("column", on(change.path))
+            yield MetadataTouch("column", physical(change.path))
 
 
 def _followed(metadata: Metadata) -> Iterator[MetadataTouch]:
@@ -230,16 +233,16 @@ def _followed(metadata: Metadata) -> Iterator[MetadataTouch]:
 def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[FieldPath]:
     """Return the columns that a property names, or all columns if that can't be told."""
     schema = parse_schema(metadata.schema_string)
-    every = [(name,) for name in schema.names]
+    all_columns = [(name,) for name in schema.names]
     if key == alter_columns.STATISTICS_COLUMNS:
         try:
             return table_properties.stats_columns.of({key: change.value}) or ()
         except InvalidRequest:
-            return every
+            return all_columns
     if not key.startswith(table_properties.CONSTRAINT_PREFIX):
         return ()
-    found = columns_in(change.value, schema)
-    return every if found is None else found
+    named = columns_in(change.value, schema)
+    return all_columns if named is None else named
 
 
 def _physical(metadata: Metadata, path: FieldPath) -> FieldPath:
@@ -247,17 +250,17 @@ def _physical(metadata: Metadata, path: FieldPath) -> FieldPath:
     mode = mode_of(metadata)
     kind: DataType = parse_schema(metadata.schema_string)
     try:
-        found = resolve(kind, path) if isinstance(kind, StructType) else path
+        resolved = resolve(kind, path) if isinstance(kind, StructType) else path
     except InvalidRequest:
         return tuple(path)
-    there: list[str] = []
-    for step in found:
+    physical: list[str] = []
+    for step in resolved:
         if isinstance(kind, StructType):
-            one = kind.get(step)
-            assert one is not None, "a path that was resolved leads somewhere"
-            there.append(physical_name(one, mode))
-            kind = one.kind
+            column = kind.get(step)
+            assert column is not None, "a path that was resolved leads somewhere"
+            physical.append(physical_name(column, mode))
+            kind = column.kind
         else:
-            there.append(step)
+            physical.append(step)
             kind = dict(steps_inside(kind))[step]
-    return tuple(there)
+    return tuple(physical)

@@ -26,12 +26,12 @@ def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Reje
     assert patch is not None, "only who brings a patch is asked for it"
     read = state.table_definition_at(candidate.read_version)
     if patch.base is not None and patch.base != metadata_hash(read.metadata):
-        what = f"is not the hash of the metadata at version {candidate.read_version}"
-        return flaw("other_metadata", f"{_FIELD}.base", what, "read the table and propose again")
-    found = with_patch(candidate, read, state, policy)
-    if isinstance(found, Rejection):
-        return found
-    after = read.after(found.content.metadata, found.content.protocol)
+        problem = f"is not the hash of the metadata at version {candidate.read_version}"
+        return flaw("other_metadata", f"{_FIELD}.base", problem, "read the table and propose again")
+    patched = with_patch(candidate, read, state, policy)
+    if isinstance(patched, Rejection):
+        return patched
+    after = read.after(patched.content.metadata, patched.content.protocol)
     return not_validated(candidate, read, after)
 
 

@@ -84,14 +84,14 @@ def backfilled_ids_taken(rebase_state: RebaseState, winner: Entry) -> RebaseStat
         return rebase_state
     if not names_files_of(rebase_state.candidate, winner):
         return rebase_state
-    given = {canonical(add.path): add for add in _adds_of(winner)}
+    adds = {canonical(add.path): add for add in _adds_of(winner)}
 
     def with_given(add: Add, path: str) -> Add:
-        return add.with_(**_ids(given[path])) if path in given else add
+        return add.with_(**_ids(adds[path])) if path in adds else add
 
     rebase_state = _with_adds(rebase_state, with_given)
     content = rebase_state.candidate.content.with_removes(
-        {path: _ids(add) for path, add in given.items()}
+        {path: _ids(add) for path, add in adds.items()}
     )
     return replace(rebase_state, candidate=replace(rebase_state.candidate, content=content))
 
@@ -102,11 +102,11 @@ def ids_taken_off(rebase_state: RebaseState, winner: Entry) -> RebaseState:
         return rebase_state
     touched = winner.removed.union(path for path, _ in winner.added)
     rebase_state = _with_adds(rebase_state, lambda add, path: None if path in touched else add)
-    bare = [
+    without_ids = [
         add.with_(data_change=False, base_row_id=None, default_row_commit_version=None)
         for add in with_ids(winner)
     ]
-    content = rebase_state.candidate.content.with_more(bare)
+    content = rebase_state.candidate.content.with_more(without_ids)
     return replace(rebase_state, candidate=replace(rebase_state.candidate, content=content))
 
 
@@ -115,13 +115,15 @@ def clustering_buried(rebase_state: RebaseState, winner: Entry) -> RebaseState:
     candidate = rebase_state.candidate
     if not winner.domains or candidate.operation not in REPLACES_TABLE:
         return rebase_state
-    own = {domain.domain for domain in candidate.content.domains}
-    found = [
-        domain for domain in winner.domains if domain.domain == CLUSTERING and CLUSTERING not in own
+    own_names = {domain.domain for domain in candidate.content.domains}
+    clustering = [
+        domain
+        for domain in winner.domains
+        if domain.domain == CLUSTERING and CLUSTERING not in own_names
     ]
-    if not found or "domainMetadata" not in rebase_state.now.features:
+    if not clustering or "domainMetadata" not in rebase_state.now.features:
         return rebase_state
-    tombstone = found[0].with_(removed=True)
+    tombstone = clustering[0].with_(removed=True)
     content = replace(
         candidate.content,
         lines=(*candidate.content.lines, domain_line(tombstone)),
@@ -233,7 +235,7 @@ def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
         ]
     since = candidate.read_version
     unread = (winner for winner in winners if winner.added and winner.adds is None)
-    return [one.version for one in unread if one.version > since]
+    return [winner.version for winner in unread if winner.version > since]
 
 
 def _with_adds(rebase_state: RebaseState, change: Callable[[Add, str], Add | None]) -> RebaseState:

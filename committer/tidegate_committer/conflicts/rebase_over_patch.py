@@ -38,8 +38,8 @@ from tidegate_delta.schema_evolution.type_changes import changed
 HARMLESS: Final = frozenset(
     {
         *(
-            one.key
-            for one in (
+            prop.key
+            for prop in (
                 table_properties.checkpoint_interval,
                 table_properties.checkpoint_retention_ms,
                 table_properties.checkpoint_stats_as_json,
@@ -88,7 +88,7 @@ class PatchEffect:
 
 def minded(candidate: Candidate, effect: PatchEffect) -> str | None:
     """Return a change of a patch over which a proposal can't be rebased, or None."""
-    return next((what for rule in LIMITS if (what := rule(candidate, effect))), None)
+    return next((change for rule in LIMITS if (change := rule(candidate, effect))), None)
 
 
 def other_fields(candidate: Candidate, effect: PatchEffect) -> str | None:
@@ -106,9 +106,9 @@ def other_partitions(candidate: Candidate, effect: PatchEffect) -> str | None:
         return "the table's partition columns"
     if keys != physical_partition_columns(after):
         return "the table's partition columns"
-    for path, was, now in effect.fields:
-        if path[0] in keys.values() and was and now and was.field.kind != now.field.kind:
-            return f"the partition column {dotted(now.path)!r}"
+    for path, old, new in effect.fields:
+        if path[0] in keys.values() and old and new and old.field.kind != new.field.kind:
+            return f"the partition column {dotted(new.path)!r}"
     return None
 
 
@@ -128,45 +128,45 @@ def other_properties(candidate: Candidate, effect: PatchEffect) -> str | None:
 
 def column_that_asks(candidate: Candidate, effect: PatchEffect) -> str | None:
     """A new column has requirements that rows without it can't meet."""
-    for _, was, now in effect.fields:
-        if was is None and now is not None and _asks(now.field):
-            return f"the new column {dotted(now.path)!r}, which asks something of rows"
+    for _, old, new in effect.fields:
+        if old is None and new is not None and _has_requirements(new.field):
+            return f"the new column {dotted(new.path)!r}, which asks something of rows"
     return None
 
 
 def column_that_was_read(candidate: Candidate, effect: PatchEffect) -> str | None:
     """A column was dropped that the proposal read, or may have read."""
-    for path, was, now in effect.fields:
-        if was is not None and now is None and _may_use(candidate, path, was.path):
-            return f"the column {dotted(was.path)!r}, which is gone"
+    for path, old, new in effect.fields:
+        if old is not None and new is None and _may_use(candidate, path, old.path):
+            return f"the column {dotted(old.path)!r}, which is gone"
     return None
 
 
 def column_to_cluster_by(candidate: Candidate, effect: PatchEffect) -> str | None:
     """A column was dropped by which the proposal clusters the table."""
-    wanted = {
+    clustering = {
         tuple(path)
         for domain in candidate.content.domains
         if domain.domain == CLUSTERING and not domain.removed
         for path in orjson.loads(domain.configuration)["clusteringColumns"]
     }
-    for path, was, now in effect.fields if wanted else ():
-        if was is not None and now is None and path in wanted:
-            return f"the column {dotted(was.path)!r}, which is gone"
+    for path, old, new in effect.fields if clustering else ():
+        if old is not None and new is None and path in clustering:
+            return f"the column {dotted(old.path)!r}, which is gone"
     return None
 
 
 def column_of_other_values(candidate: Candidate, effect: PatchEffect) -> str | None:
     """A column holds other values than before, or is filled in another way."""
-    for _, was, now in effect.fields:
-        if was is None or now is None or was == now:
+    for _, old, new in effect.fields:
+        if old is None or new is None or old == new:
             continue
-        if was.field.nullable and not now.field.nullable:
-            return f"the column {dotted(now.path)!r}, which may not be null any more"
-        if _about(was.field) != _about(now.field):
-            return f"the column {dotted(now.path)!r}, which is filled in another way"
-        if not _takes(was, now):
-            return f"the type of the column {dotted(now.path)!r}"
+        if old.field.nullable and not new.field.nullable:
+            return f"the column {dotted(new.path)!r}, which may not be null any more"
+        if _about(old.field) != _about(new.field):
+            return f"the column {dotted(new.path)!r}, which is filled in another way"
+        if not _takes(old, new):
+            return f"the type of the column {dotted(new.path)!r}"
     return None
 
 
@@ -183,9 +183,9 @@ LIMITS: Final[tuple[PatchRule, ...]] = (
 """Changes over which no proposal is rebased. It is rebased over all others."""
 
 
-def _asks(field: StructField) -> bool:
-    asking = any(key in field.metadata for key in _ASKING)
-    return not field.nullable or asking or identity_columns.identity_of(field) is not None
+def _has_requirements(field: StructField) -> bool:
+    has_requirement = any(key in field.metadata for key in _ASKING)
+    return not field.nullable or has_requirement or identity_columns.identity_of(field) is not None
 
 
 def _may_use(candidate: Candidate, physical: FieldPath, logical: FieldPath) -> bool:
@@ -203,36 +203,36 @@ def _may_use(candidate: Candidate, physical: FieldPath, logical: FieldPath) -> b
             return True
         for path in paths_of(predicate):
             named = tuple(path)
-            if any(_on_one_way(named, one) for one in (physical, logical)):
+            if any(_on_one_way(named, column) for column in (physical, logical)):
                 return True
     return False
 
 
-def _on_one_way(one: FieldPath, other: FieldPath) -> bool:
-    return all(a.lower() == b.lower() for a, b in zip(one, other, strict=False))
+def _on_one_way(path: FieldPath, other: FieldPath) -> bool:
+    return all(a.lower() == b.lower() for a, b in zip(path, other, strict=False))
 
 
 def _about(field: StructField) -> Mapping[str, object]:
     return {key: value for key, value in field.metadata.items() if key not in _LOOSE}
 
 
-def _takes(was: SchemaColumn, now: SchemaColumn) -> bool:
+def _takes(old: SchemaColumn, new: SchemaColumn) -> bool:
     """Return whether the old type can be read as the new one by the recorded type changes."""
-    steps = list(changed(was.shape, now.shape))
-    if not _nulls_stay(was.shape, now.shape):
+    steps = list(changed(old.shape, new.shape))
+    if not _nulls_stay(old.shape, new.shape):
         return False
-    known = set(changes(now.field)) if steps else set[TypeChange]()
+    known = set(changes(new.field)) if steps else set[TypeChange]()
     return all(widens(step.before, step.after) and step in known for step in steps)
 
 
-def _nulls_stay(was: DataType, now: DataType) -> bool:
-    match was, now:
+def _nulls_stay(old: DataType, new: DataType) -> bool:
+    match old, new:
         case ArrayType(), ArrayType():
-            stay = now.contains_null or not was.contains_null
-            return stay and _nulls_stay(was.element, now.element)
+            stay = new.contains_null or not old.contains_null
+            return stay and _nulls_stay(old.element, new.element)
         case MapType(), MapType():
-            stay = now.value_contains_null or not was.value_contains_null
-            inside = _nulls_stay(was.key, now.key) and _nulls_stay(was.value, now.value)
-            return stay and inside
+            stay = new.value_contains_null or not old.value_contains_null
+            parts_stay = _nulls_stay(old.key, new.key) and _nulls_stay(old.value, new.value)
+            return stay and parts_stay
         case _:
             return True

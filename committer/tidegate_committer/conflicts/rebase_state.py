@@ -70,9 +70,9 @@ class RebaseState:
     def scans(self) -> Sequence[PredicateScan]:
         """The same as `PredicateScan`s."""
         return [
-            PredicateScan(self.read, one, place)
+            PredicateScan(self.read, reading, place)
             for place, predicate in enumerate(self.reads.predicates)
-            for one in meant_by(predicate, self.read.metadata)
+            for reading in meant_by(predicate, self.read.metadata)
         ]
 
     @CachedProperty
@@ -90,8 +90,8 @@ class RebaseState:
         now = self.now
         if now.metadata is self.read.metadata:
             return [self.file_test]
-        meant = meant_by_reads(self.reads, now.metadata)
-        return [self.file_test, file_test_of(meant, now.file_tests)]
+        predicates = meant_by_reads(self.reads, now.metadata)
+        return [self.file_test, file_test_of(predicates, now.file_tests)]
 
     def after(self, winner: Entry) -> TableDefinition:
         """Return the definition `now` with a winner's changes."""

@@ -33,17 +33,17 @@ def protocol_unsupported(rebase_state: RebaseState, winner: Entry) -> Finding | 
     """The winner requires versions or features that this release does not write."""
     if winner.protocol is None:
         return None
-    wrong = unreadable(winner.protocol)
-    if wrong is not None:
-        return Finding(wrong[0], error_class="DELTA_INVALID_PROTOCOL_VERSION")
+    problem = unreadable(winner.protocol)
+    if problem is not None:
+        return Finding(problem[0], error_class="DELTA_INVALID_PROTOCOL_VERSION")
     if not 1 <= winner.protocol.min_writer_version <= 7:
         return Finding(
             f"asks for writer version {winner.protocol.min_writer_version}",
             error_class="DELTA_INVALID_PROTOCOL_VERSION",
         )
-    for features, verb in ((reader_features, "READ"), (writer_features, "WRITE")):
+    for features, access in ((reader_features, "READ"), (writer_features, "WRITE")):
         for name in sorted(features(winner.protocol) - FEATURES.keys()):
-            error_class = f"DELTA_UNSUPPORTED_FEATURES_FOR_{verb}"
+            error_class = f"DELTA_UNSUPPORTED_FEATURES_FOR_{access}"
             return Finding(f"asks for the unknown feature {name!r}", error_class=error_class)
     unwritten = [
         name
@@ -88,8 +88,8 @@ def dropped_feature_in_use(rebase_state: RebaseState, winner: Entry) -> Finding 
         return None
     own = rebase_state.candidate.content.metadata
     snapshot = (rebase_state.now if own is None else rebase_state.read).after(winner.metadata, None)
-    why = in_use(dropped, snapshot, left_by(winner))
-    return Finding(f"leaves a table in which {why}") if why else None
+    use = in_use(dropped, snapshot, left_by(winner))
+    return Finding(f"leaves a table in which {use}") if use else None
 
 
 def metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None:
@@ -105,15 +105,15 @@ def metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None
         common = in_common(rebase_state.touches, touched(now, winner.metadata))
         if common is None:
             return None
-        told = common.told_of(rebase_state.read.metadata)
-        return Finding(f"changed {told}, as does the proposal")
+        touch = common.told_of(rebase_state.read.metadata)
+        return Finding(f"changed {touch}, as does the proposal")
     features = rebase_state.after(winner).features
-    what = conflict_free(now, winner.metadata, features, may_number=winner.is_identity_only)
-    if what is not None and winner.is_patch:
-        what = minded(candidate, PatchEffect(now, winner.metadata, features))
-    odd = neither_on_nor_off(now, winner.metadata, features) if what else None
-    exception = "IllegalArgumentException" if odd else None
-    return Finding(f"changed {what}", exception=exception) if what else None
+    change = conflict_free(now, winner.metadata, features, may_number=winner.is_identity_only)
+    if change is not None and winner.is_patch:
+        change = minded(candidate, PatchEffect(now, winner.metadata, features))
+    unclear = neither_on_nor_off(now, winner.metadata, features) if change else None
+    exception = "IllegalArgumentException" if unclear else None
+    return Finding(f"changed {change}", exception=exception) if change else None
 
 
 def domain_metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None:
@@ -127,18 +127,18 @@ def domain_metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding
         return Finding(detail, None, *DOMAIN_TWICE)
     own = {domain.domain for domain in rebase_state.candidate.content.domains}
     own.update(rebase_state.candidate.reads.domains)
-    both = own & {domain.domain for domain in winner.domains} - {row_tracking.DOMAIN}
-    if not both:
+    shared = own & {domain.domain for domain in winner.domains} - {row_tracking.DOMAIN}
+    if not shared:
         return None
-    return Finding(f"wrote the metadata domain {min(both)!r}", domain=min(both))
+    return Finding(f"wrote the metadata domain {min(shared)!r}", domain=min(shared))
 
 
 def concurrent_transaction(rebase_state: RebaseState, winner: Entry) -> Finding | None:
     """The winner wrote a txn action of an application whose version the proposal had read."""
     if not winner.txns or not rebase_state.candidate.reads.app_ids:
         return None
-    both = winner.app_ids.intersection(rebase_state.candidate.reads.app_ids)
-    return Finding(f"moved the application {min(both)!r}", app_id=min(both)) if both else None
+    shared = winner.app_ids.intersection(rebase_state.candidate.reads.app_ids)
+    return Finding(f"moved the application {min(shared)!r}", app_id=min(shared)) if shared else None
 
 
 def row_ids_of_no_table(rebase_state: RebaseState, winner: Entry) -> Finding | None:
@@ -165,8 +165,8 @@ def backfill_of_more_than_files(rebase_state: RebaseState, winner: Entry) -> Fin
         return None
     if not row_tracking.supports(rebase_state.after(winner).protocol):
         return None
-    more = content.removes or content.changes or content.domains or candidate.txns
-    if not (more or content.metadata or content.protocol):
+    has_more = content.removes or content.changes or content.domains or candidate.txns
+    if not (has_more or content.metadata or content.protocol):
         return None
     return Finding("touched files, and the backfill holds more than files to give ids to")
 

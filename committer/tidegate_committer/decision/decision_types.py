@@ -102,7 +102,7 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
     """Return the denial that replaces a refusal which may not be written to the log at the
     moment.
     """
-    told = Rejection(
+    retry_later = Rejection(
         rule="too_many_refusals",
         reason=f"{rejection.reason} (rule {rejection.rule}; too many refusals in a short time to "
         "write this one down: send it again later for an answer that holds)",
@@ -111,57 +111,59 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
         field=rejection.field,
         path=rejection.path,
     )
-    return Verdict(candidate, "denied", rejection=told)
+    return Verdict(candidate, "denied", rejection=retry_later)
 
 
-def app_txn_seen(state: TableState, seen: Txn, wanted: int, field: str) -> Rejection:
+def app_txn_seen(state: TableState, seen: Txn, version: int, field: str) -> Rejection:
     """Return the rejection of an application's version that the table has, or has passed."""
-    if seen.version == wanted:
+    if seen.version == version:
         detail = f"at version {seen.version}: this version of it is there; skip it"
     else:
         detail = (
-            f"at version {seen.version}, which is after {wanted}: skip this work if the id has one "
-            "writer; if it has several, the table may lack these rows"
+            f"at version {seen.version}, which is after {version}: skip this work if the id has "
+            "one writer; if it has several, the table may lack these rows"
         )
     named = _application(state, seen, field, detail)
     return Rejection(rule="app_txn_seen", advice="skip", **named)
 
 
 def app_txn_conflict(
-    state: TableState, seen: Txn | None, wanted: AppTxnAdvance, field: str
+    state: TableState, seen: Txn | None, advance: AppTxnAdvance, field: str
 ) -> Rejection:
     """Return the rejection of an application's version whose expected predecessor is not the one
     that the table has.
     """
-    found = Txn(app_id=wanted.app_id, version=NO_APP_VERSION) if seen is None else seen
-    has = "without a version" if seen is None else f"at version {seen.version}"
-    expected = "none" if wanted.expected == NO_APP_VERSION else wanted.expected
-    if found.version < wanted.expected:
-        why = "what comes before is not committed (yet): propose that first"
+    current = Txn(app_id=advance.app_id, version=NO_APP_VERSION) if seen is None else seen
+    state_found = "without a version" if seen is None else f"at version {seen.version}"
+    expected = "none" if advance.expected == NO_APP_VERSION else advance.expected
+    if current.version < advance.expected:
+        cause = "what comes before is not committed (yet): propose that first"
     else:
-        why = "another writer went on, or this one has an older position: ask, and go on from there"
-    detail = f"{has}, where {expected} was expected before {wanted.version}; {why}"
+        cause = (
+            "another writer went on, or this one has an older position: ask, and go on from there"
+        )
+    detail = f"{state_found}, where {expected} was expected before {advance.version}; {cause}"
     return Rejection(
         rule="app_txn_conflict",
         advice="rerun",
-        expected_app_version=wanted.expected,
-        **_application(state, found, field, detail),
+        expected_app_version=advance.expected,
+        **_application(state, current, field, detail),
     )
 
 
-def _application(state: TableState, found: Txn, field: str, detail: str) -> dict[str, Any]:
+def _application(state: TableState, txn: Txn, field: str, detail: str) -> dict[str, Any]:
     """Return the fields of a rejection over an application."""
-    winner = state.written_by(found.app_id)
-    by = winner.proposal_with(None, found.app_id) if winner else None
+    winner = state.written_by(txn.app_id)
+    winner_id = winner.proposal_with(None, txn.app_id) if winner else None
     return {
         "reason": f"{field}: version {state.version} of the table has application "
-        f"{found.app_id!r} {detail}",
+        f"{txn.app_id!r} {detail}",
         "field": f"{field}.version",
         "winner_version": winner.version if winner else None,
-        "winner_proposal_id": str(by) if by else None,
+        "winner_proposal_id": str(winner_id) if winner_id else None,
         "head_version": state.version,
-        "app_id": found.app_id,
-        "app_version": found.version,
+        "app_id": txn.app_id,
+        "app_version": txn.version,
     }
 
 

@@ -133,8 +133,8 @@ class FastPath:
 def _is_plain_append(candidate: Candidate) -> bool:
     """Whether only metadata or protocol can conflict with a candidate that only writes files."""
     reads = candidate.reads
-    asks = reads.app_ids or reads.domains or candidate.operation in REPLACES_TABLE
-    return candidate.is_blind_append and not asks
+    needs_rules = reads.app_ids or reads.domains or candidate.operation in REPLACES_TABLE
+    return candidate.is_blind_append and not needs_rules
 
 
 def only_writes_files(candidate: Candidate) -> bool:

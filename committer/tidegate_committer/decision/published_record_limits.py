@@ -29,9 +29,9 @@ def outcome_value(outcome: Outcome) -> bytes:
     if len(value) <= VALUE_BYTES_MAX:
         return value
     rejection = outcome.rejection and _cut(outcome.rejection)
-    bare = outcome.model_copy(update={"assigned": {}, "rejection": rejection})
-    room = VALUE_BYTES_MAX - len(encode(bare)) - TEXT_CHARS_MAX
-    return encode(bare.model_copy(update={"assigned": _assigned(outcome, room)}))
+    stripped = outcome.model_copy(update={"assigned": {}, "rejection": rejection})
+    room = VALUE_BYTES_MAX - len(encode(stripped)) - TEXT_CHARS_MAX
+    return encode(stripped.model_copy(update={"assigned": _assigned(outcome, room)}))
 
 
 def short(text: str | None) -> str | None:
@@ -41,18 +41,18 @@ def short(text: str | None) -> str | None:
 
 def table_value(record: TableRecord) -> bytes:
     """Return a registration's bytes, with unbounded texts cut."""
-    told = {"reason": short(record.reason), "table_id": short(record.table_id)}
-    return encode(record.model_copy(update=told))
+    texts = {"reason": short(record.reason), "table_id": short(record.table_id)}
+    return encode(record.model_copy(update=texts))
 
 
 def _cut(rejection: Rejection) -> Rejection:
-    texts = {name: told for name, told in rejection if isinstance(told, str)}
-    return rejection.model_copy(update={name: short(told) for name, told in texts.items()})
+    texts = {name: text for name, text in rejection if isinstance(text, str)}
+    return rejection.model_copy(update={name: short(text) for name, text in texts.items()})
 
 
 def _assigned(outcome: Outcome, room: int) -> dict[str, JsonValue]:
     """Return the parts of `assigned` that fit, smallest first, and the names of the others."""
-    sizes = {name: len(orjson.dumps(told)) for name, told in outcome.assigned.items()}
+    sizes = {name: len(orjson.dumps(part)) for name, part in outcome.assigned.items()}
     kept: dict[str, JsonValue] = {}
     for name in sorted(sizes, key=sizes.__getitem__):
         room -= sizes[name] + len(name) + len('"":,')

@@ -57,8 +57,8 @@ def wanted(
     versions: set[int] = set()
     for candidate in batch:
         if candidate.flaw is None and candidate.id not in state.settled:
-            brought = brought_vectors(candidate, state.files)
-            vectors |= brought if size_of(brought) <= vector_bytes_max else {}
+            new_vectors = brought_vectors(candidate, state.files)
+            vectors |= new_vectors if size_of(new_vectors) <= vector_bytes_max else {}
         if candidate.is_plain_append or not _is_open(state, candidate):
             continue
         versions.update(_versions(state, candidate, known))
@@ -95,11 +95,11 @@ def vectors_for(
     """
     winners = list(state.since(candidate.read_version))
     revisions = _revisions(state, candidate)
-    found = chain(
+    vectors = chain(
         _vectors(at_head(candidate, winners), revisions, known),
         vectors_of_moves(candidate, winners),
     )
-    return {key_of(vector): vector for vector in found}
+    return {key_of(vector): vector for vector in vectors}
 
 
 def _is_open(state: TableState, candidate: Candidate) -> bool:
@@ -125,8 +125,8 @@ def _versions(state: TableState, candidate: Candidate, known: FetchedInputs) -> 
 
 
 def _revisions(state: TableState, candidate: Candidate) -> Iterator[Revision]:
-    for winner, here in passed(candidate, state.since(candidate.read_version)):
-        for path in sorted(concerned(here, winner)):
+    for winner, rebased in passed(candidate, state.since(candidate.read_version)):
+        for path in sorted(concerned(rebased, winner)):
             yield winner.revised[path]
 
 

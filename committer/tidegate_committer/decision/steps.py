@@ -85,18 +85,18 @@ def below_the_log(view: DecisionInput, command: Consider) -> Verdict | None:
 def answered_before(view: DecisionInput, command: Consider) -> Verdict | None:
     """If the id is in the log or the group, repeat its answer; deny other bytes under that id."""
     candidate = command.candidate
-    found = _known(view, command)
-    if found is None:
+    decided = _known(view, command)
+    if decided is None:
         return None
-    if not candidate.is_cancel and found.sha256 not in (None, candidate.sha256):
+    if not candidate.is_cancel and decided.sha256 not in (None, candidate.sha256):
         return denied(
             candidate,
             "id_reused",
             "proposal_id: it came before with other bytes; take a new id for other work",
         )
-    if found.rejection is not None:
-        return Verdict(candidate, "rejected", rejection=found.rejection, repeat=True)
-    return Verdict(candidate, "committed", "nothing", found.version, found.place, repeat=True)
+    if decided.rejection is not None:
+        return Verdict(candidate, "rejected", rejection=decided.rejection, repeat=True)
+    return Verdict(candidate, "committed", "nothing", decided.version, decided.place, repeat=True)
 
 
 def _known(view: DecisionInput, command: Consider) -> DecidedProposal | None:
@@ -104,10 +104,10 @@ def _known(view: DecisionInput, command: Consider) -> DecidedProposal | None:
     in_group = view.group.settled.get(target)
     if in_group is None:
         return view.state.settled.get(target)
-    digest, told = in_group
-    if isinstance(told, Rejection):
-        return DecidedProposal(view.group.version, 0, digest, told)
-    return DecidedProposal(view.group.version, told, digest)
+    digest, result = in_group
+    if isinstance(result, Rejection):
+        return DecidedProposal(view.group.version, 0, digest, result)
+    return DecidedProposal(view.group.version, result, digest)
 
 
 def created_before(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -152,10 +152,10 @@ def app_txn_seen(view: DecisionInput, command: Consider) -> Verdict | None:
     if own is not None and seen is not None and seen.version >= own.version:
         rejection = decision_types.app_txn_seen(state, seen, own.version, "app_txn")
         return _against_application(view, command, rejection)
-    found = [state.apps.get(txn.app_id) for txn in proposal.app_txns]
-    wanted = [txn.version for txn in proposal.app_txns]
-    if found and found[0] and [txn.version if txn else None for txn in found] == wanted:
-        rejection = decision_types.app_txn_seen(state, found[0], wanted[0], "app_txns[0]")
+    current = [state.apps.get(txn.app_id) for txn in proposal.app_txns]
+    versions = [txn.version for txn in proposal.app_txns]
+    if current and current[0] and [txn.version if txn else None for txn in current] == versions:
+        rejection = decision_types.app_txn_seen(state, current[0], versions[0], "app_txns[0]")
         return _against_application(view, command, rejection)
     return None
 
@@ -170,13 +170,13 @@ def app_txn_unexpected(view: DecisionInput, command: Consider) -> Verdict | None
     proposal, state = command.candidate.proposal, view.state
     if proposal is None or not proposal.app_txns:
         return None
-    for place, wanted in enumerate(proposal.app_txns):
-        seen = state.apps.get(wanted.app_id)
+    for index, advance in enumerate(proposal.app_txns):
+        seen = state.apps.get(advance.app_id)
         version = seen.version if seen else NO_APP_VERSION
-        if version == wanted.expected:
+        if version == advance.expected:
             continue
-        rejection = decision_types.app_txn_conflict(state, seen, wanted, f"app_txns[{place}]")
-        if version < wanted.expected:
+        rejection = decision_types.app_txn_conflict(state, seen, advance, f"app_txns[{index}]")
+        if version < advance.expected:
             return Verdict(command.candidate, "denied", rejection=rejection)
         return _against_application(view, command, rejection)
     return None
@@ -194,10 +194,10 @@ def complete_metadata(view: DecisionInput, command: Consider) -> Verdict | Consi
     candidate, state = command.candidate, view.state
     if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
         return None
-    found = settled(candidate, state.table_definition_at(candidate.read_version))
-    if isinstance(found, Rejection):
-        return _negative(view, command, found, is_implied=False)
-    return None if found is candidate else command._replace(candidate=found)
+    completed = settled(candidate, state.table_definition_at(candidate.read_version))
+    if isinstance(completed, Rejection):
+        return _negative(view, command, completed, is_implied=False)
+    return None if completed is candidate else command._replace(candidate=completed)
 
 
 def inadmissible(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -207,8 +207,8 @@ def inadmissible(view: DecisionInput, command: Consider) -> Verdict | None:
     """
     candidate, state = command.candidate, view.state
     read = state.table_definition_at(candidate.read_version) if state.version >= 0 else None
-    place = admission.AdmissionInput(state.root, read, command.now_ms)
-    rejection = admission.refusal(candidate, place, view.policy)
+    admission_input = admission.AdmissionInput(state.root, read, command.now_ms)
+    rejection = admission.refusal(candidate, admission_input, view.policy)
     if rejection is None:
         return None
     return _negative(view, command, rejection, is_implied=rejection.rule in IMPLIED_BY_BYTES)
@@ -237,8 +237,8 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
         rejection = row_delete_checks.too_heavy(view.policy)
     else:
         needed = vectors_for(state, candidate, view.known)
-        lost = row_delete_checks.unreadable(needed, view.known)
-        rejection = lost or row_delete_checks.wrong_rows(candidate, view.known)
+        unreadable = row_delete_checks.unreadable(needed, view.known)
+        rejection = unreadable or row_delete_checks.wrong_rows(candidate, view.known)
     return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
@@ -278,18 +278,18 @@ def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | 
     if candidate.is_plain_append and state.table_definitions[-1][0] <= candidate.read_version:
         return None
     read, group = state.table_definition_at(candidate.read_version), view.group
-    own = with_own_ids_only(candidate, state)
-    if own is None:
+    accepted_candidate = with_own_ids_only(candidate, state)
+    if accepted_candidate is None:
         return Verdict(candidate, "expired")
-    rebase_state = begin(own, read, admission.level_of(candidate, read), view.known)
-    met = follow(rebase_state, state.since(candidate.read_version))
-    if not (isinstance(met, Conflict) or passes_by(met, group.write_summary, group.adds)):
-        if asks_too_much(met.candidate, group.write_summary.count):
+    rebase_state = begin(accepted_candidate, read, admission.level_of(candidate, read), view.known)
+    result = follow(rebase_state, state.since(candidate.read_version))
+    if not (isinstance(result, Conflict) or passes_by(result, group.write_summary, group.adds)):
+        if asks_too_much(result.candidate, group.write_summary.count):
             return another_entry(candidate)
-        met = follow(met, group.rivals(met.candidate, view.known))
-    if isinstance(met, Conflict):
-        return _negative(view, command, met.rejection, is_implied=True)
-    return None if met.candidate is candidate else command._replace(candidate=met.candidate)
+        result = follow(result, group.rivals(result.candidate, view.known))
+    if isinstance(result, Conflict):
+        return _negative(view, command, result.rejection, is_implied=True)
+    return None if result.candidate is candidate else command._replace(candidate=result.candidate)
 
 
 def behind_a_table_change(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -306,12 +306,12 @@ def patched(view: DecisionInput, command: Consider) -> Verdict | Consider | None
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
-    found = patched_proposal.with_patch(candidate, state.table_definition, state, view.policy)
-    if isinstance(found, Rejection):
+    result = patched_proposal.with_patch(candidate, state.table_definition, state, view.policy)
+    if isinstance(result, Rejection):
         # The patch was legal when its writer read: a winner's table change makes it illegal.
-        rejection = found.model_copy(update={"advice": "rerun"})
+        rejection = result.model_copy(update={"advice": "rerun"})
         return _negative(view, command, rejection, is_implied=False)
-    return command._replace(candidate=found)
+    return command._replace(candidate=result)
 
 
 def cannot_share_entry(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -324,8 +324,8 @@ def wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
     """Reject: a file to remove is not live, a file to add is, or the table allows no removals."""
     candidate, state = command.candidate, view.state
     if state.version < 0:
-        odd = post_rebase_checks.oddly_named(candidate.content, state.files, state.spelt)
-        return _negative(view, command, odd, is_implied=False) if odd else None
+        misnamed = post_rebase_checks.oddly_named(candidate.content, state.files, state.spelt)
+        return _negative(view, command, misnamed, is_implied=False) if misnamed else None
     rejection = post_rebase_checks.wrong_at_head(candidate, state, view.policy, view.known)
     rejection = rejection or change_data_checks.incomplete(
         candidate, state.table_definition, view.known.files
@@ -354,18 +354,18 @@ def values_taken(view: DecisionInput, command: Consider) -> Verdict | Consider |
     content, proposal = candidate.content, candidate.proposal
     before = state.table_definition if state.version >= 0 else None
     after = table_definition_after(before, content.metadata, content.protocol)
-    asks = proposal and (proposal.identity_usage or proposal.identity_leases)
-    if not (after.numbered or asks):
+    uses_values = proposal and (proposal.identity_usage or proposal.identity_leases)
+    if not (after.numbered or uses_values):
         return None
-    book = IdentityCounters(
+    counters = IdentityCounters(
         with_reached(after.numbered, group.marks),
         with_reached(before.numbered, group.marks) if before is not None else {},
         lambda lease: group.leases.get(lease) or state.leases.get(lease),
     )
-    found = numbers(candidate, book)
-    if isinstance(found, Rejection):
-        return _negative(view, command, found, is_implied=False)
-    return command._replace(candidate=replace(candidate, numbers=found)) if found else None
+    assigned = numbers(candidate, counters)
+    if isinstance(assigned, Rejection):
+        return _negative(view, command, assigned, is_implied=False)
+    return command._replace(candidate=replace(candidate, numbers=assigned)) if assigned else None
 
 
 def app_versions(view: DecisionInput, command: Consider) -> Verdict:
@@ -376,8 +376,8 @@ def app_versions(view: DecisionInput, command: Consider) -> Verdict:
     if view.group.members:
         return another_entry(candidate)
     assert candidate.proposal is not None, "a question is a proposal"
-    found = {app_id: state.apps.get(app_id) for app_id in candidate.proposal.app_ids}
-    versions = {name: txn.version if txn else NO_APP_VERSION for name, txn in found.items()}
+    txns = {app_id: state.apps.get(app_id) for app_id in candidate.proposal.app_ids}
+    versions = {name: txn.version if txn else NO_APP_VERSION for name, txn in txns.items()}
     return Verdict(candidate, "answered", version=state.version, app_versions=versions)
 
 

@@ -66,7 +66,7 @@ def needs_bytes(state: TableState, candidate: Candidate) -> bool:
         return version == state.version + 1
     entry = state.entries.get(version)
     is_other = entry is not None and entry.sha256 != candidate.claim.sha256
-    return is_other and _told_name(candidate) is None
+    return is_other and _declared_txn_id(candidate) is None
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
     """
     candidate = case.candidate
     version, claim = exact_version(candidate), candidate.claim
-    name = _told_name(candidate)
+    name = _declared_txn_id(candidate)
     writer = name or str(candidate.id)
     own = state.entries.get(version)
     if own is not None and own.sha256 == claim.sha256:
@@ -107,21 +107,24 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
         ready = read
         name = name or ready.entry.txn_id
         writer = name or str(candidate.id)
-    there = _done_under(state, candidate, name)
-    if there is not None:
-        reason = f"txn_id: this work is committed, as version {there}; take its rows for written"
+    committed_version = _done_under(state, candidate, name)
+    if committed_version is not None:
+        reason = (
+            f"txn_id: this work is committed, as version {committed_version}; take its rows for "
+            "written"
+        )
         return Decision(denied(candidate, "already_committed", reason), writer)
     if version <= state.version:
         return Decision(_taken(state, candidate), writer)
     assert ready is not None, "what may be written was read"
-    place = AdmissionInput(
+    admission_input = AdmissionInput(
         state.root, state.table_definition_at(max(candidate.read_version, 0)), case.now_ms
     )
-    whole = replace(candidate, content=ready.actions)
-    wrong = late_or_wrong_table(whole, place, case.policy)
-    wrong = wrong or wrong_bytes(candidate, ready, state, case.now_ms)
-    if wrong is not None:
-        return Decision(Verdict(candidate, "denied", rejection=wrong), writer)
+    complete = replace(candidate, content=ready.actions)
+    rejection = late_or_wrong_table(complete, admission_input, case.policy)
+    rejection = rejection or wrong_bytes(candidate, ready, state, case.now_ms)
+    if rejection is not None:
+        return Decision(Verdict(candidate, "denied", rejection=rejection), writer)
     return Decision(Verdict(candidate, "committed", "membership", version), writer, ready)
 
 
@@ -141,14 +144,14 @@ def encoded_of(plan: BatchPlan) -> EncodedEntry | None:
     return EncodedEntry(ready.content, ready.entry, ready.actions.adds) if ready else None
 
 
-def priority_after(way: VerbatimPriority, plan: BatchPlan, now_s: float) -> VerbatimPriority:
+def priority_after(priority: VerbatimPriority, plan: BatchPlan, now_s: float) -> VerbatimPriority:
     """Return the verbatim priority after a plan was carried out."""
     if plan.answer is not None:
-        return after_answer(way, plan.answer, now_s)
-    return way if plan.group.is_empty else after_native_group(way)
+        return after_answer(priority, plan.answer, now_s)
+    return priority if plan.group.is_empty else after_native_group(priority)
 
 
-def _told_name(candidate: Candidate) -> str | None:
+def _declared_txn_id(candidate: Candidate) -> str | None:
     return candidate.proposal.txn_id if candidate.proposal else None
 
 
@@ -164,16 +167,16 @@ def _read(
     candidate: Candidate, content: bytes | str | None, policy: Policy
 ) -> VerbatimEntry | Rejection:
     claim = candidate.claim
-    wrong = None
+    problem = None
     if content is None:
-        wrong = "is not there"
+        problem = "is not there"
     elif isinstance(content, str):
-        wrong = f"cannot be read: {content}"
+        problem = f"cannot be read: {content}"
     elif len(content) != claim.size or sha256(content) != claim.sha256:
-        wrong = "holds other bytes than were proposed"
-    if wrong is not None or not isinstance(content, bytes):
+        problem = "holds other bytes than were proposed"
+    if problem is not None or not isinstance(content, bytes):
         reason = (
-            f"claim_check: {claim.path[:256]!r} {wrong}; stage the bytes again, and propose them"
+            f"claim_check: {claim.path[:256]!r} {problem}; stage the bytes again, and propose them"
         )
         return Rejection(rule=STAGED_FILE, reason=reason, advice="fix", field="claim_check")
     return overfull(content, policy) or parse_verbatim(exact_version(candidate), content)

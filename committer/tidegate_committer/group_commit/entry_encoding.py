@@ -108,7 +108,7 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
     bearers = (*group.members, *_row_delete_member(group, merged.content))
     draft = assigned(draft_of(state, bearers, now_ms))
     contents = [bearer.content for bearer in bearers]
-    metadata = _metadata_told(draft, contents)
+    metadata = _written_metadata(draft, contents)
     has_protocol = group.changes_table and any(content.protocol for content in contents)
     protocol = draft.after.protocol if has_protocol else None
     provenance = _provenance(group, origin)
@@ -162,7 +162,7 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
     return EncodedEntry(content, entry, adds, kept, row_ids_given(draft))
 
 
-def _metadata_told(draft: EntryDraft, contents: Sequence[CheckedActions]) -> Metadata | None:
+def _written_metadata(draft: EntryDraft, contents: Sequence[CheckedActions]) -> Metadata | None:
     """Return the metadata that the entry writes: a member's, or as an effect changes it; else
     None.
     """
@@ -221,10 +221,10 @@ def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
 
 
 def _engine(group: Group, origin: EntryWriter) -> str:
-    told = _only({member.proposal.engine_info for member in group.members if member.proposal})
-    if not told:
+    engine = _only({member.proposal.engine_info for member in group.members if member.proposal})
+    if not engine:
         return origin.engine
-    return told if origin.engine in told.split() else f"{told} {origin.engine}"
+    return engine if origin.engine in engine.split() else f"{engine} {origin.engine}"
 
 
 def _only(values: set[str | None]) -> str | None:
@@ -237,10 +237,10 @@ def _weakest(levels: Collection[Level]) -> Level:
 
 def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     """Return the operation parameters, if all members share them, each value as text or JSON."""
-    told = [operation.parameters for operation in operations]
-    if not told or told.count(told[0]) < len(told):
+    parameters = [operation.parameters for operation in operations]
+    if not parameters or parameters.count(parameters[0]) < len(parameters):
         return {}
-    return {name: _text(value) for name, value in told[0].items()}
+    return {name: _text(value) for name, value in parameters[0].items()}
 
 
 def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
@@ -249,13 +249,13 @@ def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     A metric that some member lacks is left out: readers of the change feed skip a MERGE whose
     metrics say that it changed no row, and one member's metric must not speak for the others.
     """
-    told = [operation.metrics for operation in operations]
-    if len(told) == 1:
-        return {name: _text(value) for name, value in told[0].items()}
-    shared = set(told[0]).intersection(*told[1:]) if told else set()
+    all_metrics = [operation.metrics for operation in operations]
+    if len(all_metrics) == 1:
+        return {name: _text(value) for name, value in all_metrics[0].items()}
+    shared = set(all_metrics[0]).intersection(*all_metrics[1:]) if all_metrics else set()
     sums: dict[str, int] = {}
-    for name in told[0] if told else ():
-        values = [str(metrics[name]) for metrics in told] if name in shared else []
+    for name in all_metrics[0] if all_metrics else ():
+        values = [str(metrics[name]) for metrics in all_metrics] if name in shared else []
         if "" in values or not _are_numbers(values):
             values = list(filter(_is_number, values))
         if values:
@@ -321,7 +321,7 @@ def _provenance(group: Group, origin: EntryWriter) -> Provenance:
 
 def _accepted(member: Candidate, deleted: int | None) -> Accepted:
     operation = member.proposal.operation if member.proposal else None
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": member.id,
         "offset": member.offset,
         "sha256": member.sha256,
@@ -329,15 +329,15 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         "metrics": operation.metrics if operation else {},
     }
     if deleted is not None:
-        told["rows_deleted"] = deleted
+        fields["rows_deleted"] = deleted
     if member.patch is not None:
-        told["patched"] = True
+        fields["patched"] = True
     if member.numbers is not None:
-        told["identity_blocks"] = member.numbers.blocks
-        told["identity_used"] = member.numbers.used
+        fields["identity_blocks"] = member.numbers.blocks
+        fields["identity_used"] = member.numbers.used
     if member.moves:
-        told["row_mapping"] = told_of(member.moves)
-    return Accepted.trusted(told)
+        fields["row_mapping"] = told_of(member.moves)
+    return Accepted.trusted(fields)
 
 
 def _line(action: Action) -> bytes:
@@ -353,6 +353,6 @@ def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
 
 def _txns(member: Candidate, now_ms: int) -> Sequence[Txn]:
     """Return a member's txn actions: the ones it brought unchanged, its `app_txn` with a time."""
-    brought = member.content.txns
-    own = [txn.with_(last_updated=now_ms) for txn in member.txns[len(brought) :]]
-    return (*brought, *own)
+    proposed = member.content.txns
+    dated = [txn.with_(last_updated=now_ms) for txn in member.txns[len(proposed) :]]
+    return (*proposed, *dated)

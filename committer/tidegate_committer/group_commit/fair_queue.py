@@ -51,18 +51,20 @@ class FairQueue:
     def bring_forward(self, place: int) -> None:
         """Move the candidate at a place to the front."""
         if place:
-            one = self.waiting[place]
+            queued = self.waiting[place]
             del self.waiting[place]
-            self.waiting.appendleft(one)
+            self.waiting.appendleft(queued)
 
     def first_verbatim(self) -> int | None:
         """Return the place of the first verbatim candidate, or None."""
-        places = (place for place, one in enumerate(self.waiting) if one.candidate.is_verbatim)
+        places = (
+            place for place, queued in enumerate(self.waiting) if queued.candidate.is_verbatim
+        )
         return next(places, None)
 
     def head(self, start: int, count: int) -> Iterator[Candidate]:
         """Yield up to `count` candidates from place `start` on."""
-        return (one.candidate for one in islice(self.waiting, start, start + count))
+        return (queued.candidate for queued in islice(self.waiting, start, start + count))
 
     def batch(self, start: int, most: int, bytes_max: int) -> Iterator[Candidate]:
         """Yield candidates from a place on, as many as fit an entry by count and by size,
@@ -84,8 +86,10 @@ class FairQueue:
 
     def leave(self, offsets: Collection[int]) -> None:
         """Remove the candidates with these offsets."""
-        self.waiting = deque(one for one in self.waiting if one.candidate.offset not in offsets)
-        self.aside = [one for one in self.aside if one.candidate.offset not in offsets]
+        self.waiting = deque(
+            queued for queued in self.waiting if queued.candidate.offset not in offsets
+        )
+        self.aside = [queued for queued in self.aside if queued.candidate.offset not in offsets]
 
     def everybody(self) -> list[QueuedCandidate]:
         """Remove all candidates, those set aside too, and return them."""
@@ -98,31 +102,31 @@ class FairQueue:
         Law: a candidate that may depend on one set aside is set aside behind it (`_series`)
         """
         behind = islice(self.waiting, start, start + count)
-        if not self.aside and not any(needs(one.candidate) for one in behind):
+        if not self.aside and not any(needs(queued.candidate) for queued in behind):
             return
-        series = {_series(one.candidate) for one in self.aside} - {None}
+        series = {_series(queued.candidate) for queued in self.aside} - {None}
         place, end = start, min(start + count, len(self.waiting))
         while place < end:
-            one = self.waiting[place]
-            own = _series(one.candidate)
-            if own in series or needs(one.candidate):
+            queued = self.waiting[place]
+            candidate_series = _series(queued.candidate)
+            if candidate_series in series or needs(queued.candidate):
                 del self.waiting[place]
-                self.aside.append(one)
-                series |= {own} - {None}
+                self.aside.append(queued)
+                series |= {candidate_series} - {None}
                 end -= 1
             else:
                 place += 1
 
     def remove_aside(self, which: Callable[[Candidate], bool]) -> list[Candidate]:
         """Remove some of the candidates that are set aside, and return them."""
-        removed = [one.candidate for one in self.aside if which(one.candidate)]
-        self.aside = [one for one in self.aside if one.candidate not in removed]
+        removed = [queued.candidate for queued in self.aside if which(queued.candidate)]
+        self.aside = [queued for queued in self.aside if queued.candidate not in removed]
         return removed
 
     def bring_back(self, start: int) -> None:
         """Move the candidates that are set aside back into the queue, from place `start` on."""
-        for place, one in enumerate(self.aside, start):
-            self.waiting.insert(place, one)
+        for place, queued in enumerate(self.aside, start):
+            self.waiting.insert(place, queued)
         self.aside = []
 
     def share_out(self, start: int, count: int) -> None:
@@ -146,9 +150,9 @@ class FairQueue:
 
     def _move(self, place: int, to: int) -> None:
         if place != to:
-            one = self.waiting[place]
+            queued = self.waiting[place]
             del self.waiting[place]
-            self.waiting.insert(to, one)
+            self.waiting.insert(to, queued)
 
 
 def _series(candidate: Candidate) -> str | None:
@@ -161,7 +165,7 @@ def _series(candidate: Candidate) -> str | None:
 
 
 def _producers(waiting: deque[QueuedCandidate], count: int) -> frozenset[str]:
-    return frozenset(one.candidate.producer for one in islice(waiting, count))
+    return frozenset(queued.candidate.producer for queued in islice(waiting, count))
 
 
 def _fresh(waiting: Iterator[QueuedCandidate], count: int, before: frozenset[str]) -> list[int]:
@@ -171,8 +175,8 @@ def _fresh(waiting: Iterator[QueuedCandidate], count: int, before: frozenset[str
     """
     chosen: list[int] = []
     seen = set(before)
-    for place, one in enumerate(waiting):
-        producer = one.candidate.producer
+    for place, queued in enumerate(waiting):
+        producer = queued.candidate.producer
         if producer not in seen:
             seen.add(producer)
             chosen.append(place)
@@ -184,12 +188,12 @@ def _fresh(waiting: Iterator[QueuedCandidate], count: int, before: frozenset[str
 def _in_turn(waiting: list[QueuedCandidate], count: int, before: frozenset[str]) -> set[int]:
     """Return `count` places, one producer after the other; the producers of `before` come last."""
     queues: dict[str, deque[int]] = {}
-    for place, one in enumerate(waiting):
-        queues.setdefault(one.candidate.producer, deque()).append(place)
+    for place, queued in enumerate(waiting):
+        queues.setdefault(queued.candidate.producer, deque()).append(place)
     chosen: set[int] = set()
     in_turn = sorted(queues, key=before.__contains__)
     while len(chosen) < count:
-        for producer in [one for one in in_turn if one in queues]:
+        for producer in [producer for producer in in_turn if producer in queues]:
             chosen.add(queues[producer].popleft())
             if not queues[producer]:
                 del queues[producer]

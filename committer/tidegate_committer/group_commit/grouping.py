@@ -101,8 +101,8 @@ class Group:
         if candidate.numbers is not None:
             self.marks.update(candidate.numbers.marks)
             self.leases.update(candidate.numbers.leases)
-        own = nature(candidate)
-        self.nature = self.nature if own == "bare" else own
+        kind = nature(candidate)
+        self.nature = self.nature if kind == "bare" else kind
         self.moves_row_ids = not intents and moves_row_ids(
             candidate.operation, content.adds, content.removes
         )
@@ -150,11 +150,11 @@ class Group:
     @property
     def rows_by(self) -> tuple[tuple[int, ...], ...]:
         """The places of the members that delete rows of each file, in the order of paths."""
-        by: dict[str, list[int]] = {}
+        places_by_path: dict[str, list[int]] = {}
         for place, deletes in enumerate(self._deletes):
             for path in deletes:
-                by.setdefault(path, []).append(place)
-        return tuple(tuple(by[path]) for path in sorted(by))
+                places_by_path.setdefault(path, []).append(place)
+        return tuple(tuple(places_by_path[path]) for path in sorted(places_by_path))
 
     def may_meet_rows_of(self, candidate: Candidate) -> bool:
         """Return whether members revised vectors or moved rows, or the candidate moves some."""

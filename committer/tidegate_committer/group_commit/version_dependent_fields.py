@@ -153,15 +153,15 @@ def row_ids_given(draft: EntryDraft) -> tuple[Mapping[str, int], ...]:
     """
     if not draft.after.tracks_rows:
         return ()
-    mark, given = draft.row_mark, []
+    mark, row_ids = draft.row_mark, []
     for member in draft.members:
-        own: dict[str, int] = {}
+        member_ids: dict[str, int] = {}
         for add in member.content.adds:
             if add.base_row_id is None:
-                own[add.path] = mark + 1
+                member_ids[add.path] = mark + 1
                 mark += row_tracking.physical_records(add.stats) or 0
-        given.append(own)
-    return tuple(given)
+        row_ids.append(member_ids)
+    return tuple(row_ids)
 
 
 def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) -> Mapping[str, str]:
@@ -274,15 +274,15 @@ def _bare(adds: Sequence[Add], lines: EntryLines) -> EntryLines:
 def _date_changes(node: Any, read_version: int, version: int) -> bool:
     """Set the version in the type changes of a part of a schema; return whether any was changed."""
     if isinstance(node, list):
-        return any([_date_changes(one, read_version, version) for one in node])
+        return any([_date_changes(child, read_version, version) for child in node])
     if not isinstance(node, dict):
         return False
-    moved = any([_date_changes(one, read_version, version) for one in node.values()])
+    was_changed = any([_date_changes(child, read_version, version) for child in node.values()])
     metadata = node.get("metadata")
     changes = metadata.get(TYPE_CHANGES) if isinstance(metadata, dict) else None
     for change in changes if isinstance(changes, list) else ():
         dated_at = change.get("tableVersion") if isinstance(change, dict) else None
         if type(dated_at) is int and read_version < dated_at < version:
             change["tableVersion"] = version
-            moved = True
-    return moved
+            was_changed = True
+    return was_changed
