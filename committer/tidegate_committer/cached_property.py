@@ -22,6 +22,6 @@ class CachedProperty(Generic[V]):
         self._name = work.__name__
         self.__doc__ = work.__doc__
 
-    def __get__(self, one: Any, kind: type | None = None) -> V:
-        value = one.__dict__[self._name] = self._work(one)
+    def __get__(self, instance: Any, kind: type | None = None) -> V:
+        value = instance.__dict__[self._name] = self._work(instance)
         return value

@@ -78,8 +78,8 @@ class Dependencies:
 
     def close(self) -> None:
         """Start no more reads, PUTs and replies; those in flight may still finish."""
-        for one in (self.puts, self.background, self.loads, self.reads, self.replies):
-            one.close()
+        for executor in (self.puts, self.background, self.loads, self.reads, self.replies):
+            executor.close()
 
     @cached_property
     def policy(self) -> Policy:
@@ -87,7 +87,7 @@ class Dependencies:
         return self.settings.policy
 
 
-def reach(point: str, about: object = "") -> None:
+def reach(point: str, object_id: object = "") -> None:
     """Pass one of FAILPOINTS, with the id of the object that it concerns."""
     assert point in FAILPOINTS, "a point has a name that tests can know"
-    failpoints.reach(point, about)
+    failpoints.reach(point, object_id)

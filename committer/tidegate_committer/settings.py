@@ -69,9 +69,9 @@ class CommitterSection(Section):
 
     @field_validator("roots", "ratified_roots")
     @classmethod
-    def _spelled_as_roots_are(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+    def _spelled_as_roots_are(cls, roots: tuple[str, ...]) -> tuple[str, ...]:
         try:
-            return tuple(map(root_prefix, given))
+            return tuple(map(root_prefix, roots))
         except Misconfigured as error:
             raise ValueError(str(error)) from error
 

@@ -118,8 +118,8 @@ class StoreThreads:
             self._threads[store] = threads
             answer = self._newest[store] = Future[T]()
             call = _Call(work, answer)
-            asked = self._ask(store, call)
-        asked.add_done_callback(call.pass_on)
+            submitted = self._submit(store, call)
+        submitted.add_done_callback(call.pass_on)
         answer.add_done_callback(self._ended)
         return answer
 
@@ -141,19 +141,23 @@ class StoreThreads:
         """
         store = store_of(root)
         with self._turn:
-            lost = [one for one in self._lost.pop(store, ()) if not one.done()]
+            lost_calls = [
+                lost_call for lost_call in self._lost.pop(store, ()) if not lost_call.done()
+            ]
             if not answer.running() or store not in self._threads:
-                self._lost[store] = lost
+                self._lost[store] = lost_calls
                 return
-            self._lost[store] = [*lost, answer]
-            if len(lost) >= LOST_MAX:
+            self._lost[store] = [*lost_calls, answer]
+            if len(lost_calls) >= LOST_MAX:
                 return
             self._threads[store].shutdown(wait=False, cancel_futures=True)
             self._threads[store] = self._new_threads()
-            waiting = [one for asked, one in self._begun.pop(store).items() if asked.cancelled()]
-            again = [(self._ask(store, call), call) for call in waiting]
-        for asked, call in again:
-            asked.add_done_callback(call.pass_on)
+            waiting = [
+                call for submitted, call in self._begun.pop(store).items() if submitted.cancelled()
+            ]
+            resubmitted = [(self._submit(store, call), call) for call in waiting]
+        for submitted, call in resubmitted:
+            submitted.add_done_callback(call.pass_on)
 
     def is_free(self, root: str) -> bool:
         """Return whether the call that was started last for a store has ended."""
@@ -181,13 +185,13 @@ class StoreThreads:
     def _new_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
 
-    def _ask(self, store: str, call: "_Call") -> Future[Any]:
+    def _submit(self, store: str, call: "_Call") -> Future[Any]:
         begun = self._begun.setdefault(store, {})
-        for done in [one for one in begun if one.done()]:
-            del begun[done]
-        asked = self._threads[store].submit(call.run)
-        begun[asked] = call
-        return asked
+        for ended in [submitted_before for submitted_before in begun if submitted_before.done()]:
+            del begun[ended]
+        submitted = self._threads[store].submit(call.run)
+        begun[submitted] = call
+        return submitted
 
     def _release(self) -> None:
         excess = max(0, len(self._threads) - STORES_KEPT)
@@ -209,13 +213,13 @@ class _Call:
         """Run the work in this thread, unless its caller has cancelled it."""
         return self.work() if self.answer.set_running_or_notify_cancel() else None
 
-    def pass_on(self, asked: Future[Any]) -> None:
+    def pass_on(self, submitted: Future[Any]) -> None:
         """Pass the result or the exception on to the caller's future."""
-        if asked.cancelled() or self.answer.cancelled():
+        if submitted.cancelled() or self.answer.cancelled():
             return
-        error = asked.exception()
+        error = submitted.exception()
         if error is None:
-            self.answer.set_result(asked.result())
+            self.answer.set_result(submitted.result())
         else:
             self.answer.set_exception(error)
 
@@ -257,7 +261,7 @@ class PendingRead(Generic[T]):
             self.executor.give_up(self.root, answer)
 
     @property
-    def looked_after_s(self) -> float:
+    def check_after_s(self) -> float:
         """When to check for the result again. By `Clock.boot_s`."""
         now_s = self.clock.boot_s()
         pause_s = LOOK_SHARE * (now_s - self.since_s)

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate_committer.conflicts.patch_apply import applied, touches
-from tidegate_committer.state.metadata_diff import columns_by_physical, in_common, said_of, touched
+from tidegate_committer.state.metadata_diff import (
+    columns_by_physical,
+    field_definition,
+    in_common,
+    touched,
+)
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.errors import TidegateError
 from tidegate_delta.log.actions import Metadata, Protocol
@@ -115,7 +120,7 @@ def meaning(table_definition: Definition | None) -> object:
     known = columns_by_physical(table_definition.metadata).values()
     own = table_definition.metadata.configuration
     return (
-        {column.path: said_of(column) for column in known},
+        {column.path: field_definition(column) for column in known},
         {key: text for key, text in own.items() if key != "delta.columnMapping.maxColumnId"},
         table_definition.metadata.partition_columns,
         supported_features(table_definition.protocol),

@@ -49,7 +49,7 @@ class AdmissionInput:
 class _Case(NamedTuple):
     candidate: Candidate
     proposal: Proposal
-    place: AdmissionInput
+    input: AdmissionInput
     policy: Policy
     after: TableDefinition | None
 
@@ -68,28 +68,30 @@ def level_of(candidate: Candidate, read: TableDefinition) -> Level:
     return candidate.level(table_level(candidate.content.metadata or read.metadata))
 
 
-def refusal(candidate: Candidate, place: AdmissionInput, policy: Policy) -> Rejection | None:
+def refusal(
+    candidate: Candidate, admission_input: AdmissionInput, policy: Policy
+) -> Rejection | None:
     """Return why a candidate is refused, or None."""
     if candidate.flaw is not None:
         return candidate.flaw
     assert candidate.proposal is not None, "what is no proposal has a flaw"
-    content, after = candidate.content, place.read
+    content, after = candidate.content, admission_input.read
     if content.metadata is not None or content.protocol is not None:
         after = _after(content, after)
-    case = _Case(candidate, candidate.proposal, place, policy, after)
+    case = _Case(candidate, candidate.proposal, admission_input, policy, after)
     for check in ADMISSION:
-        found = check(case)
-        if found is not None:
-            return found
+        rejection = check(case)
+        if rejection is not None:
+            return rejection
     return None
 
 
 def late_or_wrong_table(
-    candidate: Candidate, place: AdmissionInput, policy: Policy
+    candidate: Candidate, admission_input: AdmissionInput, policy: Policy
 ) -> Rejection | None:
     """Return why a verbatim entry comes too late or is for another table, or None."""
     assert candidate.proposal is not None, "verbatim bytes are proposed"
-    case = _Case(candidate, candidate.proposal, place, policy, place.read)
+    case = _Case(candidate, candidate.proposal, admission_input, policy, admission_input.read)
     return right_table(case) or in_time(case)
 
 
@@ -103,21 +105,21 @@ def _after(content: CheckedActions, read: TableDefinition | None) -> TableDefini
 
 def right_table(case: _Case) -> Rejection | None:
     """The proposal was made for the table that is here now."""
-    if case.proposal.table_root != case.place.root:
+    if case.proposal.table_root != case.input.root:
         return flaw(
             "other_root",
             "table_root",
-            f"is {case.proposal.table_root[:256]!r}, the table is registered at {case.place.root}",
+            f"is {case.proposal.table_root[:256]!r}, the table is registered at {case.input.root}",
             "propose with the registered root",
         )
-    read_id = case.place.read.metadata.id if case.place.read else None
+    read_id = case.input.read.metadata.id if case.input.read else None
     if case.proposal.table_id == read_id:
         return None
-    told = (case.proposal.table_id or "")[:64]
+    table_id = (case.proposal.table_id or "")[:64]
     return flaw(
         "other_table",
         "table_id",
-        f"is {told!r}, the table at read_version had the id {read_id!r}",
+        f"is {table_id!r}, the table at read_version had the id {read_id!r}",
         "read the table that is here and propose again",
     )
 
@@ -125,15 +127,15 @@ def right_table(case: _Case) -> Rejection | None:
 def in_time(case: _Case) -> Rejection | None:
     """The deadline has not passed, and the files are younger than those that VACUUM may delete."""
     deadline, since = case.proposal.deadline_ms, case.candidate.since_ms
-    if deadline is not None and case.place.now_ms > deadline:
+    if deadline is not None and case.input.now_ms > deadline:
         return flaw(
             "deadline_passed",
             "deadline_ms",
-            f"passed {case.place.now_ms - deadline} ms ago",
+            f"passed {case.input.now_ms - deadline} ms ago",
             "propose again with a later deadline",
             advice="rerun",
         )
-    age = 0 if since is None else case.place.now_ms - since
+    age = 0 if since is None else case.input.now_ms - since
     candidate = case.candidate
     brings_files = candidate.content.adds or any(
         intent.inline is None for intent in candidate.intents
@@ -151,44 +153,44 @@ def in_time(case: _Case) -> Rejection | None:
 
 def allowed_isolation(case: _Case) -> Rejection | None:
     """The requested isolation level is not weaker than the operator allows."""
-    asked = case.proposal.isolation
+    isolation = case.proposal.isolation
     weakest = case.policy.weakest_isolation
-    if asked == "default" or STRICTNESS.index(asked) >= STRICTNESS.index(weakest):
+    if isolation == "default" or STRICTNESS.index(isolation) >= STRICTNESS.index(weakest):
         return None
     return flaw(
         "isolation_not_allowed",
         "isolation",
-        f"{asked} is weaker than {weakest}, the weakest that is allowed",
+        f"{isolation} is weaker than {weakest}, the weakest that is allowed",
         "ask for a stronger level",
     )
 
 
 def understood(case: _Case) -> Rejection | None:
     """The predicates are ones that this release understands."""
-    wrong = wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
-    if wrong is not None:
-        rule = TOO_LARGE if wrong.is_too_large else BAD_PREDICATE
-        field, remedy = f"reads.predicates[{wrong.place}]", "use the grammar of read sets"
-        return flaw(rule, field, wrong.what, f"{remedy}, or say `opaque`")
+    mistake = wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
+    if mistake is not None:
+        rule = TOO_LARGE if mistake.is_too_large else BAD_PREDICATE
+        field, remedy = f"reads.predicates[{mistake.place}]", "use the grammar of read sets"
+        return flaw(rule, field, mistake.what, f"{remedy}, or say `opaque`")
     return None
 
 
 def well_named(case: _Case) -> Rejection | None:
-    """Names are short, and no application stands twice."""
+    """Names are short, and no application is named twice."""
     proposal = case.proposal
     if len(case.candidate.operation) > OPERATION_CHARS_MAX:
-        what = f"is longer than {OPERATION_CHARS_MAX} characters"
-        return flaw(TOO_LARGE, "operation.name", what, "use one of Delta's names")
+        problem = f"is longer than {OPERATION_CHARS_MAX} characters"
+        return flaw(TOO_LARGE, "operation.name", problem, "use one of Delta's names")
     if proposal.app_txn is None and not proposal.app_txns:
         return None
-    own = {f"app_txns[{place}]": txn.app_id for place, txn in enumerate(proposal.app_txns)}
+    own = {f"app_txns[{index}]": txn.app_id for index, txn in enumerate(proposal.app_txns)}
     if proposal.app_txn is not None:
         own["app_txn"] = proposal.app_txn.app_id
     named = {txn.app_id for txn in case.candidate.content.txns}
     for field, app_id in own.items():
         if len(app_id) > NAME_CHARS_MAX:
-            what = f"is longer than {NAME_CHARS_MAX} characters"
-            return flaw(TOO_LARGE, f"{field}.app_id", what, "shorten it")
+            problem = f"is longer than {NAME_CHARS_MAX} characters"
+            return flaw(TOO_LARGE, f"{field}.app_id", problem, "shorten it")
         if app_id.startswith(OUR_APPS) or app_id in named:
             return flaw(
                 "duplicate_action",
@@ -202,8 +204,8 @@ def well_named(case: _Case) -> Rejection | None:
 
 def legal_table(case: _Case) -> Rejection | None:
     """The metadata, protocol and dropped features are legal, and this release supports them."""
-    content, place = case.candidate.content, case.place
-    if place.read is None and not (content.metadata and content.protocol):
+    content, admission_input = case.candidate.content, case.input
+    if admission_input.read is None and not (content.metadata and content.protocol):
         return flaw(
             "bad_metadata",
             "actions",
@@ -212,14 +214,16 @@ def legal_table(case: _Case) -> Rejection | None:
         )
     if content.metadata is None and content.protocol is None:
         return None
-    wrong = wrong_table(content, place.read, place.root, case.policy, case.candidate.operation)
-    drops = wrong is None or (
-        wrong.rule == FEATURE_NOT_LISTED and case.candidate.operation == DROP_FEATURE
+    rejection = wrong_table(
+        content, admission_input.read, admission_input.root, case.policy, case.candidate.operation
     )
-    if not drops or place.read is None or case.after is None:
-        return wrong
+    drops = rejection is None or (
+        rejection.rule == FEATURE_NOT_LISTED and case.candidate.operation == DROP_FEATURE
+    )
+    if not drops or admission_input.read is None or case.after is None:
+        return rejection
     # If the metadata still uses a dropped feature, the refusal is `feature_in_use`.
-    return feature_checks.wrong_drop(case.candidate, place.read, case.after) or wrong
+    return feature_checks.wrong_drop(case.candidate, admission_input.read, case.after) or rejection
 
 
 def clear(case: _Case) -> Rejection | None:
@@ -231,13 +235,13 @@ def clear(case: _Case) -> Rejection | None:
     unclear = case.after.unclear if case.after else None
     if unclear is None or case.candidate.patch is not None:
         return None
-    found = flaw("unclear_table", "table", unclear.what, "set that property of the table first")
-    return found.model_copy(update={"error_class": unclear.error_class})
+    rejection = flaw("unclear_table", "table", unclear.what, "set that property of the table first")
+    return rejection.model_copy(update={"error_class": unclear.error_class})
 
 
 def removable(case: _Case) -> Rejection | None:
     """No row is removed from a table that was append-only when it was read."""
-    read = case.place.read
+    read = case.input.read
     return feature_checks.wrong_removal(case.candidate.content, read) if read else None
 
 
@@ -256,12 +260,14 @@ def legal_by_features(case: _Case) -> Rejection | None:
 
 def held_to_constraints(case: _Case) -> Rejection | None:
     """The writer attests the table's constraints for its rows; statistics do not disprove it."""
-    candidate, after, read = case.candidate, case.after, case.place.read
+    candidate, after, read = case.candidate, case.after, case.input.read
     if after is None:
         return None
-    wrong = constraint_checks.not_validated(candidate, read, after) if read is not None else None
+    rejection = (
+        constraint_checks.not_validated(candidate, read, after) if read is not None else None
+    )
     return (
-        wrong
+        rejection
         or constraint_checks.not_enforced(candidate, after)
         or constraint_checks.wrong_statistics(candidate, after)
     )
@@ -269,11 +275,11 @@ def held_to_constraints(case: _Case) -> Rejection | None:
 
 def change_data_complete(case: _Case) -> Rejection | None:
     """Readers of the table's change feed can tell which rows the proposal changes."""
-    candidate, after, read = case.candidate, case.after, case.place.read
+    candidate, after, read = case.candidate, case.after, case.input.read
     if after is None:
         return None
-    wrong = change_data_checks.columns_change(candidate, read, after) if read else None
-    return wrong or change_data_checks.wrong_mode(candidate, after)
+    rejection = change_data_checks.columns_change(candidate, read, after) if read else None
+    return rejection or change_data_checks.wrong_mode(candidate, after)
 
 
 def partitioned_alike(case: _Case) -> Rejection | None:
@@ -285,11 +291,11 @@ def partitioned_alike(case: _Case) -> Rejection | None:
 
 
 def unlike_partitioning(
-    content: CheckedActions, table_definition: TableDefinition, named: str | None
+    content: CheckedActions, table_definition: TableDefinition, operation: str | None
 ) -> Rejection | None:
     """Return which file does not fit a table's partitioning, or None.
 
-    `named` is the operation. One that brings files back keeps their values as they were written.
+    An `operation` that brings files back keeps their values as they were written.
     """
     kinds, right = table_definition.partition_kinds, table_definition.right_partitions
     columns = kinds.keys()
@@ -310,10 +316,10 @@ def unlike_partitioning(
                 "give exactly those, by their physical names",
                 path=file.path,
             )
-        is_new = named not in BRING_BACK and _is_new(file, content)
-        wrong = _mistyped(file, table_definition, is_new=is_new)
-        if wrong is not None:
-            return wrong
+        is_new = operation not in BRING_BACK and _is_new(file, content)
+        rejection = _mistyped(file, table_definition, is_new=is_new)
+        if rejection is not None:
+            return rejection
         if len(right) >= PARTITIONS_MAX:
             right.clear()
         if is_new:

@@ -38,14 +38,14 @@ def wrong_mode(candidate: Candidate, after: TableDefinition) -> Rejection | None
     changes_rows = joins or leaves
     is_explicit = bool(candidate.content.changes)
     if is_explicit and not changes_rows:
-        what = "name change files, and no row joins or leaves"
-        return flaw(CDC_MODE, _FILES, what, "leave them out: rows that are moved do not change")
+        problem = "name change files, and no row joins or leaves"
+        return flaw(CDC_MODE, _FILES, problem, "leave them out: rows that are moved do not change")
     if asserted == "none" and changes_rows:
-        what = "is none, and rows join or leave"
-        return flaw(CDC_MODE, _MODE, what, "say explicit or implicit, or dataChange: false")
+        problem = "is none, and rows join or leave"
+        return flaw(CDC_MODE, _MODE, problem, "say explicit or implicit, or dataChange: false")
     if asserted in ("implicit", "none") and is_explicit:
-        what = f"is {asserted}, and there are change files, which alone would be read"
-        return flaw(CDC_MODE, _MODE, what, "say explicit, or leave them out")
+        problem = f"is {asserted}, and there are change files, which alone would be read"
+        return flaw(CDC_MODE, _MODE, problem, "say explicit, or leave them out")
     if is_explicit or not changes_rows:
         return None
     if asserted == "explicit":
@@ -69,8 +69,12 @@ def columns_change(
         schemas = read.schema, after.schema
         if not (dropped(*schemas, mode) or renamed(*schemas, mode)):
             return None
-    what = "maps, renames or drops columns, and files join or leave in a table with a change feed"
-    return flaw(COLUMNS_AND_ROWS, "actions.metaData", what, "change the columns in a version alone")
+    problem = (
+        "maps, renames or drops columns, and files join or leave in a table with a change feed"
+    )
+    return flaw(
+        COLUMNS_AND_ROWS, "actions.metaData", problem, "change the columns in a version alone"
+    )
 
 
 def incomplete(
@@ -85,7 +89,7 @@ def incomplete(
         return None
     if candidate.operation in MAY_CHANGE_NOTHING:
         return None
-    told = {_key(change.partition_values) for change in content.changes}
+    with_change_file = {_key(change.partition_values) for change in content.changes}
     touched = [(add.path, add.partition_values) for add in content.adds if add.data_change]
     touched += [
         (remove.path, remove.partition_values)
@@ -97,7 +101,7 @@ def incomplete(
         for path in sorted(candidate.intended & files.keys())
     ]
     for path, values in touched:
-        if _key(values) not in told:
+        if _key(values) not in with_change_file:
             return flaw(
                 CHANGE_FILES,
                 _FILES,
@@ -117,8 +121,8 @@ def _not_derivable(candidate: Candidate) -> Rejection | None:
     remedy = _BRING_THEM
     if not updates and candidate.operation not in REWRITES:
         remedy += "; or say cdc_mode: implicit, where no row that leaves comes back"
-    what = "are none, and rows leave and join: which of them changed could not be told"
-    return flaw(CHANGE_FILES, _FILES, what, remedy)
+    problem = "are none, and rows leave and join: which of them changed could not be told"
+    return flaw(CHANGE_FILES, _FILES, problem, remedy)
 
 
 def _joins(candidate: Candidate) -> bool:

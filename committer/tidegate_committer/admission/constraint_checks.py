@@ -38,11 +38,11 @@ def new_files(candidate: Candidate) -> Iterator[Add]:
 
 
 def not_enforced(
-    candidate: Candidate, after: TableDefinition, *, is_news: bool = False
+    candidate: Candidate, after: TableDefinition, *, has_changed: bool = False
 ) -> Rejection | None:
     """Return the refusal for a constraint that the writer did not attest for its rows, or None.
 
-    `is_news` says that the table has changed since the writer read it.
+    `has_changed` says that the table has changed since the writer read it.
     """
     if not after.expressions or next(new_files(candidate), None) is None:
         return None
@@ -52,11 +52,11 @@ def not_enforced(
     return flaw(
         NOT_ENFORCED,
         _FIELD,
-        f"lacks the hash of {_told(lacking)}, to which the table holds every new row",
+        f"lacks the hash of {_described(lacking)}, to which the table holds every new row",
         "read the table, evaluate it on every row and propose again with its hash"
-        if is_news
+        if has_changed
         else "evaluate it on every row and give its hash, or write by an engine that does",
-        advice="rebase" if is_news else "fix",
+        advice="rebase" if has_changed else "fix",
     )
 
 
@@ -67,20 +67,20 @@ def not_validated(
     new = after.expressions.keys() - read.expressions.keys() if after is not read else None
     if not new:
         return None
-    words = after.expressions[min(new)][:WORDS_CHARS_MAX]
+    expression = after.expressions[min(new)][:WORDS_CHARS_MAX]
     proposal, reads = candidate.proposal, candidate.reads
     enforced = proposal.constraints_enforced if proposal else ()
     if not new <= set(enforced):
         remedy = "evaluate it on every row of the table and give its hash in constraints_enforced"
-        return flaw(NOT_VALIDATED, _FIELD, f"lacks the hash of {words}, which is new", remedy)
-    looked = reads.whole_table or _EVERYTHING in reads.predicates
-    asked = proposal.isolation if proposal else "default"
-    if looked and asked != "SnapshotIsolation":
+        return flaw(NOT_VALIDATED, _FIELD, f"lacks the hash of {expression}, which is new", remedy)
+    was_read = reads.whole_table or _EVERYTHING in reads.predicates
+    isolation = proposal.isolation if proposal else "default"
+    if was_read and isolation != "SnapshotIsolation":
         return None
-    field = "isolation" if looked else "reads"
-    what = f"rows that join meanwhile would not be held to {words}, which is new"
+    field = "isolation" if was_read else "reads"
+    problem = f"rows that join meanwhile would not be held to {expression}, which is new"
     remedy = "say that the whole table was read, under WriteSerializable at least"
-    return flaw(NOT_VALIDATED, field, what, remedy)
+    return flaw(NOT_VALIDATED, field, problem, remedy)
 
 
 def wrong_statistics(candidate: Candidate, after: TableDefinition) -> Rejection | None:
@@ -88,24 +88,24 @@ def wrong_statistics(candidate: Candidate, after: TableDefinition) -> Rejection 
     if not (after.never_null or after.unbounded_variants):
         return None
     for add in new_files(candidate):
-        stated: dict[str, Any] = orjson.loads(add.stats or "{}")
-        wrong = _null_at(add, stated, after) or _bounded_variant(add, stated, after)
-        if wrong is not None:
-            return wrong
+        statistics: dict[str, Any] = orjson.loads(add.stats or "{}")
+        rejection = _null_at(add, statistics, after) or _bounded_variant(add, statistics, after)
+        if rejection is not None:
+            return rejection
     return None
 
 
-def _null_at(add: Add, stated: dict[str, Any], after: TableDefinition) -> Rejection | None:
+def _null_at(add: Add, statistics: dict[str, Any], after: TableDefinition) -> Rejection | None:
     """Return which column has nulls that it may not have, by its statistics, or None.
 
     If rows are deleted, the counts still include them, so they prove nothing.
     """
-    is_exact = add.deletion_vector is None and stated.get("tightBounds") is not False
+    is_exact = add.deletion_vector is None and statistics.get("tightBounds") is not False
     for path in after.never_null:
         if path[0] in after.partition_kinds:
             is_null = not add.partition_values.get(path[0])
         else:
-            count = _at(stated, "nullCount", path)
+            count = _at(statistics, "nullCount", path)
             is_null = is_exact and type(count) is int and count > 0
         if is_null:
             return flaw(
@@ -118,11 +118,13 @@ def _null_at(add: Add, stated: dict[str, Any], after: TableDefinition) -> Reject
     return None
 
 
-def _bounded_variant(add: Add, stated: dict[str, Any], after: TableDefinition) -> Rejection | None:
+def _bounded_variant(
+    add: Add, statistics: dict[str, Any], after: TableDefinition
+) -> Rejection | None:
     """Return which variant has bounds that only a shredded one may have, or None."""
     for path in after.unbounded_variants:
         for name in ("minValues", "maxValues"):
-            if _at(stated, name, path) is not None:
+            if _at(statistics, name, path) is not None:
                 return flaw(
                     BOUNDS_OF_VARIANTS,
                     f"actions.add.stats.{name}",
@@ -136,13 +138,13 @@ def _bounded_variant(add: Add, stated: dict[str, Any], after: TableDefinition) -
 
 def _lacking(candidate: Candidate, after: TableDefinition) -> tuple[str, ...]:
     """Return the constraints that the proposal does not attest, in words."""
-    given = candidate.proposal.constraints_enforced if candidate.proposal else ()
-    if after.expressions.keys() <= set(given):
+    attested = candidate.proposal.constraints_enforced if candidate.proposal else ()
+    if after.expressions.keys() <= set(attested):
         return ()
-    return unenforced(expressions(after.required), given)
+    return unenforced(expressions(after.required), attested)
 
 
-def _told(lacking: tuple[str, ...]) -> str:
+def _described(lacking: tuple[str, ...]) -> str:
     first = lacking[0][:WORDS_CHARS_MAX]
     return first if len(lacking) == 1 else f"{first} and of {len(lacking) - 1} more"
 
@@ -151,7 +153,7 @@ def _dotted(path: FieldPath) -> str:
     return repr(".".join(path)[:WORDS_CHARS_MAX])
 
 
-def _at(stated: Any, name: str, path: FieldPath) -> Any:
+def _at(statistics: Any, name: str, path: FieldPath) -> Any:
     for step in (name, *path):
-        stated = stated.get(step) if isinstance(stated, dict) else None
-    return stated
+        statistics = statistics.get(step) if isinstance(statistics, dict) else None
+    return statistics

@@ -72,8 +72,8 @@ def wrong_before_drop(
 ) -> str | None:
     """Return why a table is not ready for a drop, or would lose more than the feature, or None."""
     [name] = dropped
-    found = check_change(read.definition, after.definition, dropping=name)
-    return str(found[0]) if found else None
+    flaws = check_change(read.definition, after.definition, dropping=name)
+    return str(flaws[0]) if flaws else None
 
 
 def left_by(winner: Entry) -> FeatureRemains:
@@ -84,5 +84,5 @@ def left_by(winner: Entry) -> FeatureRemains:
 
 def left_in(state: TableState) -> FeatureRemains:
     """Return what a table's files and domains still use of features."""
-    living = frozenset(name for name, one in state.domains.items() if not one.removed)
+    living = frozenset(name for name, domain in state.domains.items() if not domain.removed)
     return FeatureRemains(deletion_vectors=state.files.with_vector, domains=living)

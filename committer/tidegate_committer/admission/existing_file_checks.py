@@ -48,11 +48,11 @@ def _turns_on(candidate: Candidate, state: TableState) -> bool:
     if row_tracking.is_enabled(state.table_definition_at(candidate.read_version).metadata):
         return False
     metadata, patch = candidate.content.metadata, candidate.patch
-    told = list(metadata.configuration) if metadata else []
+    keys = list(metadata.configuration) if metadata else []
     if patch is not None:
-        told += [change.key for change in patch.changes if isinstance(change, SetProperty)]
+        keys += [change.key for change in patch.changes if isinstance(change, SetProperty)]
     # Property names get their canonical case later.
-    return row_tracking.ENABLED.lower() in map(str.lower, told)
+    return row_tracking.ENABLED.lower() in map(str.lower, keys)
 
 
 def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | None:
@@ -65,18 +65,18 @@ def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | Non
         return None
     if row_tracking.is_enabled(state.table_definition.metadata):
         return None
-    looked = state.row_ids.get(candidate.read_version)
-    if looked is None or len(state.files) == len(candidate.content.removed):
+    row_ids = state.row_ids.get(candidate.read_version)
+    if row_ids is None or len(state.files) == len(candidate.content.removed):
         return None
-    lacked = looked.lacked or _added_without_ids(candidate, state)
+    lacked = row_ids.lacked or _added_without_ids(candidate, state)
     if not lacked:
         return None
-    what = f"turns on {row_tracking.ENABLED}: {lacked}"
+    problem = f"turns on {row_tracking.ENABLED}: {lacked}"
     remedy = (
         "give every file row ids first (list the feature rowTracking, then add the files again as "
         "`ROW TRACKING BACKFILL`), or copy the rows into a new table"
     )
-    return flaw(ROWS_WITHOUT_IDS, "metaData.configuration", what, remedy)
+    return flaw(ROWS_WITHOUT_IDS, "metaData.configuration", problem, remedy)
 
 
 def files_left_behind(content: CheckedActions, state: TableState) -> Rejection | None:
@@ -90,15 +90,17 @@ def files_left_behind(content: CheckedActions, state: TableState) -> Rejection |
     moved = [path for path in sorted(names.keys() & known.keys()) if names[path] != known[path]]
     if not moved:
         return None
-    here = f"{mode_of(before).value} to {mode_of(after).value}"
-    what = f"maps columns otherwise ({here}), and files have {dotted(moved[0])!r} by another name"
-    found = flaw(BAD_METADATA, "actions.metaData.configuration", what, _WRITE_ANEW)
-    return found.model_copy(update={"error_class": _OTHER_MODE})
+    change = f"{mode_of(before).value} to {mode_of(after).value}"
+    problem = (
+        f"maps columns otherwise ({change}), and files have {dotted(moved[0])!r} by another name"
+    )
+    rejection = flaw(BAD_METADATA, "actions.metaData.configuration", problem, _WRITE_ANEW)
+    return rejection.model_copy(update={"error_class": _OTHER_MODE})
 
 
 def _names_in_files(metadata: Metadata) -> Mapping[FieldPath, FieldPath]:
     """Return the path of each column in the data files, by its logical path."""
-    return {one.path: there for there, one in columns_by_physical(metadata).items()}
+    return {column.path: physical for physical, column in columns_by_physical(metadata).items()}
 
 
 def _added_without_ids(candidate: Candidate, state: TableState) -> str:

@@ -78,9 +78,9 @@ def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | No
         )
     for add in candidate.content.adds:
         if add.deletion_vector is not None:
-            wrong = _wrong_statistics(add, candidate)
-            if wrong is not None:
-                return wrong
+            rejection = _wrong_statistics(add, candidate)
+            if rejection is not None:
+                return rejection
     return None
 
 
@@ -112,15 +112,15 @@ def wrong_removal(content: CheckedActions, table_definition: TableDefinition) ->
     """Return which file is removed with its rows from an append-only table, or None."""
     if not content.removes or not append_only(table_definition.metadata):
         return None
-    gone = next((remove for remove in content.removes if remove.data_change), None)
-    if gone is None:
+    removed = next((remove for remove in content.removes if remove.data_change), None)
+    if removed is None:
         return None
     return flaw(
         "append_only",
         "actions",
-        f"{gone.path[:128]!r} is removed from a table that only takes appends",
+        f"{removed.path[:128]!r} is removed from a table that only takes appends",
         "unset delta.appendOnly first",
-        path=gone.path,
+        path=removed.path,
     )
 
 
@@ -143,8 +143,8 @@ def uncounted_rows(candidate: Candidate, after: TableDefinition) -> Rejection | 
             )
         rows += count
         if rows > ROWS_MAX:
-            what = f"come to {rows} rows with {add.path[:128]!r}, {ROWS_MAX} are allowed"
-            return flaw(TOO_LARGE, _COUNT, what, "count the rows of each file", path=add.path)
+            problem = f"come to {rows} rows with {add.path[:128]!r}, {ROWS_MAX} are allowed"
+            return flaw(TOO_LARGE, _COUNT, problem, "count the rows of each file", path=add.path)
     return None
 
 
@@ -156,8 +156,8 @@ def no_ids_left(candidate: Candidate, after: TableDefinition, mark: int) -> Reje
     """
     if not candidate.content.adds or not after.tracks_rows or mark <= MARK_MAX:
         return None
-    what = f"needs row ids, and the table has given {mark} of them"
-    return flaw(TOO_LARGE, "actions.add", what, "copy the rows into a new table")
+    problem = f"needs row ids, and the table has given {mark} of them"
+    return flaw(TOO_LARGE, "actions.add", problem, "copy the rows into a new table")
 
 
 def wrong_domain(candidate: Candidate, after: TableDefinition) -> Rejection | None:
@@ -179,18 +179,18 @@ def wrong_domain(candidate: Candidate, after: TableDefinition) -> Rejection | No
                 f"the table has no metadata domains, so none called {domain.domain[:64]!r}",
                 "add the feature domainMetadata to the table first",
             )
-        needed = None if domain.removed else WITH_FEATURE.get(domain.domain)
-        if needed and needed not in after.features:
+        feature = None if domain.removed else WITH_FEATURE.get(domain.domain)
+        if feature and feature not in after.features:
             return flaw(
                 DOMAINS_NOT_SUPPORTED,
                 "actions.domainMetadata",
                 f"the domain {domain.domain!r} belongs to a feature that the table lacks",
-                f"add the feature {needed!r} to the table first",
+                f"add the feature {feature!r} to the table first",
             )
         if domain.domain == CLUSTERING and not domain.removed:
-            wrong = _wrong_clustering(domain.configuration)
-            if wrong is not None:
-                return wrong
+            rejection = _wrong_clustering(domain.configuration)
+            if rejection is not None:
+                return rejection
     return None
 
 
@@ -227,16 +227,18 @@ def wrong_drop(
             f"drops the feature {min(dropped)!r}",
             "keep every feature that the table has, or drop one by DROP FEATURE",
         )
-    why = in_use(dropped, after) or wrong_before_drop(dropped, read, after)
-    if why is None:
+    problem = in_use(dropped, after) or wrong_before_drop(dropped, read, after)
+    if problem is None:
         return None
-    found = flaw(
+    rejection = flaw(
         FEATURE_IN_USE,
         "actions.protocol",
-        f"drops {', '.join(sorted(dropped))}: {why}",
+        f"drops {', '.join(sorted(dropped))}: {problem}",
         before_drop(dropped),
     )
-    return found.model_copy(update={"error_class": NOT_REMOVABLE}) if stays(dropped) else found
+    return (
+        rejection.model_copy(update={"error_class": NOT_REMOVABLE}) if stays(dropped) else rejection
+    )
 
 
 def _drops_nothing(candidate: Candidate) -> Rejection | None:

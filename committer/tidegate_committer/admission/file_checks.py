@@ -1,7 +1,8 @@
-"""Whether the files that a proposal adds are there, and as large as it says: for those who ask.
+"""Checks on request that the files which a proposal adds exist and have the stated size.
 
-Deciding reads no data file. A proposal (`verify_files`) or a table (PROPERTY) may ask for a look at
-each new file, before the decision and beside the loop. What is in the files is not looked at.
+Decisions read no data file. A proposal (`verify_files`) or a table (PROPERTY) may request this
+check of each new file. It is made before the decision, in another thread than the loop's. The
+contents of the files are not checked.
 """
 
 from collections.abc import Mapping
@@ -16,18 +17,18 @@ from tidegate_delta.log.file_paths import is_absolute
 from tidegate_messages.outcome import Rejection
 
 PROPERTY: Final = "tidegate.verifyFiles"
-"""The table property, `true` or `false`, that asks for it for every proposal to the table."""
+"""The table property, `true` or `false`, that requests it for every proposal to the table."""
 
 FILES_MAX: Final = 10_000
-"""The most new files of a proposal that are looked at; one with more is refused."""
+"""The most new files of a proposal that are checked; a proposal with more is refused."""
 
 _WORDS: Final = ("true", "false")
 
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file to look at: its path below the root, decoded; its size in bytes as proposed; where
-    the proposal says so.
+    """A file to check: its path below the root, decoded; its proposed size in bytes; the field of
+    the proposal that names it.
     """
 
     path: str
@@ -37,18 +38,18 @@ class NewFile:
 
 def wrong_flag(configuration: Mapping[str, str]) -> str | None:
     """Return the property's value if it is neither `true` nor `false`, or None."""
-    said = configuration.get(PROPERTY)
-    return None if said is None or said.lower() in _WORDS else said
+    value = configuration.get(PROPERTY)
+    return None if value is None or value.lower() in _WORDS else value
 
 
-def needs_look(state: TableState, candidate: Candidate) -> bool:
-    """Return whether new files of a candidate are to be looked at before it is decided."""
+def needs_file_check(state: TableState, candidate: Candidate) -> bool:
+    """Return whether new files of a candidate are to be checked before it is decided."""
     proposal, content = candidate.proposal, candidate.content
-    if proposal is None or candidate.is_looked_at or candidate.flaw is not None:
+    if proposal is None or candidate.files_verified or candidate.flaw is not None:
         return False
     if proposal.kind != "commit" or not (content.adds or content.changes):
         return False
-    if not (proposal.verify_files or _asks(state, candidate)):
+    if not (proposal.verify_files or _verifies_files(state, candidate)):
         return False
     return candidate.id not in state.settled
 
@@ -60,21 +61,22 @@ def new_files(state: TableState, candidate: Candidate) -> list[NewFile]:
     """
     content = candidate.content
     added = [
-        NewFile(path, add.size, f"actions.add[{place}]")
-        for place, (add, (path, _)) in enumerate(zip(content.adds, content.added, strict=True))
+        NewFile(path, add.size, f"actions.add[{index}]")
+        for index, (add, (path, _)) in enumerate(zip(content.adds, content.added, strict=True))
         if path not in state.files and not is_absolute(path)
     ]
     changes = [
-        NewFile(canonical(change.path), change.size, f"actions.cdc[{place}]")
-        for place, change in enumerate(content.changes)
+        NewFile(canonical(change.path), change.size, f"actions.cdc[{index}]")
+        for index, change in enumerate(content.changes)
     ]
     return added + changes
 
 
 def too_many(files: int) -> Rejection:
-    """Return the refusal of a proposal with more new files than are looked at."""
-    what = f"is asked for {files} new files, and at most {FILES_MAX} are looked at"
-    return flaw(TOO_LARGE, "verify_files", what, "propose in several steps")
+    """Return the refusal of a proposal with more new files than are checked."""
+
+    problem = f"is asked for {files} new files, and at most {FILES_MAX} are looked at"
+    return flaw(TOO_LARGE, "verify_files", problem, "propose in several steps")
 
 
 def wrong_file(file: NewFile, found: int | str | None) -> Rejection | None:
@@ -84,16 +86,16 @@ def wrong_file(file: NewFile, found: int | str | None) -> Rejection | None:
     if found == file.size:
         return None
     if isinstance(found, int):
-        what = f"{file.path[:256]!r} has {found} bytes, the proposal says {file.size}"
+        problem = f"{file.path[:256]!r} has {found} bytes, the proposal says {file.size}"
         remedy = "take `size` from the finished file, and propose again under a new id"
-        return flaw(FILE_SIZE, f"{file.field}.size", what, remedy, path=file.path[:1024])
-    what = "is not there" if found is None else f"cannot be read: {found}"
+        return flaw(FILE_SIZE, f"{file.field}.size", problem, remedy, path=file.path[:1024])
+    problem = "is not there" if found is None else f"cannot be read: {found}"
     remedy = "write the file first, whole, and propose again under a new id"
-    told = f"{file.path[:256]!r} {what}"
-    return flaw(FILE_MISSING, f"{file.field}.path", told, remedy, path=file.path[:1024])
+    description = f"{file.path[:256]!r} {problem}"
+    return flaw(FILE_MISSING, f"{file.field}.path", description, remedy, path=file.path[:1024])
 
 
-def _asks(state: TableState, candidate: Candidate) -> bool:
+def _verifies_files(state: TableState, candidate: Candidate) -> bool:
     own = candidate.content.metadata
     if own is None and not state.table_definitions:
         return False

@@ -20,8 +20,8 @@ PROPERTIES: Final[Mapping[str, str]] = {
 
 def wrong_limit(configuration: Mapping[str, str]) -> str | None:
     """Return the name of a property that is not a whole number of at least 1, or None."""
-    told = (name for name in PROPERTIES if name in configuration)
-    return next((name for name in told if _limit(configuration[name]) is None), None)
+    names = (name for name in PROPERTIES if name in configuration)
+    return next((name for name in names if _limit(configuration[name]) is None), None)
 
 
 def within(policy: Policy, configuration: Mapping[str, str]) -> Policy:
@@ -31,9 +31,9 @@ def within(policy: Policy, configuration: Mapping[str, str]) -> Policy:
     """
     lowered: dict[str, Any] = {}
     for name, limit in PROPERTIES.items():
-        said = _limit(configuration[name]) if name in configuration else None
-        if said is not None and said < getattr(policy, limit):
-            lowered[limit] = said
+        value = _limit(configuration[name]) if name in configuration else None
+        if value is not None and value < getattr(policy, limit):
+            lowered[limit] = value
     return replace(policy, **lowered) if lowered else policy
 
 

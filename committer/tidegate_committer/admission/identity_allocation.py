@@ -48,48 +48,50 @@ def with_reached(columns: IdentityColumns, marks: Mapping[str, int]) -> Identity
     if not marks:
         return columns
     return {
-        name: replace(one, mark=marks[name]) if name in marks else one
-        for name, one in columns.items()
+        name: replace(column, mark=marks[name]) if name in marks else column
+        for name, column in columns.items()
     }
 
 
-def numbers(candidate: Candidate, book: IdentityCounters) -> IdentityEffects | Rejection | None:
+def numbers(candidate: Candidate, counters: IdentityCounters) -> IdentityEffects | Rejection | None:
     """Return a proposal's effects on identity columns, or its refusal; None for no effect."""
     proposal = candidate.proposal
     assert proposal is not None, "what is no proposal was refused"
-    wrong = _untold(candidate, book)
-    if wrong is not None:
-        return wrong
+    rejection = _undeclared(candidate, counters)
+    if rejection is not None:
+        return rejection
     if not (proposal.identity_usage or proposal.identity_leases):
         return None
-    found = IdentityEffects({})
+    effects = IdentityEffects({})
     for index, usage in enumerate(proposal.identity_usage):
-        where = f"identity_usage[{index}]"
-        column = book.columns.get(usage.column)
+        location = f"identity_usage[{index}]"
+        column = counters.columns.get(usage.column)
         if column is None:
-            return _no_column(f"{where}.column", usage.column)
-        misfit = _misfit(usage, column, where)
-        taken = misfit or (_claimed if usage.lease is None else _leased)(usage, where, found, book)
-        if isinstance(taken, Rejection):
-            return taken
-        found = taken
-    return _granted(candidate, found, book)
+            return _no_column(f"{location}.column", usage.column)
+        misfit = _misfit(usage, column, location)
+        result = misfit or (_claimed if usage.lease is None else _leased)(
+            usage, location, effects, counters
+        )
+        if isinstance(result, Rejection):
+            return result
+        effects = result
+    return _granted(candidate, effects, counters)
 
 
 def _claimed(
-    usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
+    usage: IdentityUsage, location: str, effects: IdentityEffects, counters: IdentityCounters
 ) -> IdentityEffects | Rejection:
     """Take values beyond the mark, and move the mark past them."""
-    column = book.columns[usage.column]
-    mark = found.marks.get(usage.column, column.mark)
+    column = counters.columns[usage.column]
+    mark = effects.marks.get(usage.column, column.mark)
     near, far = (usage.low, usage.high) if column.step > 0 else (usage.high, usage.low)
     is_free = mark is None or column.is_beyond(near, mark)
     if is_free and not column.is_beyond(column.start, near):
-        return replace(found, marks={**found.marks, usage.column: far})
+        return replace(effects, marks={**effects.marks, usage.column: far})
     first = column.start if mark is None else mark + column.step
     return flaw(
         "identity_values_taken",
-        where,
+        location,
         f"{usage.low} to {usage.high} of {usage.column[:128]!r} lie not all beyond what has been "
         f"given out: the next value is {first}",
         "write the files again with values from there on, or lease a block first (identity_leases)",
@@ -98,128 +100,136 @@ def _claimed(
 
 
 def _leased(
-    usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
+    usage: IdentityUsage, location: str, effects: IdentityEffects, counters: IdentityCounters
 ) -> IdentityEffects | Rejection:
     """Take values of a lease that were not used before."""
     assert usage.lease is not None, "they are from a lease"
-    known = found.leases.get(usage.lease) or book.leased(usage.lease)
-    what = f"{usage.low} to {usage.high} of {usage.column[:128]!r}"
-    if known is None:
+    leased = effects.leases.get(usage.lease) or counters.leased(usage.lease)
+    problem = f"{usage.low} to {usage.high} of {usage.column[:128]!r}"
+    if leased is None:
         return flaw(
             "identity_lease_unknown",
-            f"{where}.lease",
+            f"{location}.lease",
             f"no lease {usage.lease} is known since read_version, or it has lapsed",
             "lease values again; or propose with the read_version of before the lease",
             advice="rerun",
         )
-    if known.block_of(usage) is None:
+    if leased.block_of(usage) is None:
         return flaw(
             "outside_identity_lease",
-            where,
-            f"{what} lie outside the blocks of lease {usage.lease}",
+            location,
+            f"{problem} lie outside the blocks of lease {usage.lease}",
             "use the values that its outcome names, or lease more",
         )
-    after = known.after(usage)
+    after = leased.after(usage)
     if after is None:
         return flaw(
             "identity_values_taken",
-            where,
-            f"some of {what} of lease {usage.lease} have been used by another proposal",
+            location,
+            f"some of {problem} of lease {usage.lease} have been used by another proposal",
             "use each value of a lease once: write the files again with the ones that are left",
             advice="rerun",
         )
-    leases = {**found.leases, usage.lease: after}
-    return replace(found, used=(*found.used, usage), leases=leases)
+    leases = {**effects.leases, usage.lease: after}
+    return replace(effects, used=(*effects.used, usage), leases=leases)
 
 
 def _granted(
-    candidate: Candidate, found: IdentityEffects, book: IdentityCounters
+    candidate: Candidate, effects: IdentityEffects, counters: IdentityCounters
 ) -> IdentityEffects | Rejection:
     """Grant the requested blocks, beyond the mark and the proposal's own claims."""
     assert candidate.proposal is not None, "what is no proposal was refused"
-    for index, wanted in enumerate(candidate.proposal.identity_leases):
-        where = f"identity_leases[{index}]"
-        column = book.columns.get(wanted.column)
+    for index, request in enumerate(candidate.proposal.identity_leases):
+        location = f"identity_leases[{index}]"
+        column = counters.columns.get(request.column)
         if column is None:
-            return _no_column(f"{where}.column", wanted.column)
-        if wanted.count > LEASE_VALUES_MAX:
-            what = f"is {wanted.count}, {LEASE_VALUES_MAX} are allowed"
-            return flaw(TOO_LARGE, f"{where}.count", what, "lease fewer, and more often")
-        reached = replace(column, mark=found.marks.get(wanted.column, column.mark))
+            return _no_column(f"{location}.column", request.column)
+        if request.count > LEASE_VALUES_MAX:
+            problem = f"is {request.count}, {LEASE_VALUES_MAX} are allowed"
+            return flaw(TOO_LARGE, f"{location}.count", problem, "lease fewer, and more often")
+        reached = replace(column, mark=effects.marks.get(request.column, column.mark))
         try:
-            made = lease(reached, wanted.count)
+            leased = lease(reached, request.count)
         except InvalidRequest as error:
-            return flaw("no_identity_values_left", where, str(error), "lease fewer values")
+            return flaw("no_identity_values_left", location, str(error), "lease fewer values")
         block = IdentityBlock(
-            column=wanted.column, first=made.first, step=made.step, count=made.count
+            column=request.column, first=leased.first, step=leased.step, count=leased.count
         )
-        marks = {**found.marks, wanted.column: made.last}
-        found = replace(found, marks=marks, blocks=(*found.blocks, block))
-    return found
+        marks = {**effects.marks, request.column: leased.last}
+        effects = replace(effects, marks=marks, blocks=(*effects.blocks, block))
+    return effects
 
 
-def _untold(candidate: Candidate, book: IdentityCounters) -> Rejection | None:
+def _undeclared(candidate: Candidate, counters: IdentityCounters) -> Rejection | None:
     """Return which column has new values that the proposal does not state, or None.
 
     Values that only the table may generate must be stated. Rows that are rewritten or brought back
     keep their values, so there only values beyond the mark are new.
     """
     proposal, content = candidate.proposal, candidate.content
-    if not any(not column.allows_explicit for column in book.columns.values()):
+    if not any(not column.allows_explicit for column in counters.columns.values()):
         return None
     files = [(add, orjson.loads(add.stats or "{}")) for add in new_files(candidate)]
     brings_back = candidate.operation in BRING_BACK
     is_append = not (content.removes or candidate.intents or brings_back)
-    for name, column in book.columns.items():
-        if column.allows_explicit or not files or _moves_it_itself(name, book):
+    for name, column in counters.columns.items():
+        if column.allows_explicit or not files or _moves_it_itself(name, counters):
             continue
-        told = [one for one in (proposal.identity_usage if proposal else ()) if one.column == name]
-        if is_append and not told:
-            return _not_told(name, "has new values, of which nothing is said", None)
-        hull = (min(one.low for one in told), max(one.high for one in told)) if told else None
-        for add, stated in files:
-            for value in ends(stated, name):
+        usages = [
+            usage for usage in (proposal.identity_usage if proposal else ()) if usage.column == name
+        ]
+        if is_append and not usages:
+            return _refusal_of_undeclared(name, "has new values, of which nothing is said", None)
+        hull = (
+            (min(usage.low for usage in usages), max(usage.high for usage in usages))
+            if usages
+            else None
+        )
+        for add, statistics in files:
+            for value in ends(statistics, name):
                 is_new = is_append or column.mark is None or column.is_beyond(value, column.mark)
                 if is_new and not (hull and hull[0] <= value <= hull[1]):
-                    what = f"has the value {value} in {add.path[:128]!r}, of which nothing is said"
-                    return _not_told(name, what, add)
+                    problem = (
+                        f"has the value {value} in {add.path[:128]!r}, of which nothing is said"
+                    )
+                    return _refusal_of_undeclared(name, problem, add)
     return None
 
 
-def _moves_it_itself(name: str, book: IdentityCounters) -> bool:
+def _moves_it_itself(name: str, counters: IdentityCounters) -> bool:
     """Whether the proposal's own metaData moves the mark, as other engines do."""
-    own, before = book.columns[name], book.before.get(name)
+    own, before = counters.columns[name], counters.before.get(name)
     if own.mark is None:
         return False
     known = before.mark if before else None
     return known is None or own.is_beyond(own.mark, known)
 
 
-def _not_told(name: str, what: str, add: Add | None) -> Rejection:
+def _refusal_of_undeclared(name: str, problem: str, add: Add | None) -> Rejection:
     remedy = "name its least and greatest new value in identity_usage"
     path = add.path if add else None
     return flaw(
-        "identity_values_not_told", "identity_usage", f"{name[:128]!r} {what}", remedy, path=path
+        "identity_values_not_told", "identity_usage", f"{name[:128]!r} {problem}", remedy, path=path
     )
 
 
-def _misfit(usage: IdentityUsage, column: IdentityColumn, where: str) -> Rejection | None:
+def _misfit(usage: IdentityUsage, column: IdentityColumn, location: str) -> Rejection | None:
     for name, value in (("low", usage.low), ("high", usage.high)):
         if (value - column.start) % column.step:
-            what = f"is {value}, which is not {column.start} + k * {column.step}"
-            return flaw(MALFORMED, f"{where}.{name}", what, "give values of the column")
+            problem = f"is {value}, which is not {column.start} + k * {column.step}"
+            return flaw(MALFORMED, f"{location}.{name}", problem, "give values of the column")
     return None
 
 
 def _no_column(field: str, name: str) -> Rejection:
-    what = f"{name[:128]!r} is the physical name of no identity column"
-    return flaw("no_identity_column", field, what, "name one, or leave it out")
+    problem = f"{name[:128]!r} is the physical name of no identity column"
+    return flaw("no_identity_column", field, problem, "name one, or leave it out")
 
 
-def ends(stated: Any, name: str) -> Iterator[int]:
+def ends(statistics: Any, name: str) -> Iterator[int]:
     """Yield the least and the greatest value of a column, if statistics have them."""
     for bound in ("minValues", "maxValues"):
-        values = stated.get(bound)
+        values = statistics.get(bound)
         value = values.get(name) if isinstance(values, dict) else None
         if type(value) is int:
             yield value

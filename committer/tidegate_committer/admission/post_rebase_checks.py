@@ -37,46 +37,46 @@ def wrong_at_head(
     content, live = candidate.content, state.files
     since, table_definition = state.table_definitions[-1]
     has_moved = since > candidate.read_version
-    wrong = _wrong_since(candidate, state, policy) if has_moved else None
-    if wrong is None and content.protocol is not None:
-        wrong = _traces(
+    rejection = _wrong_since(candidate, state, policy) if has_moved else None
+    if rejection is None and content.protocol is not None:
+        rejection = _traces(
             candidate, state, table_definition.after(content.metadata, content.protocol)
         )
-    wrong = wrong or rows_without_ids(candidate, state) or files_left_behind(content, state)
-    if wrong is not None:
-        return wrong
-    wrong = feature_checks.wrong_removal(content, table_definition)
-    if wrong is not None:
-        return wrong
+    rejection = rejection or rows_without_ids(candidate, state) or files_left_behind(content, state)
+    if rejection is not None:
+        return rejection
+    rejection = feature_checks.wrong_removal(content, table_definition)
+    if rejection is not None:
+        return rejection
     after = table_definition.after(content.metadata, content.protocol)
     if content.has_row_ids or has_moved or candidate.is_unbackfill:
-        wrong = feature_checks.uncounted_rows(candidate, after)
-    if wrong is None and after.tracks_rows:
+        rejection = feature_checks.uncounted_rows(candidate, after)
+    if rejection is None and after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)
-        wrong = feature_checks.no_ids_left(candidate, after, mark)
-    wrong = wrong or dead_file(content, live) or oddly_named(content, live, state.spelt)
-    wrong = wrong or _live_file(content, live)
-    wrong = wrong or misspelt(content, live, state.spelt) or in_another_partition(content)
-    return wrong or row_delete_checks.wrong_vectors(candidate, live, known, policy)
+        rejection = feature_checks.no_ids_left(candidate, after, mark)
+    rejection = rejection or dead_file(content, live) or oddly_named(content, live, state.spelt)
+    rejection = rejection or _live_file(content, live)
+    rejection = rejection or misspelt(content, live, state.spelt) or in_another_partition(content)
+    return rejection or row_delete_checks.wrong_vectors(candidate, live, known, policy)
 
 
 def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
     """Return why a proposal is illegal after table changes by winners that did not conflict."""
     content = candidate.content
     if content.metadata is not None or content.protocol is not None:
-        wrong = wrong_table(
+        rejection = wrong_table(
             content, state.table_definition, state.root, policy, candidate.operation
         )
-        if wrong is not None:
-            return wrong
+        if rejection is not None:
+            return rejection
     after = state.table_definition.after(content.metadata, content.protocol)
-    wrong = (
-        constraint_checks.not_enforced(candidate, after, is_news=True)
+    rejection = (
+        constraint_checks.not_enforced(candidate, after, has_changed=True)
         or constraint_checks.wrong_statistics(candidate, after)
         or change_data_checks.wrong_mode(candidate, after)
     )
-    if wrong is not None or not (content.adds or content.changes):
-        return wrong
+    if rejection is not None or not (content.adds or content.changes):
+        return rejection
     return unlike_partitioning(content, state.table_definition, candidate.operation)
 
 
@@ -85,8 +85,8 @@ def _traces(candidate: Candidate, state: TableState, after: TableDefinition) -> 
     dropped = state.table_definition.features - after.features
     trace = in_use(dropped, after, left_in(state)) if dropped else None
     if trace is None and drops_row_ids(candidate, state):
-        looked = state.row_ids.get(candidate.read_version)
-        trace = (looked.carried if looked else "") or None
+        row_ids = state.row_ids.get(candidate.read_version)
+        trace = (row_ids.carried if row_ids else "") or None
     if trace is None:
         return None
     return flaw(
@@ -100,22 +100,22 @@ def _traces(candidate: Candidate, state: TableState, after: TableDefinition) -> 
 def dead_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejection | None:
     """Return which removed file is not live, or not live with this vector, or None."""
     vectors = content.removed_vectors
-    gone: list[str] = []
+    missing: list[str] = []
     changed: list[str] = []
     for path in content.removed:
         vector = live.get(path, GONE)
         if vector != vectors.get(path):
-            (gone if vector == GONE else changed).append(path)
-    if gone:
-        dead = min(gone)
-        what = f"{dead[:128]!r} is removed, and is no file of the table"
+            (missing if vector == GONE else changed).append(path)
+    if missing:
+        dead = min(missing)
+        problem = f"{dead[:128]!r} is removed, and is no file of the table"
     elif changed:
         dead = min(changed)
-        what = f"{dead[:128]!r} is removed with another deletion vector than it has"
+        problem = f"{dead[:128]!r} is removed with another deletion vector than it has"
     else:
         return None
     advice = "read the table and propose again"
-    return flaw("removed_file_not_live", "actions", what, advice, path=dead)
+    return flaw("removed_file_not_live", "actions", problem, advice, path=dead)
 
 
 def in_another_partition(content: CheckedActions) -> Rejection | None:
@@ -127,15 +127,15 @@ def in_another_partition(content: CheckedActions) -> Rejection | None:
         # A remove need not have partition values, and delta-spark leaves out those that are null.
         before = {name: value for name, value in (known.get(path) or {}).items() if value}
         if before and before != {name: value for name, value in values.items() if value}:
-            what = f"{add.path[:128]!r} leaves with other values than it comes again with"
+            problem = f"{add.path[:128]!r} leaves with other values than it comes again with"
             remedy = "give those that it has: its rows stay where they are"
-            where = "actions.add.partitionValues"
-            return flaw(PARTITION_VALUES, where, what, remedy, path=add.path)
+            field = "actions.add.partitionValues"
+            return flaw(PARTITION_VALUES, field, problem, remedy, path=add.path)
     return None
 
 
 def oddly_named(
-    content: CheckedActions, live: Mapping[str, str | None], spelt: NormalForms
+    content: CheckedActions, live: Mapping[str, str | None], normal_forms: NormalForms
 ) -> Rejection | None:
     """Return which added file has a path that no new file may have, or None.
 
@@ -144,12 +144,12 @@ def oddly_named(
     if content.is_plain:
         return None
     for add, (path, _) in zip(content.adds, content.added, strict=True):
-        wrong = wrong_with_new(add.path)
-        is_there = path in live and add.path == spelling_of(path, spelt)
-        if wrong is not None and not is_there:
+        rejection = wrong_with_new(add.path)
+        is_there = path in live and add.path == spelling_of(path, normal_forms)
+        if rejection is not None and not is_there:
             remedy = "name a new file below the table root, percent-encoded once"
-            what = f"{add.path[:128]!r} {wrong}"
-            return flaw(BAD_PATH, "actions.add.path", what, remedy, path=add.path)
+            problem = f"{add.path[:128]!r} {rejection}"
+            return flaw(BAD_PATH, "actions.add.path", problem, remedy, path=add.path)
     return None
 
 

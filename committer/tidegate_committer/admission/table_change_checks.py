@@ -69,14 +69,14 @@ def wrong_table(
     assert metadata is not None, "a table has metaData"
     assert protocol is not None, "a table has a protocol"
     if content.metadata is not None:
-        wrong = None if named in _RENEWS_ID else _other_id(content.metadata, table_definition)
-        wrong = wrong or _wrong_metadata(content.metadata, table_definition, policy)
-        if wrong is not None:
-            return wrong
+        rejection = None if named in _RENEWS_ID else _other_id(content.metadata, table_definition)
+        rejection = rejection or _wrong_metadata(content.metadata, table_definition, policy)
+        if rejection is not None:
+            return rejection
     hidden = _hidden_from_readers(content.protocol) if content.protocol else None
     if hidden is not None:
-        what = f"lists the feature {hidden!r} for writers alone, and it binds readers"
-        return flaw(BAD_PROTOCOL, _PROTOCOL, what, "list it in readerFeatures, too")
+        problem = f"lists the feature {hidden!r} for writers alone, and it binds readers"
+        return flaw(BAD_PROTOCOL, _PROTOCOL, problem, "list it in readerFeatures, too")
     listed = {name.removesuffix(PREVIEW) for name in writer_features(protocol)}
     # A feature and its preview are read and written alike, so either name covers both.
     unlisted = [
@@ -85,8 +85,8 @@ def wrong_table(
         if name.removesuffix(PREVIEW) not in listed
     ]
     if unlisted:
-        what = f"does not list the feature {unlisted[0]!r}, which the metadata uses"
-        return flaw(FEATURE_NOT_LISTED, _PROTOCOL, what, "list it, or leave its use out")
+        problem = f"does not list the feature {unlisted[0]!r}, which the metadata uses"
+        return flaw(FEATURE_NOT_LISTED, _PROTOCOL, problem, "list it, or leave its use out")
     try:
         check_writable(protocol, metadata, root)
     except UnsupportedFeature as error:
@@ -96,9 +96,9 @@ def wrong_table(
     except BrokenLog as error:
         return flaw(BAD_METADATA, _METADATA, fault_in(error), "write it as PROTOCOL.md spells it")
     if content.metadata is not None:
-        wrong = _wrong_columns(content.metadata, protocol, table_definition)
-        if wrong is not None:
-            return wrong
+        rejection = _wrong_columns(content.metadata, protocol, table_definition)
+        if rejection is not None:
+            return rejection
     return _wrong_change(table_definition, Definition(metadata, protocol))
 
 
@@ -111,23 +111,23 @@ def _wrong_change(table_definition: TableDefinition | None, after: Definition) -
         after.protocol
     ):
         return None
-    found = check_change(table_definition.definition if table_definition else None, after)
-    if not found:
+    flaws = check_change(table_definition.definition if table_definition else None, after)
+    if not flaws:
         return None
-    one = found[0]
-    rule = BAD_PROTOCOL if one.field.startswith("protocol") else BAD_METADATA
-    made = flaw(rule, f"actions.{one.field}", one.reason, one.remedy)
-    return made.model_copy(update={"error_class": one.error_class or made.error_class})
+    first = flaws[0]
+    rule = BAD_PROTOCOL if first.field.startswith("protocol") else BAD_METADATA
+    rejection = flaw(rule, f"actions.{first.field}", first.reason, first.remedy)
+    return rejection.model_copy(update={"error_class": first.error_class or rejection.error_class})
 
 
 def _hidden_from_readers(protocol: Protocol) -> str | None:
     """Return which reader-writer feature is missing from the reader features, or None."""
-    told = reader_features(protocol)
+    listed = reader_features(protocol)
     return next(
         (
             name
             for name in sorted(protocol.writer_features or ())
-            if name in FEATURES and FEATURES[name].reader_writer and name not in told
+            if name in FEATURES and FEATURES[name].reader_writer and name not in listed
         ),
         None,
     )
@@ -180,17 +180,17 @@ def _wrong_property(
     """Return what is wrong with the committer's own table properties, or None."""
     limit = wrong_limit(metadata.configuration)
     if limit is not None:
-        what = f"{limit} is {metadata.configuration[limit][:64]!r}, which limits nothing"
+        problem = f"{limit} is {metadata.configuration[limit][:64]!r}, which limits nothing"
         remedy = "say a whole number from 1 on, or leave it out"
-        return flaw(BAD_METADATA, f"{_METADATA}.configuration", what, remedy)
+        return flaw(BAD_METADATA, f"{_METADATA}.configuration", problem, remedy)
     changed = _set_anew(metadata, table_definition)
-    for name, said, words in (
+    for name, value, allowed in (
         (UNSAFE_WRITERS, wrong_word(changed), "`warn` or `halt`"),
         (VERIFY_FILES, wrong_flag(changed), "`true` or `false`"),
     ):
-        if said is not None:
-            what, remedy = f"{name} is {said[:64]!r}", f"say {words}, or leave it out"
-            return flaw(BAD_METADATA, f"{_METADATA}.configuration", what, remedy)
+        if value is not None:
+            problem, remedy = f"{name} is {value[:64]!r}", f"say {allowed}, or leave it out"
+            return flaw(BAD_METADATA, f"{_METADATA}.configuration", problem, remedy)
     return None
 
 
@@ -246,7 +246,7 @@ def _wrong_schema(
             "has no columns, a nameless one, or two that differ in case only",
             "give each column a name of its own",
         )
-    kinds = {one.name: one.kind for one in schema}
+    kinds = {column.name: column.kind for column in schema}
     for name in partition_columns:
         kind = kinds.get(name)
         if not isinstance(kind, PrimitiveType | DecimalType) or kind == VARIANT:

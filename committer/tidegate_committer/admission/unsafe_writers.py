@@ -30,18 +30,18 @@ def is_unsafe(entry: Entry, record: TableRecord) -> bool:
 
 def wrong_word(configuration: Mapping[str, str]) -> str | None:
     """Return the property's value if it is neither `warn` nor `halt`, or None."""
-    said = configuration.get(PROPERTY)
-    return None if said is None or said.lower() in _WORDS else said
+    value = configuration.get(PROPERTY)
+    return None if value is None or value.lower() in _WORDS else value
 
 
 def halts(configuration: Mapping[str, str], default: UnsafeWriters) -> bool:
     """Return whether a table with these properties is halted for such a version."""
-    said = configuration.get(PROPERTY, "").lower()
-    return (said if said in _WORDS else default) == "halt"
+    value = configuration.get(PROPERTY, "").lower()
+    return (value if value in _WORDS else default) == "halt"
 
 
 def what_halts(
-    news: Iterable[Entry],
+    entries: Iterable[Entry],
     record: TableRecord,
     configuration: Mapping[str, str],
     default: UnsafeWriters,
@@ -49,7 +49,7 @@ def what_halts(
     """Return the error of the first version for which a table is halted, or None."""
     if not halts(configuration, default):
         return None
-    return next((unsafe(entry, record) for entry in news if is_unsafe(entry, record)), None)
+    return next((unsafe(entry, record) for entry in entries if is_unsafe(entry, record)), None)
 
 
 def unsafe(entry: Entry, record: TableRecord) -> BrokenLog:

@@ -84,7 +84,7 @@ def applied(
     patched = _PatchedTable(table, table.metadata, _names(proposal), clustered_by)
     for change in patch.changes:
         patched = patched.after(change)
-    return patched.settled().base
+    return patched.resolved().base
 
 
 def _names(proposal: UUID) -> Iterator[str]:
@@ -99,7 +99,7 @@ class _PatchedTable:
     metadata: Metadata
     names: Iterator[str] = field(default_factory=lambda: _names(UUID(int=0)))
     clustered_by: Collection[FieldPath] = ()
-    is_settled: bool = True
+    is_resolved: bool = True
 
     def after(self, change: PatchChange) -> "_PatchedTable":
         """Return the table after a change.
@@ -109,22 +109,22 @@ class _PatchedTable:
         columns.
         """
         is_property = isinstance(change, SetProperty | UnsetProperty)
-        if not (is_property or self.is_settled):
-            return self.settled().after(change)
+        if not (is_property or self.is_resolved):
+            return self.resolved().after(change)
         if isinstance(change, DropColumn):
             altered = alter_columns.drop_column(self.metadata, change.path, self.clustered_by)
         else:
             altered = _altered(change, Definition(self.metadata, self.base.protocol))
-        return replace(self, metadata=altered, is_settled=not is_property)
+        return replace(self, metadata=altered, is_resolved=not is_property)
 
-    def settled(self) -> "_PatchedTable":
-        """Return the table with its columns mapped and with the features that it asks for."""
+    def resolved(self) -> "_PatchedTable":
+        """Return the table with its columns mapped and with the features that it requests."""
         resolved = resolve_definition(
             self.base, map_columns(self.base.metadata, self.metadata, self.names)
         )
         refuse(resolved.flaws, "that is to be patched")
         base = resolved.definition
-        return replace(self, base=base, metadata=base.metadata, is_settled=True)
+        return replace(self, base=base, metadata=base.metadata, is_resolved=True)
 
 
 def _altered(change: PatchChange, before: Definition) -> Metadata:
@@ -151,7 +151,7 @@ def _altered(change: PatchChange, before: Definition) -> Metadata:
         case UnsetProperty():
             return _without_property(metadata, change)
         case DropColumn():
-            raise AssertionError("a column is dropped by who knows what the table is clustered by")
+            raise AssertionError("DropColumn is applied by `_PatchedTable.after`")
 
 
 def _with_property(metadata: Metadata, change: SetProperty) -> Metadata:
@@ -231,7 +231,7 @@ def _followed(metadata: Metadata) -> Iterator[MetadataTouch]:
 
 
 def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[FieldPath]:
-    """Return the columns that a property names, or all columns if that can't be told."""
+    """Return the columns that a property names, or all columns if it can't be parsed."""
     schema = parse_schema(metadata.schema_string)
     all_columns = [(name,) for name in schema.names]
     if key == alter_columns.STATISTICS_COLUMNS:

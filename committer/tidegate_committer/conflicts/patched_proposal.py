@@ -23,7 +23,7 @@ _FIELD = "metadata_patch"
 def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
     """Return why a patch does not fit the table that its writer read, or None."""
     patch = candidate.patch
-    assert patch is not None, "only who brings a patch is asked for it"
+    assert patch is not None, "the proposal has a patch"
     read = state.table_definition_at(candidate.read_version)
     if patch.base is not None and patch.base != metadata_hash(read.metadata):
         problem = f"is not the hash of the metadata at version {candidate.read_version}"
@@ -43,7 +43,7 @@ def with_patch(
     Metadata and protocol are checked together, as a change of that table.
     """
     patch = candidate.patch
-    assert patch is not None, "only who brings a patch is asked for it"
+    assert patch is not None, "the proposal has a patch"
     try:
         before = table_definition.definition
         after = applied(patch, before, candidate.id, _clustered_by(state))

@@ -1,7 +1,7 @@
 """Which effects of a winning patch a proposal can be rebased over.
 
 delta-spark rebases a proposal over few changes of metadata. A patch states everything that it
-changes, so a proposal can be rebased over more of them: docs/adr/0021 says which, and why.
+changes, so a proposal can be rebased over more of them: docs/adr/0021 has the list and the reasons.
 """
 
 from collections.abc import Callable, Iterator, Mapping

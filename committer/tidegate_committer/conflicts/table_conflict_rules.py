@@ -73,7 +73,7 @@ def feature_binds_writers(rebase_state: RebaseState, winner: Entry) -> Finding |
     if winner.protocol is None or rebase_state.candidate.patch is not None:
         return None
     # Only features that the winner lists by name count. A legacy writer version implies features
-    # that nobody asked for, and listing these later adds nothing new.
+    # that nobody requested, and listing these later adds nothing new.
     named = frozenset(winner.protocol.writer_features or ())
     added = named.intersection(interrupting_features(rebase_state.now.protocol, winner.protocol))
     return Finding(f"added the feature {min(added)!r}, which binds every writer") if added else None
@@ -105,7 +105,7 @@ def metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None
         common = in_common(rebase_state.touches, touched(now, winner.metadata))
         if common is None:
             return None
-        touch = common.told_of(rebase_state.read.metadata)
+        touch = common.description(rebase_state.read.metadata)
         return Finding(f"changed {touch}, as does the proposal")
     features = rebase_state.after(winner).features
     change = conflict_free(now, winner.metadata, features, may_number=winner.is_identity_only)

@@ -38,7 +38,7 @@ class FastPath:
     def __init__(self, state: TableState, policy: Policy) -> None:
         self._state, self._policy = state, policy
         self._since = max(state.oldest, state.window_start) - 1
-        self._is_open = state.version >= 0 and state.table_definition.asks_nothing
+        self._is_open = state.version >= 0 and state.table_definition.is_unconstrained
         if not self._is_open:
             return
         since, table_definition = state.table_definitions[-1]

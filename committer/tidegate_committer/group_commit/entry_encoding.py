@@ -26,7 +26,7 @@ from tidegate_committer.group_commit.version_dependent_fields import (
 )
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, canonical
-from tidegate_committer.intake.relocated_rows import NO_MOVES, Relocations, moves_of, told_of
+from tidegate_committer.intake.relocated_rows import NO_MOVES, Relocations, moves_of, row_mapping_of
 from tidegate_committer.policy import STRICTNESS, Level
 from tidegate_committer.row_level.deletion_vector_merge import NO_EFFECTS, MergeEffects, effects
 from tidegate_committer.state.log_entry import (
@@ -196,7 +196,7 @@ def _moved(group: Group, contents: Sequence[CheckedActions], provenance: Provena
 
 
 def _row_delete_member(group: Group, content: CheckedActions) -> Sequence[Candidate]:
-    """Return a stand-in member that brings the merged row deletes, if there are any."""
+    """Return a stand-in member that holds the merged row deletes, if there are any."""
     return [replace(group.members[0], content=content, tags=None)] if content is not EMPTY else []
 
 
@@ -336,7 +336,7 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         fields["identity_blocks"] = member.numbers.blocks
         fields["identity_used"] = member.numbers.used
     if member.moves:
-        fields["row_mapping"] = told_of(member.moves)
+        fields["row_mapping"] = row_mapping_of(member.moves)
     return Accepted.trusted(fields)
 
 
@@ -352,7 +352,7 @@ def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
 
 
 def _txns(member: Candidate, now_ms: int) -> Sequence[Txn]:
-    """Return a member's txn actions: the ones it brought unchanged, its `app_txn` with a time."""
+    """Return a member's txn actions: those it proposed, and its `app_txn` with a time."""
     proposed = member.content.txns
     dated = [txn.with_(last_updated=now_ms) for txn in member.txns[len(proposed) :]]
     return (*proposed, *dated)

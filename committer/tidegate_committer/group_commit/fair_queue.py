@@ -171,7 +171,7 @@ def _producers(waiting: deque[QueuedCandidate], count: int) -> frozenset[str]:
 def _fresh(waiting: Iterator[QueuedCandidate], count: int, before: frozenset[str]) -> list[int]:
     """Return the places of the oldest candidate of each of `count` producers without a turn before.
 
-    There are nearly always enough; then the rest of the queue need not be looked at.
+    There are nearly always enough; then the rest of the queue need not be read.
     """
     chosen: list[int] = []
     seen = set(before)

@@ -56,32 +56,32 @@ ActionLine = bytes | Mapping[str, Any]
 """A line of the log as it will be written, or the body of a remove, whose time is set later."""
 
 _ADD: Final = b'{"add":'
-_UNSAID: Final = {"domainMetadata": {"removed": False}, "cdc": {"dataChange": False}}
+_DEFAULTS: Final = {"domainMetadata": {"removed": False}, "cdc": {"dataChange": False}}
 """Fields that default to false in a proposal. The log must state them: strict readers fail without.
 """
 _SPELLING: Final = "write the action as PROTOCOL.md spells it"
 
 
-def read_row(row: Any, where: str, policy: Policy) -> tuple[ActionLine, Action]:
+def read_row(row: Any, location: str, policy: Policy) -> tuple[ActionLine, Action]:
     """Return the log line for a row, and the action that the row holds.
 
     Raises: InvalidProposal.
     """
-    name, body = _named(row, where)
-    body = {**_UNSAID[name], **body} if name in _UNSAID else body
-    place = f"{where}.{name}"
-    line = body if name == "remove" else _line({name: body}, place)
-    action = read_action(KINDS[name], body, place)
+    name, body = _named(row, location)
+    body = {**_DEFAULTS[name], **body} if name in _DEFAULTS else body
+    path = f"{location}.{name}"
+    line = body if name == "remove" else _line({name: body}, path)
+    action = read_action(KINDS[name], body, path)
     if isinstance(action, FileAction):
-        _check_file(action, place, policy)
+        _check_file(action, path, policy)
     elif isinstance(action, Cdc):
-        _check_change_file(action, place, policy)
+        _check_change_file(action, path, policy)
     elif isinstance(action, Txn):
-        _check_txn(action, place)
+        _check_txn(action, path)
     elif isinstance(action, Metadata):
-        check_moments(action, place)
+        check_moments(action, path)
     elif isinstance(action, DomainMetadata):
-        _check_domain(action, place)
+        _check_domain(action, path)
     return line, action
 
 
@@ -127,36 +127,36 @@ def tracked(line: bytes, base_row_id: int, commit_version: int) -> bytes:
     return line.removesuffix(b"}}\n") + ids
 
 
-def _line(row: Mapping[str, Any], where: str) -> bytes:
+def _line(row: Mapping[str, Any], location: str) -> bytes:
     try:
         # The concatenation copies: orjson's result may reserve ten times its size in memory.
         return orjson.dumps(row) + b"\n"
     except TypeError as error:
-        refuse(MALFORMED, where, f"cannot be written as JSON: {error}", _SPELLING)
+        refuse(MALFORMED, location, f"cannot be written as JSON: {error}", _SPELLING)
 
 
-def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
+def _named(row: Any, location: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(row, dict):
-        refuse(MALFORMED, where, "is no object", "give one action a row")
+        refuse(MALFORMED, location, "is no object", "give one action a row")
     named = [(name, body) for name, body in row.items() if body is not None]
     if len(named) != 1:
-        refuse(MALFORMED, where, f"holds {len(named)} actions", "give exactly one action a row")
+        refuse(MALFORMED, location, f"holds {len(named)} actions", "give exactly one action a row")
     name, body = named[0]
     if name not in KINDS:
         refuse(
             NOT_SUPPORTED,
-            f"{where}.{name[:64]}",
+            f"{location}.{name[:64]}",
             "is no action that a proposal may hold",
             f"leave it out: a proposal holds {', '.join(KINDS)}",
         )
     if not isinstance(body, dict):
-        refuse(MALFORMED, f"{where}.{name}", "is no object", _SPELLING)
+        refuse(MALFORMED, f"{location}.{name}", "is no object", _SPELLING)
     if None not in body.values():
         return name, body
     return name, {key: value for key, value in body.items() if value is not None}
 
 
-def read_action(kind: type[Action], body: Mapping[str, Any], where: str) -> Action:
+def read_action(kind: type[Action], body: Mapping[str, Any], location: str) -> Action:
     """Return the action that a body holds, with every field named and typed as in the log.
 
     Raises: InvalidProposal.
@@ -168,50 +168,50 @@ def read_action(kind: type[Action], body: Mapping[str, Any], where: str) -> Acti
                 orjson.dumps(body), strict=True, by_alias=True, by_name=False
             )
         validator = kind.__pydantic_validator__
-        found: Action = validator.validate_python(body, strict=True, by_alias=True, by_name=False)
+        action: Action = validator.validate_python(body, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "".join(f".{str(part)[:64]}" for part in first["loc"])
-        refuse(MALFORMED, f"{where}{field}", first["msg"], _SPELLING)
-    return found
+        refuse(MALFORMED, f"{location}{field}", first["msg"], _SPELLING)
+    return action
 
 
-def _check_file(action: FileAction, where: str, policy: Policy) -> None:
+def _check_file(action: FileAction, location: str, policy: Policy) -> None:
     if isinstance(action, Add):
-        _check_place_of(action, where)
-        check_numbers(action, where)
-        _check_partition_values(action.partition_values, where, policy)
-        _check_few(action.tags, f"{where}.tags")
+        _check_place_of(action, location)
+        check_numbers(action, location)
+        _check_partition_values(action.partition_values, location, policy)
+        _check_few(action.tags, f"{location}.tags")
         if action.stats is not None:
-            _check_stats(action.stats, where, policy)
+            _check_stats(action.stats, location, policy)
     elif isinstance(action, Remove):
-        _check_remove(action, where, policy)
+        _check_remove(action, location, policy)
 
 
-def _check_place_of(add: Add, where: str) -> None:
+def _check_place_of(add: Add, location: str) -> None:
     """Refuse an add whose path no file may have.
 
     A file that is already in the table may lie anywhere and be encoded as its writer chose. Whether
     it is in the table is checked at the head.
     """
     if path_checks.is_plain(add.path) or (add.data_change and add.deletion_vector is None):
-        check_place(add, where)
+        check_place(add, location)
         return
-    _check_path(add.path, path_checks.wrong_with_old(add.path), where)
+    _check_path(add.path, path_checks.wrong_with_old(add.path), location)
     if add.deletion_vector is not None:
-        _check_vector(add.deletion_vector, f"{where}.deletionVector")
+        _check_vector(add.deletion_vector, f"{location}.deletionVector")
 
 
-def check_place(action: Add | Cdc, where: str) -> None:
+def check_place(action: Add | Cdc, location: str) -> None:
     """Refuse a new file or deletion vector at a path where none may be. Raises: InvalidProposal."""
     is_change_file = isinstance(action, Cdc)
-    wrong = path_checks.wrong_with_new(action.path, is_change_file=is_change_file)
-    _check_path(action.path, wrong, where)
+    problem = path_checks.wrong_with_new(action.path, is_change_file=is_change_file)
+    _check_path(action.path, problem, location)
     if isinstance(action, Add) and action.deletion_vector is not None:
-        _check_vector(action.deletion_vector, f"{where}.deletionVector")
+        _check_vector(action.deletion_vector, f"{location}.deletionVector")
 
 
-def check_numbers(action: Add, where: str) -> None:
+def check_numbers(action: Add, location: str) -> None:
     """Refuse a new file whose numbers are out of range. Raises: InvalidProposal."""
     for name, value in (
         ("baseRowId", action.base_row_id),
@@ -220,8 +220,8 @@ def check_numbers(action: Add, where: str) -> None:
         ("modificationTime", action.modification_time),
     ):
         if value is not None:
-            _check_number(value, where, name)
-    check_moments(action, where)
+            _check_number(value, location, name)
+    check_moments(action, location)
 
 
 _MOMENTS: Final[Mapping[type[Action], tuple[str, str]]] = {
@@ -233,7 +233,7 @@ _MOMENTS: Final[Mapping[type[Action], tuple[str, str]]] = {
 """The time field of each kind of action: its name in the model and its name in the log."""
 
 
-def check_moments(action: Action, where: str) -> None:
+def check_moments(action: Action, location: str) -> None:
     """Refuse an action whose time is outside the range of a table's timestamps.
 
     Raises: InvalidProposal.
@@ -241,129 +241,138 @@ def check_moments(action: Action, where: str) -> None:
     field, name = _MOMENTS.get(type(action), ("", ""))
     value = getattr(action, field) if field else None
     if not is_moment(value):
-        what = f"is {value}"
-        refuse(MALFORMED, f"{where}.{name}", what, "give milliseconds since 1970, up to 2^53")
+        problem = f"is {value}"
+        refuse(MALFORMED, f"{location}.{name}", problem, "give milliseconds since 1970, up to 2^53")
 
 
-def _check_vector(vector: DeletionVector, where: str) -> None:
+def _check_vector(vector: DeletionVector, location: str) -> None:
     """Refuse a new vector that is malformed, or neither inline nor in a file of the table."""
     if vector.storage_type not in (INLINE, RELATIVE):
-        what = f"has the storage type {vector.storage_type[:8]!r}"
-        refuse(BAD_PATH, where, what, "write the vector inline or into a file of the table")
+        problem = f"has the storage type {vector.storage_type[:8]!r}"
+        refuse(BAD_PATH, location, problem, "write the vector inline or into a file of the table")
     try:
         frame_of(vector)
         if is_inline(vector):
             inline_rows(vector)
         folder = "" if vector.storage_type == INLINE else path_of(vector).rpartition("/")[0]
     except ValueError as error:
-        refuse(MALFORMED, where, str(error), "write the vector as PROTOCOL.md spells it")
+        refuse(MALFORMED, location, str(error), "write the vector as PROTOCOL.md spells it")
     # Readers put the folder into a URI unescaped, so only plain characters are allowed.
     if folder and not path_checks.is_plain(folder):
-        what = f"lies in the folder {folder[:128]!r}"
-        refuse(BAD_PATH, where, what, "name a folder of letters and digits below the root, or none")
+        problem = f"lies in the folder {folder[:128]!r}"
+        refuse(
+            BAD_PATH,
+            location,
+            problem,
+            "name a folder of letters and digits below the root, or none",
+        )
     if vector.cardinality < 0:
-        refuse(MALFORMED, f"{where}.cardinality", f"is {vector.cardinality}", "count the rows")
+        refuse(MALFORMED, f"{location}.cardinality", f"is {vector.cardinality}", "count the rows")
 
 
-def _check_remove(action: Remove, where: str, policy: Policy) -> None:
-    _check_path(action.path, path_checks.wrong_with_old(action.path), where)
+def _check_remove(action: Remove, location: str, policy: Policy) -> None:
+    _check_path(action.path, path_checks.wrong_with_old(action.path), location)
     if action.size is not None:
-        _check_number(action.size, where, "size")
-    check_moments(action, where)
+        _check_number(action.size, location, "size")
+    check_moments(action, location)
     if action.partition_values is not None:
-        _check_partition_values(action.partition_values, where, policy)
+        _check_partition_values(action.partition_values, location, policy)
     if action.extended_file_metadata and (action.size is None or action.partition_values is None):
         refuse(
             MALFORMED,
-            f"{where}.extendedFileMetadata",
+            f"{location}.extendedFileMetadata",
             "is true without size and partitionValues",
             "copy them from the file's add action",
         )
 
 
-def _check_change_file(action: Cdc, where: str, policy: Policy) -> None:
-    check_place(action, where)
-    _check_partition_values(action.partition_values, where, policy)
-    _check_number(action.size, where, "size")
+def _check_change_file(action: Cdc, location: str, policy: Policy) -> None:
+    check_place(action, location)
+    _check_partition_values(action.partition_values, location, policy)
+    _check_number(action.size, location, "size")
     if action.data_change:
-        refuse(MALFORMED, f"{where}.dataChange", "is true", "a change file says false")
+        refuse(MALFORMED, f"{location}.dataChange", "is true", "a change file says false")
 
 
-def _check_txn(action: Txn, where: str) -> None:
-    _check_number(action.version, where, "version")
-    check_moments(action, where)
+def _check_txn(action: Txn, location: str) -> None:
+    _check_number(action.version, location, "version")
+    check_moments(action, location)
     if len(action.app_id) > NAME_CHARS_MAX:
-        what = f"is longer than {NAME_CHARS_MAX} characters"
-        refuse(TOO_LARGE, f"{where}.appId", what, "shorten it")
+        problem = f"is longer than {NAME_CHARS_MAX} characters"
+        refuse(TOO_LARGE, f"{location}.appId", problem, "shorten it")
     if action.app_id.startswith(OUR_APPS):
         refuse(
             NOT_SUPPORTED,
-            f"{where}.appId",
+            f"{location}.appId",
             f"app ids that begin with {OUR_APPS!r} are the committer's own",
             "use another app id",
         )
 
 
-def _check_domain(action: DomainMetadata, where: str) -> None:
+def _check_domain(action: DomainMetadata, location: str) -> None:
     if len(action.domain) > NAME_CHARS_MAX:
-        what = f"is longer than {NAME_CHARS_MAX} characters"
-        refuse(TOO_LARGE, f"{where}.domain", what, "shorten it")
+        problem = f"is longer than {NAME_CHARS_MAX} characters"
+        refuse(TOO_LARGE, f"{location}.domain", problem, "shorten it")
     if action.domain.startswith(DELTA_DOMAINS) and action.domain not in OPEN_DOMAINS:
         refuse(
             RESERVED_DOMAIN,
-            f"{where}.domain",
+            f"{location}.domain",
             f"domains that begin with {DELTA_DOMAINS!r} belong to table features",
             "use a domain of your own",
         )
 
 
-def _check_path(path: str, wrong: str | None, where: str) -> None:
-    if wrong:
+def _check_path(path: str, problem: str | None, location: str) -> None:
+    if problem:
         refuse(
             BAD_PATH,
-            f"{where}.path",
-            f"{path[:128]!r} {wrong}",
+            f"{location}.path",
+            f"{path[:128]!r} {problem}",
             "name a file below the table root, percent-encoded once",
             path=path[:1024],
         )
 
 
-def _check_number(value: int, where: str, name: str) -> None:
+def _check_number(value: int, location: str, name: str) -> None:
     if not 0 <= value <= LONG_MAX:
-        refuse(MALFORMED, f"{where}.{name}", f"is {value}", "give a number from 0 to 2^63 - 1")
+        refuse(MALFORMED, f"{location}.{name}", f"is {value}", "give a number from 0 to 2^63 - 1")
 
 
-def _check_few(entries: Mapping[str, str | None] | None, where: str) -> None:
+def _check_few(entries: Mapping[str, str | None] | None, location: str) -> None:
     if entries is not None and len(entries) > ENTRIES_MAX:
-        what = f"has {len(entries)} entries, {ENTRIES_MAX} are allowed"
-        refuse(TOO_LARGE, where, what, "leave some out")
+        problem = f"has {len(entries)} entries, {ENTRIES_MAX} are allowed"
+        refuse(TOO_LARGE, location, problem, "leave some out")
 
 
-def _check_partition_values(values: Mapping[str, str | None], where: str, policy: Policy) -> None:
-    _check_few(values, f"{where}.partitionValues")
+def _check_partition_values(
+    values: Mapping[str, str | None], location: str, policy: Policy
+) -> None:
+    _check_few(values, f"{location}.partitionValues")
     for name, value in values.items():
         if value is not None and len(value) > policy.partition_value_chars_max:
             refuse(
                 PARTITION_VALUES,
-                f"{where}.partitionValues.{name[:64]}",
+                f"{location}.partitionValues.{name[:64]}",
                 f"is longer than {policy.partition_value_chars_max} characters",
                 "partition by something shorter",
             )
 
 
-def _check_stats(stats: str, where: str, policy: Policy) -> None:
+def _check_stats(stats: str, location: str, policy: Policy) -> None:
     if len(stats) > policy.stats_chars_max:
-        what = f"are longer than {policy.stats_chars_max} characters"
-        refuse(TOO_LARGE, f"{where}.stats", what, "write statistics of fewer columns, or none")
+        problem = f"are longer than {policy.stats_chars_max} characters"
+        refuse(
+            TOO_LARGE, f"{location}.stats", problem, "write statistics of fewer columns, or none"
+        )
     try:
-        wrong = _wrong_with_stats(orjson.loads(stats))
+        mistake = _wrong_with_stats(orjson.loads(stats))
     except orjson.JSONDecodeError as error:
-        wrong = f"are no JSON: {error}"
-    if wrong:
+        mistake = f"are no JSON: {error}"
+    if mistake:
         refuse(
             MALFORMED,
-            f"{where}.stats",
-            wrong,
+            f"{location}.stats",
+            mistake,
             "write statistics as PROTOCOL.md spells them, or none",
         )
 

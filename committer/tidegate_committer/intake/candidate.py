@@ -63,8 +63,8 @@ class Candidate:
     malformed but its identity could be read. `is_admin` says that it came on the topic of
     operators' requests, in which `offset` counts then. `intents` are the rows that it deletes by
     deletion vectors, `moves` the rows that its compaction moves to new files. `producer`,
-    `trace` and `reply` come from the record's headers. `is_looked_at`: its new files were found as
-    it says, or its flaw names one that is not.
+    `trace` and `reply` come from the record's headers. `files_verified`: the presence and size of
+    its new files were checked; if one is wrong, `flaw` names it.
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
     columns, `came` the files into which a winner moved rows that it read, `moved_away` its intents
@@ -94,7 +94,7 @@ class Candidate:
     sent_ms: int | None = None
     is_admin: bool = False
     reply: ReplyRequest = NO_REPLY
-    is_looked_at: bool = False
+    files_verified: bool = False
 
     @property
     def since_ms(self) -> int | None:
@@ -103,8 +103,8 @@ class Candidate:
         Units: ms since the Unix epoch.
         """
         assert self.proposal is not None, "who brings files proposes them"
-        told = (self.proposal.files_since_ms, self.proposal.created_ms, self.sent_ms)
-        return next((one for one in told if one is not None), None)
+        times_ms = (self.proposal.files_since_ms, self.proposal.created_ms, self.sent_ms)
+        return next((time_ms for time_ms in times_ms if time_ms is not None), None)
 
     @property
     def is_cancel(self) -> bool:
@@ -176,15 +176,15 @@ class Candidate:
         content = self.content
         if not (content.removes or self.intents) and len(content.adds) == 1:
             return frozenset((content.adds[0].data_change,))
-        stated = {file.data_change for file in (*content.adds, *content.removes)}
-        return frozenset(stated | {True} if self.intents else stated)
+        data_changes = {file.data_change for file in (*content.adds, *content.removes)}
+        return frozenset(data_changes | {True} if self.intents else data_changes)
 
     @CachedProperty
     def only_deletes_rows(self) -> bool:
         """Whether it holds row intents and nothing else."""
         content = self.content
-        more = content.metadata or content.protocol or content.domains or self.txns
-        return bool(self.intents) and not (content.has_files or more)
+        has_more = content.metadata or content.protocol or content.domains or self.txns
+        return bool(self.intents) and not (content.has_files or has_more)
 
     @CachedProperty
     def tolerates_row_deletes(self) -> bool:
@@ -241,11 +241,11 @@ class Candidate:
     @CachedProperty
     def txns(self) -> tuple[Txn, ...]:
         """The app transactions: those among the actions, then the proposal's own."""
-        proposal, brought = self.proposal, self.content.txns
+        proposal, txns = self.proposal, self.content.txns
         if proposal is None or not (proposal.app_txn or proposal.app_txns):
-            return brought
+            return txns
         own = (*((proposal.app_txn,) if proposal.app_txn else ()), *proposal.app_txns)
-        return (*brought, *(Txn(app_id=one.app_id, version=one.version) for one in own))
+        return (*txns, *(Txn(app_id=txn.app_id, version=txn.version) for txn in own))
 
     @property
     def operation(self) -> str:
@@ -258,8 +258,8 @@ class Candidate:
         A commit that only rearranges rows needs no check against concurrent appends. Under
         WriteSerializable this also requires that its operation is not one that changes data.
         """
-        asked = self.proposal.isolation if self.proposal else "default"
-        level = table_level if asked == "default" else asked
+        requested = self.proposal.isolation if self.proposal else "default"
+        level = table_level if requested == "default" else requested
         if not self.is_rearranging:
             return level
         if level == "WriteSerializable" and self.operation in CHANGES_DATA:

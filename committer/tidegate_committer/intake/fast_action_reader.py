@@ -29,7 +29,7 @@ _NO_OBJECT: Final[dict[str, Any]] = {}
 
 
 def _shapes(kind: type[FileAction], names: tuple[str, ...], *more: str) -> Shapes:
-    fields = {str(one.alias): name for name, one in kind.model_fields.items()}
+    fields = {str(field.alias): name for name, field in kind.model_fields.items()}
     shapes = (names, (*names, *more))
     return tuple((frozenset(shape), {fields[name] for name in shape}) for shape in shapes)
 
@@ -59,7 +59,7 @@ def read_plain(row: Any, policy: Policy) -> tuple[ActionLine, FileAction] | None
 
 
 def _remove(body: Any, policy: Policy) -> Remove:
-    given = _given(body, _REMOVES)
+    names_given = _given(body, _REMOVES)
     path, values, size, changes, extended = _values_of_remove(body)
     gone_ms = body.get("deletionTimestamp", 0)
     if not (
@@ -78,17 +78,17 @@ def _remove(body: Any, policy: Policy) -> Remove:
         "base_row_id": None,
         "default_row_commit_version": None,
         "tags": None,
-        "deletion_timestamp": gone_ms if "deletion_timestamp" in given else None,
+        "deletion_timestamp": gone_ms if "deletion_timestamp" in names_given else None,
         "extended_file_metadata": extended,
         "partition_values": values,
         "size": size,
         "stats": None,
     }
-    return trusted(Remove, fields, given, _NOTHING_MORE)
+    return trusted(Remove, fields, names_given, _NOTHING_MORE)
 
 
 def _add(body: Any, policy: Policy) -> Add:
-    given = _given(body, _ADDS)
+    names_given = _given(body, _ADDS)
     path, values, size, changes, written_ms = _values_of_add(body)
     if not (
         is_plain(path)
@@ -100,7 +100,7 @@ def _add(body: Any, policy: Policy) -> Add:
         _leave()
     _check_values(values, policy)
     stats = None
-    if "stats" in given:
+    if "stats" in names_given:
         stats = body["stats"]
         _check_stats(stats, policy)
     fields = {
@@ -116,16 +116,16 @@ def _add(body: Any, policy: Policy) -> Add:
         "stats": stats,
         "clustering_provider": None,
     }
-    return trusted(Add, fields, given, _NOTHING_MORE)
+    return trusted(Add, fields, names_given, _NOTHING_MORE)
 
 
 def _given(body: Any, shapes: Shapes) -> set[str]:
     """Return the model's names of the fields that a body has."""
     if type(body) is dict:
         names = body.keys()
-        for shape, given in shapes:
+        for shape, names_given in shapes:
             if names == shape:
-                return given
+                return names_given
     return _leave()
 
 

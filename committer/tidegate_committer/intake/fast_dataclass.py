@@ -15,6 +15,6 @@ def made(kind: type[T], fields: dict[str, Any]) -> T:
 
     Law: vars(made(kind, fields)) == vars(kind(**fields))
     """
-    one = kind.__new__(kind)
-    _set(one, "__dict__", fields)
-    return one
+    instance = kind.__new__(kind)
+    _set(instance, "__dict__", fields)
+    return instance

@@ -58,16 +58,16 @@ class IdentityEffects:
 
 def with_range(ranges: Ranges, new: tuple[int, int], step: int) -> Ranges | None:
     """Return the ranges with one more, or None if it overlaps one. Adjacent ranges are joined."""
-    at = bisect_left(ranges, new)
-    before, after = ranges[max(0, at - 1) : at], ranges[at : at + 1]
+    index = bisect_left(ranges, new)
+    before, after = ranges[max(0, index - 1) : index], ranges[index : index + 1]
     if (before and before[0][1] >= new[0]) or (after and after[0][0] <= new[1]):
         return None
     low, high = new
-    start, end = at, at
+    start, end = index, index
     if before and before[0][1] + step == low:
-        low, start = before[0][0], at - 1
+        low, start = before[0][0], index - 1
     if after and high + step == after[0][0]:
-        high, end = after[0][1], at + 1
+        high, end = after[0][1], index + 1
     return (*ranges[:start], (low, high), *ranges[end:])
 
 
@@ -76,10 +76,10 @@ def leases_after(
 ) -> PersistentMap[UUID, LeasedBlocks]:
     """Return the leases after an entry that accepted these proposals."""
     changed: dict[UUID, LeasedBlocks] = {}
-    for one in accepted:
-        if one.identity_blocks:
-            changed[one.id] = LeasedBlocks(one.identity_blocks)
-        for usage in one.identity_used:
+    for proposal in accepted:
+        if proposal.identity_blocks:
+            changed[proposal.id] = LeasedBlocks(proposal.identity_blocks)
+        for usage in proposal.identity_used:
             if usage.lease is None:
                 continue
             known = changed.get(usage.lease) or leases.get(usage.lease)
@@ -100,4 +100,4 @@ def lapsed(
             return False
         return not column.is_beyond(block.first + (block.count - 1) * block.step, column.mark)
 
-    return [one for one, leased in leases.items() if not all(map(is_safe, leased.blocks))]
+    return [lease for lease, leased in leases.items() if not all(map(is_safe, leased.blocks))]

@@ -90,11 +90,11 @@ def wrong_with_new(path: str, *, is_change_file: bool = False) -> str | None:
     A file that another writer added under some other form of path may still be removed, or lose
     rows by a deletion vector: `wrong_with_old` checks those.
     """
-    wrong = wrong_with(path, is_change_file=is_change_file)
-    if wrong is not None or is_plain(path):
-        return wrong
-    if found := _NO_URI.search(path):
-        return f"holds {found[0]!r}, which a URI holds only percent-encoded"
+    problem = wrong_with(path, is_change_file=is_change_file)
+    if problem is not None or is_plain(path):
+        return problem
+    if match := _NO_URI.search(path):
+        return f"holds {match[0]!r}, which a URI holds only percent-encoded"
     if ":" in path.partition("/")[0]:
         return "has a colon before its first slash, where a URI has one after its scheme"
     return None

@@ -82,7 +82,7 @@ class CheckedActions:
         `change` gets the file and its canonical path.
         """
         after = [change(add, path) for add, (path, _) in zip(self.adds, self.added, strict=True)]
-        if all(one is add for one, add in zip(after, self.adds, strict=True)):
+        if all(new is add for new, add in zip(after, self.adds, strict=True)):
             return self
         changed = iter(zip(self.adds, after, strict=True))
         lines: list[ActionLine] = []
@@ -90,21 +90,21 @@ class CheckedActions:
             if not is_add(line):
                 lines.append(line)
                 continue
-            add, one = next(changed)
-            if one is not None:
-                lines.append(line if one is add else add_line(one))
-        kept = _about([one for one in after if one])
+            add, new = next(changed)
+            if new is not None:
+                lines.append(line if new is add else add_line(new))
+        fields = _about([add for add in after if add])
         # Stays true after the ids are dropped: such files must still be checked for a row count.
-        kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
-        return replace(self, lines=tuple(lines), **kept)
+        fields["has_row_ids"] = self.has_row_ids or fields["has_row_ids"]
+        return replace(self, lines=tuple(lines), **fields)
 
     def with_more(self, adds: Sequence[Add]) -> "CheckedActions":
         """Return the content with more files added."""
         if not adds:
             return self
         lines = (*self.lines, *map(add_line, adds))
-        more = _about([*self.adds, *adds])
-        return replace(self, lines=lines, is_plain=False, **more)
+        fields = _about([*self.adds, *adds])
+        return replace(self, lines=lines, is_plain=False, **fields)
 
     def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "CheckedActions":
         """Return the content with some fields set on some removes, by canonical path."""
@@ -169,12 +169,12 @@ def overfull(content: bytes, policy: Policy) -> Rejection | None:
     """
     lines_max = 2 * policy.actions_max
     if content.count(b"\n") > lines_max:
-        what = f"the file has more than {lines_max} lines"
-        return flaw(TOO_LARGE, "claim_check", what, "propose them in several steps")
+        problem = f"the file has more than {lines_max} lines"
+        return flaw(TOO_LARGE, "claim_check", problem, "propose them in several steps")
     longest = max(map(len, content.split(b"\n")))
     if longest > policy.line_bytes_max:
-        what = f"the file has a line of {longest} bytes, {policy.line_bytes_max} are allowed"
-        return flaw(TOO_LARGE, "claim_check", what, "give each action a line of its own")
+        problem = f"the file has a line of {longest} bytes, {policy.line_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check", problem, "give each action a line of its own")
     return None
 
 
@@ -196,9 +196,9 @@ def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
                 f"more than {policy.actions_max} actions",
                 "propose them in several steps",
             )
-        plain = read_plain(row, policy)
-        if plain is not None:
-            line, file = plain
+        fast = read_plain(row, policy)
+        if fast is not None:
+            line, file = fast
             kept.append(line)
             (adds if type(file) is Add else removes).append(file)
             continue
@@ -208,8 +208,8 @@ def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
         if action.model_extra:
             unknown += len(orjson.dumps(action.model_extra))
             if unknown > policy.record_bytes_max:
-                what = f"fields that this release does not know, {unknown} bytes of them"
-                refuse(TOO_LARGE, "actions", what, "leave them out")
+                problem = f"fields that this release does not know, {unknown} bytes of them"
+                refuse(TOO_LARGE, "actions", problem, "leave them out")
         actions.setdefault(kind, []).append(action)
         if kind not in _SPELT_LATE:
             kept.append(line)
@@ -246,7 +246,7 @@ def _content(
     actions: Mapping[type[Action], list[Action]], lines: tuple[ActionLine, ...]
 ) -> CheckedActions:
     adds = _of(actions, Add)
-    odd = [add for add in adds if add.deletion_vector is not None or _has_row_ids(add)]
+    special = [add for add in adds if add.deletion_vector is not None or _has_row_ids(add)]
     removes = _of(actions, Remove)
     content = CheckedActions(
         lines=lines,
@@ -259,9 +259,9 @@ def _content(
         protocol=_only(_of(actions, Protocol)),
         removed=frozenset([canonical(remove.path) for remove in removes]),
         added=_paths_of(adds),
-        vectors=vectors_of(odd),
+        vectors=vectors_of(special),
         removed_vectors=vectors_of(removes),
-        has_row_ids=any(map(_has_row_ids, odd)),
+        has_row_ids=any(map(_has_row_ids, special)),
     )
     if len(lines) != 1:
         _check_duplicates(content)
@@ -276,11 +276,11 @@ def _paths_of(adds: Sequence[Add]) -> tuple[tuple[str, PartitionValues], ...]:
     return tuple([(canonical(add.path), add.partition_values) for add in adds])
 
 
-def _only(found: tuple[A, ...]) -> A | None:
-    if len(found) > 1:
-        name = found[0].wire_name
-        refuse(DUPLICATE, "actions", f"{len(found)} {name} actions", "give one at most")
-    return found[0] if found else None
+def _only(actions: tuple[A, ...]) -> A | None:
+    if len(actions) > 1:
+        name = actions[0].wire_name
+        refuse(DUPLICATE, "actions", f"{len(actions)} {name} actions", "give one at most")
+    return actions[0] if actions else None
 
 
 def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
@@ -298,10 +298,10 @@ def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
 
 def _check_duplicates(content: CheckedActions) -> None:
     added = [path for path, _ in content.added]
-    told = [canonical(change.path) for change in content.changes]
+    change_files = [canonical(change.path) for change in content.changes]
     domains = {domain.domain for domain in content.domains}
-    if len(set(told)) < len(told):
-        _refuse_twice("named as a change file twice", _first_repeated(told))
+    if len(set(change_files)) < len(change_files):
+        _refuse_twice("named as a change file twice", _first_repeated(change_files))
     if len(set(added)) < len(added):
         _refuse_twice("added twice", _first_repeated(added))
     if len(content.removed) < len(content.removes):
@@ -325,8 +325,8 @@ def _has_row_ids(add: Add) -> bool:
     return add.base_row_id is not None or add.default_row_commit_version is not None
 
 
-def _refuse_twice(what: str, path: str) -> None:
-    refuse(DUPLICATE, "actions", f"{path[:128]!r} is {what}", "give each file once", path=path)
+def _refuse_twice(problem: str, path: str) -> None:
+    refuse(DUPLICATE, "actions", f"{path[:128]!r} is {problem}", "give each file once", path=path)
 
 
 def _first_repeated(paths: list[str]) -> str:

@@ -98,13 +98,15 @@ def read_record(
         unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)
     content, moves, intents = EMPTY, NO_MOVES, NO_INTENTS
-    if (wrong := _wrong(proposal, size, policy)) is None:
+    if (rejection := _wrong(proposal, size, policy)) is None:
         try:
             content, moves, intents = _content_of(proposal, policy)
         except InvalidProposal as error:
-            wrong = error.rejection
-    if wrong is not None and proposal.kind in _REQUESTS:
-        return DeadLetter(wrong.rule, wrong.reason, digest, proposal.proposal_id, proposal.table)
+            rejection = error.rejection
+    if rejection is not None and proposal.kind in _REQUESTS:
+        return DeadLetter(
+            rejection.rule, rejection.reason, digest, proposal.proposal_id, proposal.table
+        )
     is_question = proposal.kind == "app_versions"
     fields = {
         "id": proposal.proposal_id,
@@ -116,7 +118,7 @@ def read_record(
         "size": size,
         "proposal": proposal,
         "content": content,
-        "flaw": wrong,
+        "flaw": rejection,
         "intents": intents,
         "producer": producer_of(headers),
         "trace": passed_on(headers),
@@ -129,7 +131,7 @@ def read_record(
         "sent_ms": sent_ms,
         "is_admin": False,
         "reply": reply_request(headers),
-        "is_looked_at": False,
+        "files_verified": False,
     }
     return made(Candidate, fields)
 
@@ -169,27 +171,27 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     """Return what is wrong with a proposal apart from its actions, or None."""
     if size > policy.record_bytes_max:
         remedy = "put the actions into a file and give a claim check"
-        what = f"{size} bytes, {policy.record_bytes_max} are allowed"
-        return flaw(TOO_LARGE, "(record)", what, remedy)
+        problem = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "(record)", problem, remedy)
     if proposal.kind == "verbatim" and not policy.verbatim:
-        what = "the operator takes no verbatim bytes"
-        return flaw("verbatim_not_allowed", "kind", what, "propose actions")
+        problem = "the operator takes no verbatim bytes"
+        return flaw("verbatim_not_allowed", "kind", problem, "propose actions")
     if proposal.kind == "app_versions" and size > QUESTION_BYTES_MAX:
         # The answer repeats the names, and must fit into a record of the topic of outcomes.
-        what = f"a question of {size} bytes, {QUESTION_BYTES_MAX} are allowed"
-        return flaw(TOO_LARGE, "app_ids", what, "ask for fewer applications at a time")
+        problem = f"a question of {size} bytes, {QUESTION_BYTES_MAX} are allowed"
+        return flaw(TOO_LARGE, "app_ids", problem, "ask for fewer applications at a time")
     unknown = unknown_field(proposal)
     if unknown is not None:
         return unknown
     if proposal.table_id is None and proposal.read_version >= 0:
         if proposal.kind in _FOR_ONE_TABLE:
-            what = "is missing; it says which table `read_version` is a version of"
+            problem = "is missing; it says which table `read_version` is a version of"
             remedy = "give metaData.id at that version, or read_version -1 to create a table"
-            return flaw(MALFORMED, "table_id", what, remedy)
+            return flaw(MALFORMED, "table_id", problem, remedy)
     elif proposal.is_create and proposal.table_id is not None:
-        what = f"is {proposal.table_id[:64]!r}, and read_version -1 says that there is no table"
+        problem = f"is {proposal.table_id[:64]!r}, and read_version -1 says that there is no table"
         remedy = "leave it out to create a table, or give the version that was read"
-        return flaw(MALFORMED, "table_id", what, remedy)
+        return flaw(MALFORMED, "table_id", problem, remedy)
     if proposal.claim_check is not None:
         return _wrong_claim(proposal, proposal.claim_check, policy)
     return None
@@ -201,27 +203,27 @@ def with_claim(candidate: Candidate, content: bytes | str | None, policy: Policy
     `content` is None if there is no file, and a text if the file can't be read: the reason.
     """
     check = candidate.claim
-    wrong = None
+    problem = None
     if content is None:
-        wrong = "names a file that is not there"
+        problem = "names a file that is not there"
     elif isinstance(content, str):
-        wrong = f"names what cannot be read: {content}"
+        problem = f"names what cannot be read: {content}"
     elif len(content) != check.size:
         has = "more" if len(content) > check.size else str(len(content))
-        wrong = f"says {check.size} bytes, the file has {has}"
+        problem = f"says {check.size} bytes, the file has {has}"
     elif sha256(content) != check.sha256:
-        wrong = "has another sha256 than the file"
-    if wrong or not isinstance(content, bytes):
+        problem = "has another sha256 than the file"
+    if problem or not isinstance(content, bytes):
         remedy = "write the file first, whole, and propose again"
-        return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
+        return replace(candidate, flaw=flaw("claim_check", "claim_check", str(problem), remedy))
     size = candidate.size + len(content)
     crowd = overfull(content, policy)
     if crowd is not None:
         return replace(candidate, size=size, flaw=crowd)
     try:
-        stated: list[RowIntent] = []
-        claimed = read_content(_actions(content, stated), policy)
-        intents = read_intents(stated, policy)
+        row_intents: list[RowIntent] = []
+        claimed = read_content(_actions(content, row_intents), policy)
+        intents = read_intents(row_intents, policy)
         check_apart(intents, claimed)
         mapping = candidate.proposal.row_mapping if candidate.proposal else ()
         moves = read_moves(mapping, claimed)
@@ -243,8 +245,8 @@ def full_size(candidate: Candidate) -> int:
     return candidate.size + (claimed.size if claimed else 0)
 
 
-def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a claim check's file, and append its row intents to `stated`.
+def _actions(content: bytes, row_intents: list[RowIntent]) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a claim check's file, and append its row intents to `row_intents`.
 
     Raises: InvalidProposal, for a line that is neither.
     """
@@ -254,11 +256,11 @@ def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]
         try:
             row = parse_json(line)
         except MalformedRecord as error:
-            what = f"the file holds a line that is no action: {error}"
+            problem = f"the file holds a line that is no action: {error}"
             remedy = "write newline-delimited JSON, an action a line"
-            raise InvalidProposal(flaw(MALFORMED, "claim_check", what, remedy)) from error
+            raise InvalidProposal(flaw(MALFORMED, "claim_check", problem, remedy)) from error
         if ROW_INTENT in row:
-            stated.append(_intent(row[ROW_INTENT]))
+            row_intents.append(_intent(row[ROW_INTENT]))
         else:
             yield row
 
@@ -268,9 +270,9 @@ def _intent(body: Any) -> RowIntent:
         intent = RowIntent.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        what = f"the file holds a row intent that is none: {first['msg']}"
+        problem = f"the file holds a row intent that is none: {first['msg']}"
         remedy = "write it as the schema of proposals says"
-        raise InvalidProposal(flaw(MALFORMED, "claim_check", what, remedy)) from error
+        raise InvalidProposal(flaw(MALFORMED, "claim_check", problem, remedy)) from error
     unknown = unknown_field(intent, "claim_check.dv_intent.")
     if unknown is not None:
         raise InvalidProposal(unknown)
@@ -285,18 +287,18 @@ def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejec
         folder, _, name = check.path.rpartition("/")
         is_there = folder == STAGED_FOLDER and staged_version(name) == proposal.exact_version
     if not is_there:
-        what = f"{check.path[:128]!r} is not where claim checks lie"
-        return flaw("claim_check", "claim_check.path", what, f"name {expected}")
+        problem = f"{check.path[:128]!r} is not where claim checks lie"
+        return flaw("claim_check", "claim_check.path", problem, f"name {expected}")
     if check.size > policy.claim_bytes_max:
-        what = f"{check.size} bytes, {policy.claim_bytes_max} are allowed"
-        return flaw(TOO_LARGE, "claim_check.size", what, "propose it in several steps")
+        problem = f"{check.size} bytes, {policy.claim_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check.size", problem, "propose it in several steps")
     return None
 
 
 def read_identity(
-    value: bytes | None, offset: int, wrong: Rejection, headers: Headers = ()
+    value: bytes | None, offset: int, rejection: Rejection, headers: Headers = ()
 ) -> Candidate | DeadLetter:
-    """Return a candidate that has only a record's identity, with `wrong` as its flaw.
+    """Return a candidate that has only a record's identity, with `rejection` as its flaw.
 
     If the identity can't be read, or the record is no commit, return a dead letter.
     """
@@ -304,7 +306,7 @@ def read_identity(
     try:
         body = parse_json(value)
     except MalformedRecord:
-        return DeadLetter(wrong.rule, wrong.reason, digest, *_identity({}, headers))
+        return DeadLetter(rejection.rule, rejection.reason, digest, *_identity({}, headers))
     identity = _identity(body, headers)
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -313,7 +315,7 @@ def read_identity(
         return DeadLetter(UNKNOWN_KIND, reason, digest, *identity)
     readable = type(read_version) is int and -1 <= read_version <= LONG_MAX
     if kind != "commit" or None in _identity(body) or not readable:
-        return DeadLetter(wrong.rule, wrong.reason, digest, *identity)
+        return DeadLetter(rejection.rule, rejection.reason, digest, *identity)
     return Candidate(
         id=UUID(str(body["proposal_id"])),
         sha256=digest,
@@ -321,7 +323,7 @@ def read_identity(
         table=UUID(str(body["table"])),
         read_version=int(str(read_version)),
         size=len(value or b""),
-        flaw=wrong,
+        flaw=rejection,
         producer=producer_of(headers),
         trace=passed_on(headers),
         reply=reply_request(headers),
@@ -337,8 +339,8 @@ def _body(value: bytes | None) -> Mapping[str, Any]:
 
 def _identity(body: Mapping[str, Any], headers: Headers = ()) -> tuple[UUID | None, UUID | None]:
     """Return the ids of a record's proposal and table, from its body or else from its headers."""
-    told = {name: value.decode("ascii", "replace") for name, value in headers if name in _IDENTITY}
-    proposal, table = (_uuid(body, name) or _uuid(told, name) for name in _IDENTITY)
+    ids = {name: value.decode("ascii", "replace") for name, value in headers if name in _IDENTITY}
+    proposal, table = (_uuid(body, name) or _uuid(ids, name) for name in _IDENTITY)
     return proposal, table
 
 

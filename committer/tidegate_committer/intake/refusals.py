@@ -59,7 +59,7 @@ _DELTA: Final = {
 def flaw(
     rule: str,
     field: str,
-    what: str,
+    problem: str,
     remedy: str,
     *,
     advice: ClientAdvice = "fix",
@@ -68,7 +68,7 @@ def flaw(
     """Return a refusal of a proposal: the field, the rule and what to do."""
     return Rejection(
         rule=rule,
-        reason=f"{field}: {what}; {remedy}",
+        reason=f"{field}: {problem}; {remedy}",
         advice=advice,
         error_class=_DELTA.get(rule),
         field=field,
@@ -89,6 +89,8 @@ class InvalidProposal(ValueError):
         self.rejection = rejection
 
 
-def refuse(rule: str, field: str, what: str, remedy: str, *, path: str | None = None) -> NoReturn:
+def refuse(
+    rule: str, field: str, problem: str, remedy: str, *, path: str | None = None
+) -> NoReturn:
     """Raise `InvalidProposal`, which the reader of the proposal catches outside of all checks."""
-    raise InvalidProposal(flaw(rule, field, what, remedy, path=path))
+    raise InvalidProposal(flaw(rule, field, problem, remedy, path=path))

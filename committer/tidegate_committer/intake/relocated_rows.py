@@ -74,52 +74,59 @@ def _moved(rows: Iterable[int], offset: int, base: Iterator[int]) -> Iterator[in
         yield offset + row - before
 
 
-def read_moves(stated: Sequence[RowMapping], content: CheckedActions) -> Relocations:
+def read_moves(row_mapping: Sequence[RowMapping], content: CheckedActions) -> Relocations:
     """Return the relocations that a proposal's row mapping states.
 
     Raises: InvalidProposal, for the first that is wrong.
     """
-    if not stated:
+    if not row_mapping:
         return NO_MOVES
-    if sum(len(one.sources) for one in stated) > SOURCES_MAX:
-        what = f"more than {SOURCES_MAX} files"
-        refuse(TOO_LARGE, "row_mapping", what, "compact in several steps, or without a mapping")
+    if sum(len(mapping.sources) for mapping in row_mapping) > SOURCES_MAX:
+        problem = f"more than {SOURCES_MAX} files"
+        refuse(TOO_LARGE, "row_mapping", problem, "compact in several steps, or without a mapping")
     if any(file.data_change for file in (*content.adds, *content.removes)):
-        what = "comes with files that change data"
-        refuse(MALFORMED, "row_mapping", what, "map rows that move, and no others")
+        problem = "comes with files that change data"
+        refuse(MALFORMED, "row_mapping", problem, "map rows that move, and no others")
     adds = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
-    found = _found(stated, content.removes, adds)
-    for index, one in enumerate(stated):
-        _check(one, f"row_mapping[{index}]", found, adds)
-    if len(found) < sum(len(one.sources) for one in stated):
-        what = "names a file twice"
-        refuse(DUPLICATE, "row_mapping", what, "give each file once")
-    return found
+    moves = _found(row_mapping, content.removes, adds)
+    for index, mapping in enumerate(row_mapping):
+        _check(mapping, f"row_mapping[{index}]", moves, adds)
+    if len(moves) < sum(len(mapping.sources) for mapping in row_mapping):
+        problem = "names a file twice"
+        refuse(DUPLICATE, "row_mapping", problem, "give each file once")
+    return moves
 
 
 def moves_of(
     provenance: Provenance | None, removes: Sequence[Remove], adds: Sequence[Add]
 ) -> Relocations:
     """Return the relocations that the provenance of an entry states."""
-    told = [one.row_mapping for one in provenance.accepted if one.row_mapping] if provenance else ()
-    if not told:
+    mappings = (
+        [accepted.row_mapping for accepted in provenance.accepted if accepted.row_mapping]
+        if provenance
+        else ()
+    )
+    if not mappings:
         return NO_MOVES
-    here = {canonical(add.path): add for add in adds if not add.data_change}
-    gone = [remove for remove in removes if not remove.data_change]
-    return _found([one for some in told for one in some], gone, here)
+    adds_by_path = {canonical(add.path): add for add in adds if not add.data_change}
+    removed = [remove for remove in removes if not remove.data_change]
+    return _found(
+        [mapping for row_mapping in mappings for mapping in row_mapping], removed, adds_by_path
+    )
 
 
-def told_of(moves: Relocations) -> tuple[RowMapping, ...]:
+def row_mapping_of(moves: Relocations) -> tuple[RowMapping, ...]:
     """Return relocations as the provenance of an entry states them.
 
-    Law: moves_of(... told_of(m) ...) == m
+    Law: moves_of(... row_mapping_of(m) ...) == m
     """
-    ordered = sorted(moves.items(), key=lambda one: (one[1].target, one[1].offset, one[0]))
+    ordered = sorted(moves.items(), key=lambda item: (item[1].target, item[1].offset, item[0]))
     return tuple(
         RowMapping(
-            path=encoded_path(target), sources=tuple(_source(path, move) for path, move in some)
+            path=encoded_path(target),
+            sources=tuple(_source(path, move) for path, move in target_moves),
         )
-        for target, some in groupby(ordered, key=lambda one: one[1].target)
+        for target, target_moves in groupby(ordered, key=lambda item: item[1].target)
     )
 
 
@@ -132,20 +139,20 @@ def _source(path: str, move: Relocation) -> Source:
 
 
 def _found(
-    stated: Sequence[RowMapping], removes: Sequence[Remove], adds: Mapping[str, Add]
+    row_mapping: Sequence[RowMapping], removes: Sequence[Remove], adds: Mapping[str, Add]
 ) -> dict[str, Relocation]:
     vectors = {canonical(remove.path): remove.deletion_vector for remove in removes}
-    found: dict[str, Relocation] = {}
-    for one in stated:
-        total = sum(source.rows for source in one.sources)
-        target = canonical(one.path)
-        for source in one.sources:
+    moves: dict[str, Relocation] = {}
+    for mapping in row_mapping:
+        total = sum(source.rows for source in mapping.sources)
+        target = canonical(mapping.path)
+        for source in mapping.sources:
             path = canonical(source.path)
             if path in vectors and target in adds:
-                gone = vectors[path]
-                base = gone if source.base is None else _vector(source)
-                found[path] = Relocation(target, source.offset, source.rows, total, base, gone)
-    return found
+                vector = vectors[path]
+                base = vector if source.base is None else _vector(source)
+                moves[path] = Relocation(target, source.offset, source.rows, total, base, vector)
+    return moves
 
 
 def _vector(source: Source) -> DeletionVector | None:
@@ -157,27 +164,27 @@ def _vector(source: Source) -> DeletionVector | None:
         return None
 
 
-def _check(one: RowMapping, where: str, found: Relocations, adds: Mapping[str, Add]) -> None:
-    target, at = canonical(one.path), 0
+def _check(mapping: RowMapping, location: str, moves: Relocations, adds: Mapping[str, Add]) -> None:
+    target, rows = canonical(mapping.path), 0
     add = adds.get(target)
     if add is None or add.deletion_vector is not None:
-        what = f"{one.path[:128]!r} is no new file, or has a deletion vector"
-        refuse(MALFORMED, f"{where}.path", what, "name a file that the proposal adds whole")
-    for index, source in enumerate(one.sources):
-        move = found.get(canonical(source.path))
+        problem = f"{mapping.path[:128]!r} is no new file, or has a deletion vector"
+        refuse(MALFORMED, f"{location}.path", problem, "name a file that the proposal adds whole")
+    for index, source in enumerate(mapping.sources):
+        move = moves.get(canonical(source.path))
         if move is None or source.base is not None:
-            what = f"{source.path[:128]!r} is not removed by the proposal, or says a base"
+            problem = f"{source.path[:128]!r} is not removed by the proposal, or says a base"
             remedy = "name files that the proposal removes"
-            refuse(MALFORMED, f"{where}.sources[{index}].path", what, remedy)
-        if source.offset != at:
-            what = f"is {source.offset}, {at} rows come before"
+            refuse(MALFORMED, f"{location}.sources[{index}].path", problem, remedy)
+        if source.offset != rows:
+            problem = f"is {source.offset}, {rows} rows come before"
             remedy = "give the sources in the order of their rows, each whole"
-            refuse(MALFORMED, f"{where}.sources[{index}].offset", what, remedy)
-        at += source.rows
+            refuse(MALFORMED, f"{location}.sources[{index}].offset", problem, remedy)
+        rows += source.rows
     count = physical_records(add.stats)
-    if count != at:
-        what = f"come to {at} rows, {one.path[:128]!r} says {count}"
-        refuse(MALFORMED, f"{where}.sources", what, "map every row of the file")
+    if count != rows:
+        problem = f"come to {rows} rows, {mapping.path[:128]!r} says {count}"
+        refuse(MALFORMED, f"{location}.sources", problem, "map every row of the file")
 
 
 def leaving_with(moves: Relocations, vectors: Mapping[str, DeletionVector | None]) -> Relocations:

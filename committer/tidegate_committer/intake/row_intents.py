@@ -42,26 +42,26 @@ class RowDelete:
     has_moved: bool = False
 
 
-def read_intents(stated: Sequence[RowIntent], policy: Policy) -> tuple[RowDelete, ...]:
+def read_intents(row_intents: Sequence[RowIntent], policy: Policy) -> tuple[RowDelete, ...]:
     """Return a proposal's checked intents.
 
     Raises: InvalidProposal, for the first that is refused.
     """
-    if len(stated) > policy.actions_max:
-        what = f"more than {policy.actions_max} files"
-        refuse(TOO_LARGE, "dv_intents", what, "propose them in several steps")
-    found: dict[str, RowDelete] = {}
+    if len(row_intents) > policy.actions_max:
+        problem = f"more than {policy.actions_max} files"
+        refuse(TOO_LARGE, "dv_intents", problem, "propose them in several steps")
+    intents: dict[str, RowDelete] = {}
     size = 0
-    for index, one in enumerate(stated):
-        intent = _read(one, f"dv_intents[{index}]")
-        if found.setdefault(intent.path, intent) is not intent:
-            what = f"{intent.path[:128]!r} stands there twice"
-            refuse(DUPLICATE, "dv_intents", what, "give each file once", path=intent.path)
+    for index, row_intent in enumerate(row_intents):
+        intent = _read(row_intent, f"dv_intents[{index}]")
+        if intents.setdefault(intent.path, intent) is not intent:
+            problem = f"{intent.path[:128]!r} stands there twice"
+            refuse(DUPLICATE, "dv_intents", problem, "give each file once", path=intent.path)
         size += intent.vector.size_in_bytes
         if size > policy.vector_bytes_max:
-            what = f"vectors of more than {policy.vector_bytes_max} bytes"
-            refuse(TOO_LARGE, "dv_intents", what, "propose them in several steps")
-    return tuple(found.values())
+            problem = f"vectors of more than {policy.vector_bytes_max} bytes"
+            refuse(TOO_LARGE, "dv_intents", problem, "propose them in several steps")
+    return tuple(intents.values())
 
 
 def check_apart(intents: Sequence[RowDelete], content: CheckedActions) -> None:
@@ -71,20 +71,25 @@ def check_apart(intents: Sequence[RowDelete], content: CheckedActions) -> None:
     acted_on = content.removed.union(path for path, _ in content.added)
     for intent in intents:
         if intent.path in acted_on:
-            what = f"{intent.path[:128]!r} stands among the actions, too"
-            refuse(DUPLICATE, "dv_intents", what, "give each file once", path=intent.path)
+            problem = f"{intent.path[:128]!r} stands among the actions, too"
+            refuse(DUPLICATE, "dv_intents", problem, "give each file once", path=intent.path)
 
 
-def _read(stated: RowIntent, where: str) -> RowDelete:
-    wrong = path_checks.wrong_with_old(stated.path)
-    if wrong:
+def _read(row_intent: RowIntent, location: str) -> RowDelete:
+    mistake = path_checks.wrong_with_old(row_intent.path)
+    if mistake:
         remedy = "name a file below the table root, percent-encoded once"
-        what = f"{stated.path[:128]!r} {wrong}"
-        refuse(BAD_PATH, f"{where}.path", what, remedy, path=stated.path[:1024])
-    vector = _vector(stated, f"{where}.rows")
-    if not 0 < vector.cardinality <= stated.num_records:
-        what = f"says {vector.cardinality} rows, of {stated.num_records}"
-        refuse(MALFORMED, f"{where}.rows.cardinality", what, "delete one row at least, of the file")
+        problem = f"{row_intent.path[:128]!r} {mistake}"
+        refuse(BAD_PATH, f"{location}.path", problem, remedy, path=row_intent.path[:1024])
+    vector = _vector(row_intent, f"{location}.rows")
+    if not 0 < vector.cardinality <= row_intent.num_records:
+        problem = f"says {vector.cardinality} rows, of {row_intent.num_records}"
+        refuse(
+            MALFORMED,
+            f"{location}.rows.cardinality",
+            problem,
+            "delete one row at least, of the file",
+        )
     inline = None
     try:
         if vector.storage_type == INLINE:
@@ -93,27 +98,32 @@ def _read(stated: RowIntent, where: str) -> RowDelete:
             path_of(vector)
             frame_of(vector)
     except ValueError as error:
-        refuse(MALFORMED, f"{where}.rows", str(error), _SPELLING)
+        refuse(MALFORMED, f"{location}.rows", str(error), _SPELLING)
     return RowDelete(
-        path=canonical(stated.path),
-        base=stated.base,
+        path=canonical(row_intent.path),
+        base=row_intent.base,
         vector=vector,
         inline=inline,
-        num_records=stated.num_records,
-        is_update=stated.op == "update",
+        num_records=row_intent.num_records,
+        is_update=row_intent.op == "update",
     )
 
 
-def _vector(stated: RowIntent, where: str) -> DeletionVector:
+def _vector(row_intent: RowIntent, location: str) -> DeletionVector:
     try:
         vector = DeletionVector.model_validate(
-            stated.rows, strict=True, by_alias=True, by_name=False
+            row_intent.rows, strict=True, by_alias=True, by_name=False
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "".join(f".{str(part)[:64]}" for part in first["loc"])
-        refuse(MALFORMED, f"{where}{field}", first["msg"], _SPELLING)
+        refuse(MALFORMED, f"{location}{field}", first["msg"], _SPELLING)
     if vector.storage_type not in (INLINE, RELATIVE):
-        what = f"is {vector.storage_type[:16]!r}, so it may lie outside of the table"
-        refuse(MALFORMED, f"{where}.storageType", what, "write the rows inline, or below the root")
+        problem = f"is {vector.storage_type[:16]!r}, so it may lie outside of the table"
+        refuse(
+            MALFORMED,
+            f"{location}.storageType",
+            problem,
+            "write the rows inline, or below the root",
+        )
     return vector

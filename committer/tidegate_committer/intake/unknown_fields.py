@@ -1,4 +1,4 @@
-"""Refuse fields of a proposal that this release does not know: one may ask for a protection.
+"""Refuse fields of a proposal that this release does not know: one may request a protection.
 
 The actions are left out: PROTOCOL.md lets them have fields that a release does not know.
 """
@@ -29,23 +29,23 @@ _LISTS: Final[Mapping[type[Message], tuple[str, ...]]] = {
 """The fields of a message that hold a list of them."""
 
 
-def unknown_field(message: Message, where: str = "") -> Rejection | None:
-    """Return the refusal of a message's first unknown field, or None. `where` is its place."""
+def unknown_field(message: Message, location: str = "") -> Rejection | None:
+    """Return the refusal of a message's first unknown field, or None. `location` is its place."""
     if message.model_extra:
-        return _refused(message, f"{where}{min(message.model_extra)[:_NAME_CHARS]}")
+        return _refused(message, f"{location}{min(message.model_extra)[:_NAME_CHARS]}")
     kind, fields = type(message), vars(message)
     for name in _OBJECTS.get(kind, ()):
-        below = fields[name]
-        if below is not None and (below.model_extra or type(below) in _LISTS):
-            found = unknown_field(below, f"{where}{name}.")
-            if found is not None:
-                return found
+        child = fields[name]
+        if child is not None and (child.model_extra or type(child) in _LISTS):
+            rejection = unknown_field(child, f"{location}{name}.")
+            if rejection is not None:
+                return rejection
     for name in _LISTS.get(kind, ()):
         if fields[name]:
-            for index, below in enumerate(fields[name]):
-                found = unknown_field(below, f"{where}{name}[{index}].")
-                if found is not None:
-                    return found
+            for index, child in enumerate(fields[name]):
+                rejection = unknown_field(child, f"{location}{name}[{index}].")
+                if rejection is not None:
+                    return rejection
     return None
 
 
@@ -53,12 +53,12 @@ def _refused(message: Message, field: str) -> Rejection:
     kind = type(message)
     if kind is ReadSet:
         # It may say that more was read, and no conflict check would see that.
-        what = f"is not known: a read set has {', '.join(ReadSet.model_fields)}"
+        problem = f"is not known: a read set has {', '.join(ReadSet.model_fields)}"
         remedy = "correct the name, say `whole_table`, or upgrade the committer"
-        return flaw(NOT_SUPPORTED, field, what, remedy)
+        return flaw(NOT_SUPPORTED, field, problem, remedy)
     if kind is Proposal:
-        what = f"is not a field of {FORMATS[Proposal]}"
+        problem = f"is not a field of {FORMATS[Proposal]}"
     else:
-        what = f"is not known: there are {', '.join(kind.model_fields)}"
+        problem = f"is not known: there are {', '.join(kind.model_fields)}"
     remedy = "correct the name (the schema lists all fields), or upgrade the committer"
-    return flaw(NOT_SUPPORTED, field, what, remedy)
+    return flaw(NOT_SUPPORTED, field, problem, remedy)

@@ -500,7 +500,7 @@ class PartitionWorker:
         """
         table_committer.forget()
         self.schedule.forget(table_committer.record.table)
-        # If the PUT in flight lands, it is found in the log: no writer was told that it failed.
+        # If the PUT in flight lands, it is found in the log: no outcome says that it failed.
         table_committer.in_flight = None
         now_s, fault = self.dependencies.clock.boot_s(), error if is_fault(error) else None
         table_committer.rests_until_s = now_s + (

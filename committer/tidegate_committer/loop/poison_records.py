@@ -85,7 +85,7 @@ class SuspectNote:
 
 
 def read_note(text: str) -> SuspectNote:
-    """Parse a note; return an empty one if the text is not ours."""
+    """Parse a note; return an empty one if the text is no note of a committer."""
     try:
         body = parse_json(text.encode())
         return SuspectNote(

@@ -138,7 +138,7 @@ class ServedTables:
         """Close the table committer of a table that was dropped or has another home. Write nothing
         more for it, and deny the waiting proposals and requests.
 
-        If the PUT in flight lands, it is found in the log: no writer was told that it failed.
+        If the PUT in flight lands, it is found in the log: no outcome says that it failed.
         """
         table = table_committer.record.table
         del self.committers[table]

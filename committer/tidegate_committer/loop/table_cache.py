@@ -136,7 +136,7 @@ class TableCache:
     def _take(self, fetch: DecisionRead) -> None:
         self.fetch, self.state, self.viewed_s = None, fetch.state, fetch.viewed_s
         self.is_behind = fetch.is_behind
-        self.unpublished += fetch.news
+        self.unpublished += fetch.new_entries
         if fetch.written_ms is not None:
             self.written = (fetch.state.version, fetch.written_ms)
         for place, candidate in enumerate(fetch.batch, fetch.start):
@@ -174,7 +174,7 @@ class TableCache:
         if self.written[0] == self.state.version:
             return True
         fetch = self.fetch_for(0, [])
-        fetch.asks_when = True
+        fetch.needs_file_time = True
         return self.has_fetched(fetch)
 
     def fetch_history(self, decided: int) -> list[Candidate]:

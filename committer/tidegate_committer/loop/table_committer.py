@@ -277,9 +277,9 @@ class TableCommitter:
     def waits_until_s(self) -> float | None:
         """When this table is due again; None: not before a proposal comes or its PUT ends."""
         if self.cache.waits_for is not None:
-            return self.cache.waits_for.looked_after_s
+            return self.cache.waits_for.check_after_s
         history = self.cache.reading_history
-        due_s = history.looked_after_s if history.answer else math.inf
+        due_s = history.check_after_s if history.answer else math.inf
         if self.queue.waiting and self.in_flight is None:
             is_held = self.verbatim_priority.holds(self.dependencies.clock.boot_s())
             goes_on_s = self.verbatim_priority.until_s if is_held else self.lingers_until_s

@@ -45,12 +45,12 @@ class FileDeletes:
         """Add rows, and return how many of them were not deleted yet."""
         count = 0
         for block, container in rows.blocks.items():
-            gone = self._touched.get(block)
-            if gone is None:
-                gone = int.from_bytes(self._before.bits(block), "little")
+            deleted = self._touched.get(block)
+            if deleted is None:
+                deleted = int.from_bytes(self._before.bits(block), "little")
             bits = int.from_bytes(container.bits, "little")
-            count += (bits & ~gone).bit_count()
-            self._touched[block] = gone | bits
+            count += (bits & ~deleted).bit_count()
+            self._touched[block] = deleted | bits
         self.count += count
         return count
 
@@ -66,8 +66,8 @@ class FileDeletes:
     def rows(self) -> Bitmap:
         """All deleted rows."""
         blocks: dict[int, Container] = dict(self._before.blocks)
-        for block, gone in self._touched.items():
-            container = of_bits(gone.to_bytes(BLOCK // 8, "little"))
+        for block, deleted in self._touched.items():
+            container = of_bits(deleted.to_bytes(BLOCK // 8, "little"))
             assert container is not None, "a touched block lost a row"
             blocks[block] = container
         return Bitmap(dict(sorted(blocks.items())))
@@ -104,9 +104,9 @@ class MergedDeletes:
                 tally = self.tallies[intent.path] = FileDeletes(
                     file, known.rows_of(file.deletion_vector)
                 )
-            lost = tally.take(rows)
-            count += lost
-            if lost:
+            newly_deleted = tally.take(rows)
+            count += newly_deleted
+            if newly_deleted:
                 deletes[intent.path] = rows
         return deletes, count
 
@@ -130,8 +130,8 @@ class MergeEffects:
         """Return the effects with only the files whose add lines are among these log lines."""
         if not self.files:
             return self
-        there = {line for line in lines if isinstance(line, bytes)}
-        files = {path: file for path, file in self.files.items() if add_line(file) in there}
+        written = {line for line in lines if isinstance(line, bytes)}
+        files = {path: file for path, file in self.files.items() if add_line(file) in written}
         return replace(self, files=files)
 
 
@@ -218,20 +218,20 @@ def with_wide_bounds(stats: str) -> str:
 def _values_of(text: str, name: str) -> list[tuple[int, int]]:
     """Return where the values of a top-level key of a JSON object begin and end."""
     decoder = json.JSONDecoder()
-    at = text.index("{") + 1
-    found = []
-    while (at := _past_space(text, at)) < len(text) and text[at] != "}":
-        key, at = decoder.raw_decode(text, at)
-        start = _past_space(text, _past_space(text, at) + 1)
-        _, at = decoder.raw_decode(text, start)
+    position = text.index("{") + 1
+    spans = []
+    while (position := _past_space(text, position)) < len(text) and text[position] != "}":
+        key, position = decoder.raw_decode(text, position)
+        start = _past_space(text, _past_space(text, position) + 1)
+        _, position = decoder.raw_decode(text, start)
         if key == name:
-            found.append((start, at))
-        at = _past_space(text, at)
-        at += text[at : at + 1] == ","
-    return found
+            spans.append((start, position))
+        position = _past_space(text, position)
+        position += text[position : position + 1] == ","
+    return spans
 
 
-def _past_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n":
-        at += 1
-    return at
+def _past_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    return position

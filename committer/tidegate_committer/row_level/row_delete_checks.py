@@ -29,36 +29,38 @@ _NO_VECTORS_WITH: Final = ("delta.enableIcebergCompatV1", "delta.enableIcebergCo
 
 def no_table() -> Rejection:
     """Return the refusal of row deletes in the proposal that creates the table."""
-    what = "rows are deleted from a table that is not there yet"
-    return flaw("file_not_live", "dv_intents", what, "create the table first")
+    problem = "rows are deleted from a table that is not there yet"
+    return flaw("file_not_live", "dv_intents", problem, "create the table first")
 
 
 def too_heavy(policy: Policy) -> Rejection:
     """Return the refusal of a proposal that needs more bytes of vectors than are read for one."""
-    what = f"more than {policy.vector_bytes_max} bytes of deletion vectors have to be compared"
+    problem = f"more than {policy.vector_bytes_max} bytes of deletion vectors have to be compared"
     remedy = "read the table again, and propose it in several steps"
-    return flaw(TOO_LARGE, "dv_intents", what, remedy, advice="rerun")
+    return flaw(TOO_LARGE, "dv_intents", problem, remedy, advice="rerun")
 
 
 def unreadable(vectors: Mapping[str, DeletionVector], known: FetchedInputs) -> Rejection | None:
     """Return the refusal for a vector that a decision needs and that can't be read, or None."""
     for key in sorted(vectors):
-        why = known.rows[key]
-        if isinstance(why, str):
+        rows = known.rows[key]
+        if isinstance(rows, str):
             remedy = "write or restore its file, whole, and propose again"
-            return flaw("vector_unreadable", "dv_intents", why, remedy, advice="rerun")
+            return flaw("vector_unreadable", "dv_intents", rows, remedy, advice="rerun")
     return None
 
 
 def wrong_rows(candidate: Candidate, known: FetchedInputs) -> Rejection | None:
     """Return the refusal of row intents that name rows beyond the end of their file, or None."""
     for index, intent in enumerate(candidate.intents):
-        where = f"dv_intents[{index}].rows"
+        location = f"dv_intents[{index}].rows"
         rows = known.meant_by(intent)
         if rows.last >= intent.num_records:
-            what = f"hold row {rows.last} of {intent.path[:128]!r}, which has {intent.num_records}"
+            problem = (
+                f"hold row {rows.last} of {intent.path[:128]!r}, which has {intent.num_records}"
+            )
             remedy = "count the rows of the file from 0"
-            return flaw("rows_out_of_range", where, what, remedy, path=intent.path)
+            return flaw("rows_out_of_range", location, problem, remedy, path=intent.path)
     return None
 
 
@@ -72,21 +74,21 @@ def wrong_vectors(
     content = candidate.content
     if not content.vectors:
         return None
-    if size_of(brought := brought_vectors(candidate, live)) > policy.vector_bytes_max:
+    if size_of(new_vectors := brought_vectors(candidate, live)) > policy.vector_bytes_max:
         return too_heavy(policy)
     for add in content.adds:
-        vector, where = add.deletion_vector, "actions.add.deletionVector"
+        vector, location = add.deletion_vector, "actions.add.deletionVector"
         if vector is None:
             continue
         rows = inline_rows(vector) if is_inline(vector) else known.rows.get(key_of(vector))
-        if isinstance(rows, str) and key_of(vector) in brought:
+        if isinstance(rows, str) and key_of(vector) in new_vectors:
             remedy = "write its file first, whole, and propose again"
-            return flaw("vector_unreadable", where, rows, remedy, advice="rerun", path=add.path)
+            return flaw("vector_unreadable", location, rows, remedy, advice="rerun", path=add.path)
         count = row_tracking.physical_records(add.stats)
         if isinstance(rows, Bitmap) and count is not None and rows.last >= count:
-            what = f"holds row {rows.last} of {add.path[:128]!r}, which has {count}"
+            problem = f"holds row {rows.last} of {add.path[:128]!r}, which has {count}"
             remedy = "count the rows of the file from 0"
-            return flaw("rows_out_of_range", where, what, remedy, path=add.path)
+            return flaw("rows_out_of_range", location, problem, remedy, path=add.path)
     return None
 
 
@@ -98,8 +100,8 @@ def may_not_delete(candidate: Candidate, table_definition: TableDefinition) -> R
     if not candidate.intents:
         return None
     if append_only(table_definition.metadata):
-        what = "rows are deleted from a table that only takes appends"
-        return flaw("append_only", "dv_intents", what, "unset delta.appendOnly first")
+        problem = "rows are deleted from a table that only takes appends"
+        return flaw("append_only", "dv_intents", problem, "unset delta.appendOnly first")
     after = table_definition.after(candidate.content.metadata, candidate.content.protocol)
     return _takes_no_vectors(table_definition) or (
         None if after is table_definition else _takes_no_vectors(after)
@@ -108,16 +110,16 @@ def may_not_delete(candidate: Candidate, table_definition: TableDefinition) -> R
 
 def _takes_no_vectors(table_definition: TableDefinition) -> Rejection | None:
     metadata = table_definition.metadata
-    on = {name for name in _NO_VECTORS_WITH if _is_true(metadata.configuration, name)}
-    if on:
-        what = f"the table has {min(on)}, with which files have no deletion vectors"
-        return flaw("deletion_vectors_off", "dv_intents", what, "rewrite the files instead")
+    set_properties = {name for name in _NO_VECTORS_WITH if _is_true(metadata.configuration, name)}
+    if set_properties:
+        problem = f"the table has {min(set_properties)}, with which files have no deletion vectors"
+        return flaw("deletion_vectors_off", "dv_intents", problem, "rewrite the files instead")
     listed = "deletionVectors" in table_definition.features
     if listed and deletion_vectors_enabled(metadata):
         return None
-    what = "the table takes no new deletion vectors"
+    problem = "the table takes no new deletion vectors"
     remedy = "rewrite the files instead, or set delta.enableDeletionVectors"
-    return flaw("deletion_vectors_off", "dv_intents", what, remedy)
+    return flaw("deletion_vectors_off", "dv_intents", problem, remedy)
 
 
 def wrong_files(
@@ -132,26 +134,26 @@ def wrong_files(
     """
     winners = list(since) if candidate.intents else []
     for index, intent in enumerate(candidate.intents):
-        where, path = f"dv_intents[{index}]", intent.path
+        location, path = f"dv_intents[{index}]", intent.path
         if path not in live:
-            what = f"{path[:128]!r} is no file of the table"
-            return flaw("file_not_live", f"{where}.path", what, _REREAD, path=path)
+            problem = f"{path[:128]!r} is no file of the table"
+            return flaw("file_not_live", f"{location}.path", problem, _REREAD, path=path)
         file = known.files[path]
         assert live[path] == (key_of(file.deletion_vector) or None), "what was read is the head's"
         before = None if intent.has_moved else _vector_read(intent, file, winners)
         if unique_id(before) != intent.base and not intent.has_moved:
-            what = f"{path[:128]!r} had another deletion vector at read_version"
-            return flaw("other_vector", f"{where}.base", what, _REREAD, path=path)
+            problem = f"{path[:128]!r} had another deletion vector at read_version"
+            return flaw("other_vector", f"{location}.base", problem, _REREAD, path=path)
         count = row_tracking.physical_records(file.stats)
         if count is None:
-            what = f"{path[:128]!r} has no numRecords, without which rows can't be deleted"
-            return flaw("no_row_count", f"{where}.path", what, "rewrite the file", path=path)
+            problem = f"{path[:128]!r} has no numRecords, without which rows can't be deleted"
+            return flaw("no_row_count", f"{location}.path", problem, "rewrite the file", path=path)
         if count != intent.num_records:
-            what = f"is {intent.num_records}, {path[:128]!r} has {count} rows"
-            return flaw("rows_out_of_range", f"{where}.num_records", what, _REREAD, path=path)
-        found = _deleted_before(intent, where, known, before)
-        if found is not None:
-            return found
+            problem = f"is {intent.num_records}, {path[:128]!r} has {count} rows"
+            return flaw("rows_out_of_range", f"{location}.num_records", problem, _REREAD, path=path)
+        rejection = _deleted_before(intent, location, known, before)
+        if rejection is not None:
+            return rejection
     return None
 
 
@@ -164,14 +166,14 @@ def _vector_read(intent: RowDelete, file: Add, winners: Iterable[Entry]) -> Dele
 
 
 def _deleted_before(
-    intent: RowDelete, where: str, known: FetchedInputs, before: DeletionVector | None
+    intent: RowDelete, location: str, known: FetchedInputs, before: DeletionVector | None
 ) -> Rejection | None:
     if before is None:
         return None
     if known.meant_by(intent).is_apart_from(known.rows_of(before)):
         return None
-    what = f"name rows of {intent.path[:128]!r} that were deleted when the table was read"
-    return flaw("rows_deleted_before", f"{where}.rows", what, _REREAD, path=intent.path)
+    problem = f"name rows of {intent.path[:128]!r} that were deleted when the table was read"
+    return flaw("rows_deleted_before", f"{location}.rows", problem, _REREAD, path=intent.path)
 
 
 def _is_true(configuration: Mapping[str, str], name: str) -> bool:

@@ -24,8 +24,8 @@ def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
         return candidate.intended & winner.revised.keys()
     if candidate.reads.whole_table:
         return frozenset(winner.revised)
-    minded = candidate.intended | candidate.files_read | candidate.moves.keys()
-    return minded & winner.revised.keys()
+    relevant = candidate.intended | candidate.files_read | candidate.moves.keys()
+    return relevant & winner.revised.keys()
 
 
 def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
@@ -55,8 +55,8 @@ def come_for(
     if not candidate.tolerates_row_deletes or not (winner.revised or winner.moved):
         return winner.added
     # A compaction's new files hold no new rows, and revised ones are compared as removed files.
-    lost = _lost_rows(candidate, winner, known) | winner.moved_to
-    return tuple(one for one in winner.added if one[0] not in lost)
+    ignored = _lost_rows(candidate, winner, known) | winner.moved_to
+    return tuple(file for file in winner.added if file[0] not in ignored)
 
 
 def _lost_rows(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
@@ -82,12 +82,12 @@ def rows_in_the_way(
             return f"removed {path!r}, of which the proposal deletes rows", path
         if may_overlap and not intent.is_update:
             continue
-        gone = winner.deletes.get(path)
-        if gone is None:
-            gone = known.rows_of(winner.revised[path].after)
+        deleted = winner.deletes.get(path)
+        if deleted is None:
+            deleted = known.rows_of(winner.revised[path].after)
         rows = known.meant_by(intent)
-        if not rows.is_apart_from(gone):
-            first = min(row for row in rows if row in gone)
+        if not rows.is_apart_from(deleted):
+            first = min(row for row in rows if row in deleted)
             return f"deleted row {first} of {path!r} too", path
     return None
 
@@ -97,8 +97,8 @@ def may_follow(intent: RowDelete, winner: Entry, known: FetchedInputs) -> bool:
     move = winner.moved.get(intent.path)
     if move is None or move.num_records != intent.num_records:
         return False
-    few = len(known.meant_by(intent)) <= ROWS_MAX
-    return few and len(known.rows_of(move.base)) <= ROWS_MAX
+    is_small = len(known.meant_by(intent)) <= ROWS_MAX
+    return is_small and len(known.rows_of(move.base)) <= ROWS_MAX
 
 
 def bears_overlap(candidate: Candidate, level: Level) -> bool:

@@ -52,18 +52,18 @@ def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Cand
     """Return the candidate with its row deletes mapped to where a winner moved the rows."""
     if candidate.intended.isdisjoint(winner.moved):
         return _renamed(candidate, winner)
-    stays = tuple(intent for intent in candidate.intents if intent.path not in winner.moved)
-    goes = [intent for intent in candidate.intents if intent.path in winner.moved]
-    found: dict[str, RowDelete] = {}
-    for intent in goes:
+    unmoved = tuple(intent for intent in candidate.intents if intent.path not in winner.moved)
+    moving = [intent for intent in candidate.intents if intent.path in winner.moved]
+    moved_intents: dict[str, RowDelete] = {}
+    for intent in moving:
         move = winner.moved[intent.path]
         rows = known.meant_by(intent) - known.rows_of(move.gone)
         moved = moved_rows(rows, move, known.rows_of(move.base))
-        before = found.get(move.target)
+        before = moved_intents.get(move.target)
         if before is not None and before.inline is not None:
             moved = moved | before.inline
         if moved.blocks:
-            found[move.target] = replace(
+            moved_intents[move.target] = replace(
                 intent,
                 path=move.target,
                 inline=moved,
@@ -71,30 +71,30 @@ def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Cand
                 is_update=intent.is_update or (before is not None and before.is_update),
                 has_moved=True,
             )
-    own = tuple(goe for goe in goes if not goe.has_moved)
+    first_moved = tuple(intent for intent in moving if not intent.has_moved)
     return replace(
-        _came(candidate, winner),
-        intents=(*stays, *found.values()),
-        moved_away=(*candidate.moved_away, *own),
+        _with_moved_reads(candidate, winner),
+        intents=(*unmoved, *moved_intents.values()),
+        moved_away=(*candidate.moved_away, *first_moved),
     )
 
 
 def _renamed(candidate: Candidate, winner: Entry) -> Candidate:
     if candidate.intended.isdisjoint(winner.moved):
-        return _came(candidate, winner)
+        return _with_moved_reads(candidate, winner)
     intents = tuple(
         replace(intent, path=winner.moved[intent.path].target)
         if intent.path in winner.moved
         else intent
         for intent in candidate.intents
     )
-    return replace(_came(candidate, winner), intents=intents)
+    return replace(_with_moved_reads(candidate, winner), intents=intents)
 
 
-def _came(candidate: Candidate, winner: Entry) -> Candidate:
+def _with_moved_reads(candidate: Candidate, winner: Entry) -> Candidate:
     """Return the candidate with the files into which rows that it read moved counted as read."""
-    came = {winner.moved[path].target for path in candidate.files_read & winner.moved.keys()}
-    return replace(candidate, came=candidate.came | came) if came else candidate
+    targets = {winner.moved[path].target for path in candidate.files_read & winner.moved.keys()}
+    return replace(candidate, came=candidate.came | targets) if targets else candidate
 
 
 def carried(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
@@ -103,24 +103,24 @@ def carried(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozen
     Empty if the deletes are too many or did more than delete rows.
     Law: what can't be rebased over a winner can't be after later winners either
     """
-    both = candidate.moves.keys() & winner.revised.keys()
-    if not both:
+    shared = candidate.moves.keys() & winner.revised.keys()
+    if not shared:
         return frozenset()
-    for path in both:
+    for path in shared:
         if key_of(winner.revised[path].before) != key_of(candidate.moves[path].gone):
             return frozenset()
         if not only_lost_rows(path, winner, known):
             return frozenset()
-    reborn = _vectors(_with_gone(candidate, winner), known)
-    if reborn is None:
+    vectors = _vectors(_with_gone(candidate, winner), known)
+    if vectors is None:
         return frozenset()
-    return frozenset(both)
+    return frozenset(shared)
 
 
 def bearing(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Candidate:
     """Return a compaction whose new files lack the rows that a winner deleted from the old ones."""
-    both = candidate.moves.keys() & winner.revised.keys()
-    if not both:
+    shared = candidate.moves.keys() & winner.revised.keys()
+    if not shared:
         return candidate
     after = _with_gone(candidate, winner)
     vectors = _vectors(after, known)
@@ -133,15 +133,15 @@ def bearing(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Candid
         assert add.stats is not None, "a file whose rows were mapped has counted them"
         return add.with_(deletion_vector=vector, stats=with_wide_bounds(add.stats))
 
-    fields = {path: {"deletion_vector": winner.revised[path].after} for path in both}
+    fields = {path: {"deletion_vector": winner.revised[path].after} for path in shared}
     content: CheckedActions = after.content.with_removes(fields)
     content = replace(content, removed_vectors=vectors_of(content.removes)).with_adds(reborn)
     return replace(after, content=content)
 
 
 def _with_gone(candidate: Candidate, winner: Entry) -> Candidate:
-    gone = {path: one.after for path, one in winner.revised.items()}
-    return replace(candidate, moves=leaving_with(candidate.moves, gone))
+    vectors = {path: revision.after for path, revision in winner.revised.items()}
+    return replace(candidate, moves=leaving_with(candidate.moves, vectors))
 
 
 def _vectors(candidate: Candidate, known: FetchedInputs) -> dict[str, DeletionVector] | None:
@@ -153,12 +153,14 @@ def _vectors(candidate: Candidate, known: FetchedInputs) -> dict[str, DeletionVe
     for move in candidate.moves.values():
         if key_of(move.gone) == key_of(move.base):
             continue
-        gone, base = known.rows_of(move.gone), known.rows_of(move.base)
-        if len(gone) > ROWS_MAX:
+        deleted, base = known.rows_of(move.gone), known.rows_of(move.base)
+        if len(deleted) > ROWS_MAX:
             return None
-        lost = moved_rows(gone - base, move, base)
-        rows[move.target] = rows.get(move.target, Bitmap()) | lost
-    vectors = {path: inline(lost) for path, lost in rows.items() if lost.blocks}
+        moved = moved_rows(deleted - base, move, base)
+        rows[move.target] = rows.get(move.target, Bitmap()) | moved
+    vectors = {
+        path: inline(deleted_rows) for path, deleted_rows in rows.items() if deleted_rows.blocks
+    }
     if sum(vector.size_in_bytes for vector in vectors.values()) > BIRTH_BYTES_MAX:
         return None
     return vectors
@@ -171,13 +173,13 @@ def wrong_origins(
     for intent in candidate.moved_away:
         before = _read_with(intent, winners)
         if unique_id(before) != intent.base:
-            what = f"{intent.path[:128]!r} had another deletion vector at read_version"
+            problem = f"{intent.path[:128]!r} had another deletion vector at read_version"
             remedy = "read the table and propose again"
-            return flaw("other_vector", "dv_intents", what, remedy, path=intent.path)
+            return flaw("other_vector", "dv_intents", problem, remedy, path=intent.path)
         if before is not None and not known.meant_by(intent).is_apart_from(known.rows_of(before)):
-            what = f"name rows of {intent.path[:128]!r} that were deleted when it was read"
+            problem = f"name rows of {intent.path[:128]!r} that were deleted when it was read"
             remedy = "read the table and propose again"
-            return flaw("rows_deleted_before", "dv_intents", what, remedy, path=intent.path)
+            return flaw("rows_deleted_before", "dv_intents", problem, remedy, path=intent.path)
     return _named_twice(candidate) if candidate.moved_away else None
 
 
@@ -190,9 +192,11 @@ def _named_twice(candidate: Candidate) -> Rejection | None:
     named = set(content.removed.union(path for path, _ in content.added))
     for intent in candidate.intents:
         if intent.path in named:
-            what = f"{intent.path[:128]!r} is named, and rows that are deleted were moved into it"
+            problem = (
+                f"{intent.path[:128]!r} is named, and rows that are deleted were moved into it"
+            )
             remedy = "read the table and propose again"
-            return flaw(DUPLICATE, "dv_intents", what, remedy, path=intent.path)
+            return flaw(DUPLICATE, "dv_intents", problem, remedy, path=intent.path)
         named.add(intent.path)
     return None
 
@@ -227,27 +231,27 @@ def ids_left_behind(candidate: Candidate, read: TableDefinition) -> Rejection | 
     """Return why a compaction would lose row ids on a table with row tracking, or None."""
     if not candidate.moves or not row_tracking.is_enabled(read.metadata):
         return None
-    stated = candidate.proposal.row_mapping if candidate.proposal else ()
-    for index, one in enumerate(stated):
-        if not one.keeps_row_ids:
+    row_mapping = candidate.proposal.row_mapping if candidate.proposal else ()
+    for index, mapping in enumerate(row_mapping):
+        if not mapping.keeps_row_ids:
             return flaw(
                 "row_ids_not_kept",
                 f"row_mapping[{index}].keeps_row_ids",
-                f"is not said of {one.path[:128]!r}, and the table tracks rows",
+                f"is not said of {mapping.path[:128]!r}, and the table tracks rows",
                 "write the ids of rows that move into the columns of row tracking, and say so",
-                path=one.path,
+                path=mapping.path,
             )
     return None
 
 
-def vectors_of_moves(candidate: Candidate, met: Iterable[Entry]) -> Iterator[DeletionVector]:
+def vectors_of_moves(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[DeletionVector]:
     """Yield the deletion vectors that are needed to map rows that moved."""
-    for winner, here in passed(candidate, met):
+    for winner, after in passed(candidate, winners):
         moves: list[Relocation] = [
-            winner.moved[path] for path in sorted(here.intended & winner.moved.keys())
+            winner.moved[path] for path in sorted(after.intended & winner.moved.keys())
         ]
         moves += [
             candidate.moves[path] for path in sorted(candidate.moves.keys() & winner.revised.keys())
         ]
         for move in moves:
-            yield from (one for one in (move.base, move.gone) if one is not None)
+            yield from (vector for vector in (move.base, move.gone) if vector is not None)

@@ -44,9 +44,9 @@ class FetchedInputs:
         """Return the rows of a vector."""
         if vector is None:
             return NO_ROWS
-        found = self.rows[key_of(vector)]
-        assert isinstance(found, Bitmap), "an unreadable vector is noticed before its rows count"
-        return found
+        rows = self.rows[key_of(vector)]
+        assert isinstance(rows, Bitmap), "an unreadable vector is noticed before its rows count"
+        return rows
 
     def meant_by(self, intent: RowDelete) -> Bitmap:
         """Return the rows that an intent deletes."""

@@ -75,24 +75,24 @@ class FileBlock:
 
         Spec: "Action Reconciliation"
         """
-        wanted, hashes = hash(path) & _ONES, self._sorted()
-        at = bisect_left(hashes, wanted)
-        while at < len(hashes) and hashes[at] == wanted:
-            start, end = self._ends[at], self._ends[at + 1]
+        hash_bits, hashes = hash(path) & _ONES, self._sorted()
+        index = bisect_left(hashes, hash_bits)
+        while index < len(hashes) and hashes[index] == hash_bits:
+            start, end = self._ends[index], self._ends[index + 1]
             if self._text[start:end] == path.encode("utf-8", "surrogatepass"):
-                return at
-            at += 1
+                return index
+            index += 1
         return None
 
-    def vector(self, place: int) -> str | None:
+    def vector(self, index: int) -> str | None:
         """Return the deletion vector of the file at an index.
 
         Spec: "Action Reconciliation"
         """
         if self._vectors is None:
             return None
-        found: str | None = self._vectors[place].as_py()
-        return found
+        vector: str | None = self._vectors[index].as_py()
+        return vector
 
     def items(self) -> Iterator[tuple[str, str | None]]:
         """Yield each path with its vector.
@@ -125,9 +125,9 @@ class FileBlock:
         """
         marks = bytearray(b"\x01" * len(self))
         for path in chain(drop, put):
-            at = self.place(path)
-            if at is not None:
-                marks[at] = 0
+            index = self.place(path)
+            if index is not None:
+                marks[index] = 0
         kept = pa.Array.from_buffers(pa.uint8(), len(marks), [None, pa.py_buffer(marks)])
         kept = kept.cast(pa.bool_())
         new = FileBlock.of(put, {path: text for path, text in put.items() if text is not None})
@@ -145,8 +145,8 @@ class FileBlock:
 
         Spec: "Action Reconciliation"
         """
-        at = bisect_left(self._sorted(), middle)
-        return self._piece(0, at), self._piece(at, len(self))
+        index = bisect_left(self._sorted(), middle)
+        return self._piece(0, index), self._piece(index, len(self))
 
     def _piece(self, start: int, end: int) -> "FileBlock":
         # Copied, because a slice would keep the whole columns in memory.
@@ -244,8 +244,8 @@ def _hashes(paths: pa.StringArray) -> pa.UInt32Array:
     hashes = array("q")
     for start in range(0, len(paths), SLICE):
         hashes += array("q", list(map(hash, paths[start : start + SLICE].to_pylist())))
-    whole = pa.Array.from_buffers(pa.uint64(), len(hashes), [None, pa.py_buffer(hashes)])
-    return pc.bit_wise_and(whole, pa.scalar(_ONES, pa.uint64())).cast(pa.uint32())
+    unsigned = pa.Array.from_buffers(pa.uint64(), len(hashes), [None, pa.py_buffer(hashes)])
+    return pc.bit_wise_and(unsigned, pa.scalar(_ONES, pa.uint64())).cast(pa.uint32())
 
 
 def _number(value: int) -> pa.UInt32Scalar:
@@ -255,16 +255,18 @@ def _number(value: int) -> pa.UInt32Scalar:
 def _opened(texts: pa.StringArray) -> tuple[pa.StringArray, memoryview, bytes]:
     """Return the column with its text in Python bytes, the texts' offsets, and these bytes."""
     _, ends, text = texts.buffers()
-    held = b"" if text is None else text.to_pybytes()
+    data = b"" if text is None else text.to_pybytes()
     if ends is None or not len(texts):
-        return texts, memoryview(b""), held
-    same = pa.StringArray.from_buffers(len(texts), ends, pa.py_buffer(held), None, 0, texts.offset)
+        return texts, memoryview(b""), data
+    column = pa.StringArray.from_buffers(
+        len(texts), ends, pa.py_buffer(data), None, 0, texts.offset
+    )
     offsets = memoryview(ends).cast("B").cast("i")
-    return same, offsets[texts.offset : texts.offset + len(texts) + 1], held
+    return column, offsets[texts.offset : texts.offset + len(texts) + 1], data
 
 
 def _numbers(values: pa.UInt32Array) -> memoryview:
     """Return the numbers as a memoryview, from which Python reads one at a time."""
     _, buffer = values.buffers()
-    whole = memoryview(b"" if buffer is None else buffer).cast("B")
-    return whole[values.offset * 4 : (values.offset + len(values)) * 4].cast("I")
+    data = memoryview(b"" if buffer is None else buffer).cast("B")
+    return data[values.offset * 4 : (values.offset + len(values)) * 4].cast("I")

@@ -26,9 +26,9 @@ CHANGES_SHARE: Final = 8
 """A part is rebuilt when its changes exceed both this minimum and 1/CHANGES_SHARE of its files."""
 
 GONE: Final = "\x00"
-"""Stands for the vector of a removed file. No real vector has this text."""
+"""The value in place of the vector of a removed file. No real vector has this text."""
 
-_UNSAID: Final = "\x01"
+_UNCHANGED: Final = "\x01"
 
 Vector = str | None
 
@@ -41,11 +41,11 @@ class Part(NamedTuple):
 
     def vector(self, path: str) -> Vector:
         """Return the vector of a file, or GONE if it is not live."""
-        said = self.changes.get(path, _UNSAID)
-        if said != _UNSAID:
-            return said
-        at = self.block.place(path)
-        return GONE if at is None else self.block.vector(at)
+        vector = self.changes.get(path, _UNCHANGED)
+        if vector != _UNCHANGED:
+            return vector
+        index = self.block.place(path)
+        return GONE if index is None else self.block.vector(index)
 
     @property
     def is_due(self) -> bool:
@@ -78,23 +78,23 @@ class LiveFiles(Mapping[str, Vector]):
 
         At most one part is rebuilt. Others that are due wait for their next change.
         """
-        said: dict[int, dict[str, Vector]] = {}
+        changes_by_slot: dict[int, dict[str, Vector]] = {}
         changes = {**dict.fromkeys(drop, GONE), **put}
         for path, vector in changes.items():
             slot = hash_of(path) >> self._shift
-            if slot in said:
-                said[slot][path] = vector
+            if slot in changes_by_slot:
+                changes_by_slot[slot][path] = vector
             else:
-                said[slot] = {path: vector}
-        if not said:
+                changes_by_slot[slot] = {path: vector}
+        if not changes_by_slot:
             return self
         parts = list(self._parts)
-        for slot, own in said.items():
-            was = parts[slot]
-            new = Part(was.block, was.changes.changed(own))
-            for same in _span(parts, slot):
-                parts[same] = new
-        due = next((slot for slot in said if parts[slot].is_due), None)
+        for slot, slot_changes in changes_by_slot.items():
+            part = parts[slot]
+            new = Part(part.block, part.changes.changed(slot_changes))
+            for index in _span(parts, slot):
+                parts[index] = new
+        due = next((slot for slot in changes_by_slot if parts[slot].is_due), None)
         return LiveFiles(parts if due is None else _tidied(parts, due))
 
     def vectors_of(self, paths: Iterable[str]) -> list[Vector]:
@@ -102,37 +102,39 @@ class LiveFiles(Mapping[str, Vector]):
 
         A faster `get` for many paths: it saves two calls a file.
         """
-        parts, shift, found = self._parts, self._shift, list[Vector]()
+        parts, shift, vectors = self._parts, self._shift, list[Vector]()
         for path in paths:
             block, changes = parts[hash_of(path) >> shift]
-            said = changes.now.get(path, _UNSAID)
-            if said == _UNSAID:
-                at = block.place(path)
-                said = GONE if at is None else block.vector(at)
-            found.append(said)
-        return found
+            vector = changes.now.get(path, _UNCHANGED)
+            if vector == _UNCHANGED:
+                index = block.place(path)
+                vector = GONE if index is None else block.vector(index)
+            vectors.append(vector)
+        return vectors
 
     @property
     def with_vector(self) -> int:
         """The number of files that have a deletion vector."""
-        found = 0
+        count = 0
         for part in self._different():
             before = [part.block.place(path) for path in part.changes]
-            found += part.block.with_vector
-            found -= sum(part.block.vector(at) is not None for at in before if at is not None)
-            found += sum(change not in (None, GONE) for change in part.changes.values())
-        return found
+            count += part.block.with_vector
+            count -= sum(
+                part.block.vector(index) is not None for index in before if index is not None
+            )
+            count += sum(change not in (None, GONE) for change in part.changes.values())
+        return count
 
     def get(self, path: str, default: Any = None, /) -> Any:
         """Return the vector of a file, or `default` if it is not live."""
-        found = self._parts[hash_of(path) >> self._shift].vector(path)
-        return default if found == GONE else found
+        vector = self._parts[hash_of(path) >> self._shift].vector(path)
+        return default if vector == GONE else vector
 
     def __getitem__(self, path: str) -> Vector:
-        found = self._parts[hash_of(path) >> self._shift].vector(path)
-        if found == GONE:
+        vector = self._parts[hash_of(path) >> self._shift].vector(path)
+        if vector == GONE:
             raise KeyError(path)
-        return found
+        return vector
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str) and self.get(path, GONE) != GONE
@@ -140,20 +142,22 @@ class LiveFiles(Mapping[str, Vector]):
     def __iter__(self) -> Iterator[str]:
         for part in self._different():
             yield from (path for path, _ in part.block.items() if path not in part.changes)
-            yield from (path for path, said in part.changes.items() if said != GONE)
+            yield from (path for path, vector in part.changes.items() if vector != GONE)
 
     def __len__(self) -> int:
-        found = 0
+        count = 0
         for part in self._different():
-            said = part.changes
-            found += len(part.block) + sum(vector != GONE for vector in said.values())
-            found -= sum(part.block.place(path) is not None for path in said)
-        return found
+            changes = part.changes
+            count += len(part.block) + sum(vector != GONE for vector in changes.values())
+            count -= sum(part.block.place(path) is not None for path in changes)
+        return count
 
     def _different(self) -> Iterator[Part]:
         slots = range(len(self._parts))
         return (
-            self._parts[at] for at in slots if not at or self._parts[at] is not self._parts[at - 1]
+            self._parts[index]
+            for index in slots
+            if not index or self._parts[index] is not self._parts[index - 1]
         )
 
 
@@ -169,7 +173,7 @@ def _span(parts: Sequence[Part], slot: int) -> range:
 
 def _tidied(parts: list[Part], slot: int) -> list[Part]:
     """Return the parts with one of them rebuilt, and split if it is too large."""
-    span, block = _span(parts, slot), _made_anew(parts[slot])
+    span, block = _span(parts, slot), _rebuilt(parts[slot])
     while len(span) * 2 * PART_FILES < len(block):
         parts = [part for part in parts for _ in range(2)]
         span = range(2 * span.start, 2 * span.stop)
@@ -177,10 +181,10 @@ def _tidied(parts: list[Part], slot: int) -> list[Part]:
     return parts
 
 
-def _made_anew(part: Part) -> FileBlock:
+def _rebuilt(part: Part) -> FileBlock:
     changes = part.changes.now
-    put = {path: said for path, said in changes.items() if said != GONE}
-    drop = [path for path, said in changes.items() if said == GONE]
+    put = {path: vector for path, vector in changes.items() if vector != GONE}
+    drop = [path for path, vector in changes.items() if vector == GONE]
     return part.block.changed(put, drop)
 
 

@@ -101,7 +101,7 @@ class Entry:
     @CachedProperty
     def write_summary(self) -> WriteSummary:
         """Its write summary, for `conflicts.conflict_prefilter`."""
-        found = WriteSummary(
+        summary = WriteSummary(
             self.version,
             removed=self.removed,
             app_ids=self.app_ids,
@@ -109,8 +109,8 @@ class Entry:
             is_blind_append=self.is_blind_append,
             is_plain=not (self.concerns_all or self.only_moves_row_ids),
         )
-        found.add(self.added)
-        return found
+        summary.add(self.added)
+        return summary
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
@@ -136,29 +136,35 @@ class Entry:
         origin = self.provenance
         if self.sole_proposal is not None or origin is None:
             return self.sole_proposal
-        place = None
+        index = None
         if path is not None:
-            place = self._member_with(path, origin)
+            index = self._member_with(path, origin)
         elif app_id is not None:
-            place = _whose(app_id, [txn.app_id for txn in self.txns], origin.applications)
+            index = _proposal_of(app_id, [txn.app_id for txn in self.txns], origin.applications)
         elif domain is not None:
-            place = _whose(domain, [domain.domain for domain in self.domains], origin.domains)
-        if place is None or place >= len(origin.accepted):
+            index = _proposal_of(domain, [domain.domain for domain in self.domains], origin.domains)
+        if index is None or index >= len(origin.accepted):
             return None
-        return origin.accepted[place].id
+        return origin.accepted[index].id
 
     def _member_with(self, path: str, origin: Provenance) -> int | None:
         """Return the index of the member that added a file, removed it or deleted rows of it."""
-        came = _whose(path, [one for one, _ in self.added], origin.files_added)
-        left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
-        by = deleting_proposals(origin, self.removed_in_order, path) if left is None else ()
-        return by[0] if len(by) == 1 else left
+        adding = _proposal_of(
+            path, [added_path for added_path, _ in self.added], origin.files_added
+        )
+        member = (
+            _proposal_of(path, self.removed_in_order, origin.files_removed)
+            if adding is None
+            else adding
+        )
+        deleting = deleting_proposals(origin, self.removed_in_order, path) if member is None else ()
+        return deleting[0] if len(deleting) == 1 else member
 
     @property
     def is_patch(self) -> bool:
         """Whether its metadata comes from a metadata patch."""
         origin = self.provenance
-        return origin is not None and any(one.patched for one in origin.accepted)
+        return origin is not None and any(accepted.patched for accepted in origin.accepted)
 
     @property
     def changes_table(self) -> bool:
@@ -201,13 +207,13 @@ def names_what_left(origin: Provenance) -> bool:
     return bool(origin.files_removed or origin.rows_by)
 
 
-def _whose(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None:
+def _proposal_of(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None:
     """Return the index of the proposal that brought a name, given the number of names of each."""
     ends = [*accumulate(counts)]
     if name not in names or not ends or ends[-1] > len(names):
         return None
-    place = bisect_right(ends, names.index(name))
-    return place if place < len(ends) else None
+    index = bisect_right(ends, names.index(name))
+    return index if index < len(ends) else None
 
 
 def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
@@ -296,5 +302,5 @@ def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revis
 def _timestamp(commit: Commit) -> int | None:
     if commit.info is None:
         return None
-    given = commit.info.in_commit_timestamp
-    return commit.info.timestamp if given is None else given
+    in_commit_timestamp = commit.info.in_commit_timestamp
+    return commit.info.timestamp if in_commit_timestamp is None else in_commit_timestamp

@@ -43,7 +43,7 @@ class MetadataTouch(NamedTuple):
     kind: Literal["column", "name", "property", "table"]
     path: FieldPath
 
-    def told_of(self, metadata: Metadata) -> str:
+    def description(self, metadata: Metadata) -> str:
         """Return the touch in words, with a column's name in `metadata` if it has the column."""
         if self.kind == "property":
             return f"the property {self.path[0]!r}"
@@ -60,8 +60,8 @@ class MetadataTouch(NamedTuple):
         if {self.kind, other.kind} != {"column", "name"}:
             return False
         column, name = (self, other) if self.kind == "column" else (other, self)
-        inside = len(column.path) < len(name.path)
-        return inside and name.path[: len(column.path)] == column.path
+        is_inside = len(column.path) < len(name.path)
+        return is_inside and name.path[: len(column.path)] == column.path
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def _columns(schema_string: str, mode: ColumnMappingMode) -> Mapping[FieldPath, 
     schema = parse_schema(schema_string)
     physical = field_paths(to_physical(schema, mode))
     return {
-        there: SchemaColumn(path, one, _shape(one.kind))
-        for (there, _), (path, one) in zip(physical, field_paths(schema), strict=True)
+        physical_path: SchemaColumn(path, field, _shape(field.kind))
+        for (physical_path, _), (path, field) in zip(physical, field_paths(schema), strict=True)
     }
 
 
@@ -100,12 +100,12 @@ def in_common(
     own: frozenset[MetadataTouch], other: frozenset[MetadataTouch]
 ) -> MetadataTouch | None:
     """Return something that both a patch and a winner touch, or None."""
-    for theirs in sorted(other):
-        if theirs.kind == "table" and theirs.path[0] in _WHOLE:
-            return theirs
-        for mine in sorted(own):
-            if mine.meets(theirs):
-                return mine
+    for other_touch in sorted(other):
+        if other_touch.kind == "table" and other_touch.path[0] in _WHOLE:
+            return other_touch
+        for touch in sorted(own):
+            if touch.meets(other_touch):
+                return touch
     return None
 
 
@@ -132,21 +132,24 @@ def _columns_touched(before: Metadata, after: Metadata) -> Iterator[MetadataTouc
     for path in old.keys() - new.keys():
         yield MetadataTouch("column", path)
     for path, column in new.items():
-        was, name = old.get(path), MetadataTouch("name", (*path[:-1], column.path[-1].lower()))
-        if was is None:
+        old_column, name = (
+            old.get(path),
+            MetadataTouch("name", (*path[:-1], column.path[-1].lower())),
+        )
+        if old_column is None:
             yield name
             continue
-        if was.path[-1] != column.path[-1]:
+        if old_column.path[-1] != column.path[-1]:
             yield name
-        if said_of(was) != said_of(column):
+        if field_definition(old_column) != field_definition(column):
             yield MetadataTouch("column", path)
 
 
-def said_of(column: SchemaColumn) -> tuple[object, ...]:
+def field_definition(column: SchemaColumn) -> tuple[object, ...]:
     """Return everything that a schema says of a field itself, without ids and physical names."""
-    one = column.field
-    about = {key: value for key, value in one.metadata.items() if key not in MAPPING_KEYS}
-    return one.name, one.nullable, column.shape, about
+    field = column.field
+    metadata = {key: value for key, value in field.metadata.items() if key not in MAPPING_KEYS}
+    return field.name, field.nullable, column.shape, metadata
 
 
 def _shape(kind: DataType) -> DataType:

@@ -23,44 +23,45 @@ def unusual(files: Iterable[Add]) -> NormalForms:
     return dict(unusual_paths((file.path, canonical(file.path)) for file in files))
 
 
-def spelling_of(key: str, spelt: NormalForms) -> str:
+def spelling_of(key: str, normal_forms: NormalForms) -> str:
     """Return the path of a live file as it is in the log, by its canonical path."""
-    return spelt.get(key) or encoded_path(key)
+    return normal_forms.get(key) or encoded_path(key)
 
 
 def spelt_after(
     known: PersistentMap[str, str],
     added: Iterable[str],
     removed: Iterable[str],
-    spelt: NormalForms,
+    normal_forms: NormalForms,
 ) -> PersistentMap[str, str]:
     """Return the unusual paths after a version that added and removed files, by canonical path."""
-    if not (known or spelt):
+    if not (known or normal_forms):
         return known
-    return known.changed(spelt, drop=[*removed, *added])
+    return known.changed(normal_forms, drop=[*removed, *added])
 
 
 def misspelt(
-    content: CheckedActions, live: Mapping[str, str | None], spelt: NormalForms
+    content: CheckedActions, live: Mapping[str, str | None], normal_forms: NormalForms
 ) -> Rejection | None:
     """Refuse a live file whose path differs from its path in the log; None if there is none.
 
     Law: what is removed is live. A file that was removed may be added again under any form of path.
     """
-    if content.is_plain and not spelt:
+    if content.is_plain and not normal_forms:
         return None
-    for one in (*content.removes, *_repeated(content, live)):
-        key = canonical(one.path)
-        there = spelling_of(key, spelt)
-        if one.path == there:
+    for action in (*content.removes, *_repeated(content, live)):
+        key = canonical(action.path)
+        logged_path = spelling_of(key, normal_forms)
+        if action.path == logged_path:
             continue
-        is_removed = isinstance(one, Remove)
+        is_removed = isinstance(action, Remove)
         return flaw(
             "removed_file_not_live" if is_removed else "added_file_live",
-            f"actions.{one.wire_name}.path",
-            f"{one.path[:128]!r} is spelt {there[:128]!r} in the log, and readers compare letters",
+            f"actions.{action.wire_name}.path",
+            f"{action.path[:128]!r} is spelt {logged_path[:128]!r} in the log, and readers "
+            "compare letters",
             "spell it as its add action does, letter by letter",
-            path=one.path,
+            path=action.path,
         )
     return None
 

@@ -49,16 +49,16 @@ class PartitionTest(dict[PartitionKey, bool]):
     Raises: ValueError for a value that is not of its column's type.
     """
 
-    def __init__(self, asked: Callable[[PartitionKey], bool], weight: int) -> None:
+    def __init__(self, test: Callable[[PartitionKey], bool], weight: int) -> None:
         super().__init__()
-        self._asked = asked
+        self._test = test
         self.weight = weight
 
     def __missing__(self, key: PartitionKey) -> bool:
         if len(self) >= TESTS_MAX:
             self.clear()
-        found = self[key] = self._asked(key)
-        return found
+        may_match = self[key] = self._test(key)
+        return may_match
 
 
 class UnclearDefinition(NamedTuple):
@@ -107,8 +107,8 @@ class TableDefinition:
             return UnclearDefinition(f"delta.isolationLevel is {level[:64]!r}, which is none", None)
         suspended = row_tracking.is_suspended(self.metadata)
         if suspended and row_tracking.is_enabled(self.metadata) and self._numbers_rows:
-            what = "delta.rowTrackingSuspended is true while row tracking is enabled"
-            return UnclearDefinition(what, "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION")
+            problem = "delta.rowTrackingSuspended is true while row tracking is enabled"
+            return UnclearDefinition(problem, "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION")
         return None
 
     @CachedProperty
@@ -135,20 +135,22 @@ class TableDefinition:
     @CachedProperty
     def never_null(self) -> tuple[FieldPath, ...]:
         """The physical paths of the columns and struct fields that may not be null."""
-        return tuple(path for path, one in self._fields if not one.nullable)
+        return tuple(path for path, field in self._fields if not field.nullable)
 
     @CachedProperty
     def unbounded_variants(self) -> tuple[FieldPath, ...]:
         """The physical paths of variants without bounds in statistics (they are not shredded)."""
         if variant_shredding_enabled(self.metadata):
             return ()
-        return tuple(path for path, one in self._fields if one.kind == VARIANT)
+        return tuple(path for path, field in self._fields if field.kind == VARIANT)
 
     @CachedProperty
-    def asks_nothing(self) -> bool:
+    def is_unconstrained(self) -> bool:
         """Whether new files have no requirements beyond those of every table."""
-        asks = self.tracks_rows or self.feeds_changes or self.expressions or self.numbered
-        return not (asks or self.never_null or self.unbounded_variants or self.unclear)
+        has_requirements = (
+            self.tracks_rows or self.feeds_changes or self.expressions or self.numbered
+        )
+        return not (has_requirements or self.never_null or self.unbounded_variants or self.unclear)
 
     @property
     def _fields(self) -> Iterator[tuple[FieldPath, StructField]]:
@@ -168,13 +170,13 @@ class TableDefinition:
     def partition_kinds(self) -> Mapping[str, DataType]:
         """Key of a partition column's value -> the column's type."""
         keys = self.partition_keys
-        kinds = {one.name: one.kind for one in self.schema} if keys else {}
+        kinds = {field.name: field.kind for field in self.schema} if keys else {}
         return {key: kinds.get(name, STRING) for name, key in keys.items()}
 
     @CachedProperty
     def widened_partitions(self) -> frozenset[str]:
         """Keys of the partition columns whose type was widened."""
-        changed = {one.name for one in self.schema if TYPE_CHANGES in one.metadata}
+        changed = {field.name for field in self.schema if TYPE_CHANGES in field.metadata}
         return frozenset(key for name, key in self.partition_keys.items() if name in changed)
 
     @CachedProperty
@@ -214,18 +216,18 @@ class TableDefinition:
         about partitions.
         """
         columns = self.metadata.partition_columns
-        spelled = self._spelled(predicate)
-        if spelled is None:
-            spelled = orjson.dumps(about_partitions(predicate, columns))
-        found = self._tests.get(spelled)
-        if found is None:
+        key = self._spelled(predicate)
+        if key is None:
+            key = orjson.dumps(about_partitions(predicate, columns))
+        partition = self._tests.get(key)
+        if partition is None:
             if len(self._tests) >= TESTS_MAX:
                 self._tests.clear()
-            asked = partition_test(predicate, self.schema, columns)
+            test = partition_test(predicate, self.schema, columns)
             weight = sum(map(size_of, about_partitions(predicate, columns)))
-            found = PartitionTest(lambda key: asked(self.by_column(dict(key))), weight)
-            self._tests[spelled] = found
-        return found
+            partition = PartitionTest(lambda key: test(self.by_column(dict(key))), weight)
+            self._tests[key] = partition
+        return partition
 
     def _spelled(self, predicate: Predicate) -> object:
         """Return a cheap cache key for the partition part of most predicates, or None.
@@ -233,7 +235,7 @@ class TableDefinition:
         Law: predicates with one key are the same to `about_partitions`
         """
         parts = predicate["args"] if predicate["op"] == "and" else (predicate,)
-        found: list[tuple[str, str, str, type, int | str]] = []
+        key: list[tuple[str, str, str, type, int | str]] = []
         for part in parts:
             column, value = part.get("column"), part.get("value")
             if type(column) is not str:
@@ -243,8 +245,8 @@ class TableDefinition:
             if part["op"] not in COMPARISONS or not (type(value) is int or type(value) is str):
                 # Other fields of a node are not part of this key.
                 return None
-            found.append((part["op"], column, part["type"], type(value), value))
-        return tuple(found)
+            key.append((part["op"], column, part["type"], type(value), value))
+        return tuple(key)
 
     def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "TableDefinition":
         """Return the table definition after a commit with this metadata and protocol, if any."""
@@ -268,8 +270,8 @@ def _fields_of(
     schema: StructType, above: FieldPath = ()
 ) -> Iterator[tuple[FieldPath, StructField]]:
     """Yield the columns and the fields of structs, as statistics have them: no arrays, no maps."""
-    for one in schema:
-        path = (*above, one.name)
-        yield path, one
-        if isinstance(one.kind, StructType):
-            yield from _fields_of(one.kind, path)
+    for field in schema:
+        path = (*above, field.name)
+        yield path, field
+        if isinstance(field.kind, StructType):
+            yield from _fields_of(field.kind, path)

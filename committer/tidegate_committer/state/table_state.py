@@ -103,8 +103,8 @@ class TableState:
 
         Law: `version` is at least `window_start` - 1
         """
-        for at in range(version + 1, self.version + 1):
-            yield self.entries[at]
+        for entry_version in range(version + 1, self.version + 1):
+            yield self.entries[entry_version]
 
     def remembers(self, version: int) -> bool:
         """Return whether the table existed at a version and all later entries are in the window.
@@ -115,9 +115,9 @@ class TableState:
 
     def written_by(self, app_id: str) -> Entry | None:
         """Return the last entry with a transaction of an application, if the window has one."""
-        for at in range(self.version, self.window_start - 1, -1):
-            if any(txn.app_id == app_id for txn in self.entries[at].txns):
-                return self.entries[at]
+        for version in range(self.version, self.window_start - 1, -1):
+            if any(txn.app_id == app_id for txn in self.entries[version].txns):
+                return self.entries[version]
         return None
 
     def row_mark_at(self, version: int) -> int | None:
@@ -125,8 +125,8 @@ class TableState:
 
         Law: `version` is at least `window_start` - 1
         """
-        for at in range(version, self.window_start - 1, -1):
-            mark = self.entries[at].row_mark
+        for entry_version in range(version, self.window_start - 1, -1):
+            mark = self.entries[entry_version].row_mark
             if mark is not None:
                 return mark
         return self.mark_before
@@ -156,8 +156,8 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
     start = state.window_start
     if not state.keeps_past:
         start = max(start, entry.version + 1 - state.window)
-    gone = range(state.window_start, start)
-    forgotten = [known for version in gone for known in _ids(state.entries[version])]
+    old_versions = range(state.window_start, start)
+    forgotten = [known for version in old_versions for known in _ids(state.entries[version])]
     table_definitions = _table_definitions(state, entry, start)
     assert table_definitions, "a table begins with its definition"
     after = replace(
@@ -173,12 +173,12 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         ),
         apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
         domains=state.domains.changed(_domains(entry, table_definitions[-1][1])),
-        entries=state.entries.changed({entry.version: entry}, drop=gone),
+        entries=state.entries.changed({entry.version: entry}, drop=old_versions),
         settled=state.settled.changed(settled_by(entry, state.settled), drop=forgotten),
         window_start=start,
         rules=entry.provenance.rules if entry.provenance else state.rules,
         timestamp=max(state.timestamp, entry.timestamp or 0, written_ms or 0),
-        mark_before=_mark_before(state, gone),
+        mark_before=_mark_before(state, old_versions),
         leases=leased_by(entry, table_definitions[-1][1], state.leases, forgotten),
     )
     passed = after.entries.get(entry.version - state.window)
@@ -191,16 +191,18 @@ def narrowed(state: TableState) -> TableState:
     Law: equal to the state in which these versions left the window one by one
     """
     start = max(state.window_start, state.version + 1 - state.window)
-    gone = range(state.window_start, start)
-    forgotten = [known for version in gone for known in _ids(state.entries[version])]
+    old_versions = range(state.window_start, start)
+    forgotten = [known for version in old_versions for known in _ids(state.entries[version])]
     return replace(
         state,
         table_definitions=_from(state.table_definitions, start),
-        entries=state.entries.changed({}, drop=gone),
+        entries=state.entries.changed({}, drop=old_versions),
         settled=state.settled.changed({}, drop=forgotten),
         window_start=start,
-        mark_before=_mark_before(state, gone),
-        leases=state.leases.changed({}, drop=[one for one in forgotten if one in state.leases]),
+        mark_before=_mark_before(state, old_versions),
+        leases=state.leases.changed(
+            {}, drop=[lease for lease in forgotten if lease in state.leases]
+        ),
         keeps_past=False,
     )
 
@@ -236,15 +238,15 @@ def settled_by(
     if origin is None:
         return {}
     version, before = entry.version, known.now if known is not None else {}
-    found = {
-        one.id: DecidedProposal(version, 0, one.sha256, one.reason)
-        for one in origin.refused
-        if one.id not in before
+    decided = {
+        refused.id: DecidedProposal(version, 0, refused.sha256, refused.reason)
+        for refused in origin.refused
+        if refused.id not in before
     }
-    for place, one in enumerate(origin.accepted):
-        if one.id not in before:
-            found[one.id] = DecidedProposal(version, place, one.sha256)
-    return found
+    for index, accepted in enumerate(origin.accepted):
+        if accepted.id not in before:
+            decided[accepted.id] = DecidedProposal(version, index, accepted.sha256)
+    return decided
 
 
 def leased_by(
@@ -255,7 +257,7 @@ def leased_by(
 ) -> PersistentMap[UUID, LeasedBlocks]:
     """Return the leases of identity values after an entry, given the table definition after it."""
     if leases:
-        leases = leases.changed({}, drop=[one for one in forgotten if one in leases])
+        leases = leases.changed({}, drop=[lease for lease in forgotten if lease in leases])
     if entry.provenance is not None:
         leases = leases_after(leases, entry.provenance.accepted)
     if leases and entry.metadata is not None:
@@ -269,20 +271,20 @@ def _domains(entry: Entry, table_definition: TableDefinition) -> dict[str, Domai
     Removing the domain of the row id high-water mark while the table tracks rows does not take back
     ids that were given out: the mark is kept.
     """
-    found = {domain.domain: domain for domain in entry.domains}
-    mark = found.get(DOMAIN)
+    domains = {domain.domain: domain for domain in entry.domains}
+    mark = domains.get(DOMAIN)
     if mark is not None and mark.removed and table_definition.tracks_rows:
         kept = mark.with_(removed=False)
         if mark_in(kept) == NO_HIGH_WATER_MARK:
-            del found[DOMAIN]
+            del domains[DOMAIN]
         else:
-            found[DOMAIN] = kept
-    return found
+            domains[DOMAIN] = kept
+    return domains
 
 
-def _mark_before(state: TableState, gone: range) -> int | None:
-    """Return the high-water mark before the window once the versions `gone` have left it."""
-    marks = (state.entries[version].row_mark for version in reversed(gone))
+def _mark_before(state: TableState, old_versions: range) -> int | None:
+    """Return the high-water mark before the window once `old_versions` have left it."""
+    marks = (state.entries[version].row_mark for version in reversed(old_versions))
     return next((mark for mark in marks if mark is not None), state.mark_before)
 
 
@@ -290,7 +292,10 @@ def _ids(entry: Entry) -> list[UUID]:
     origin = entry.provenance
     if origin is None:
         return []
-    return [*(one.id for one in origin.accepted), *(one.id for one in origin.refused)]
+    return [
+        *(decided.id for decided in origin.accepted),
+        *(decided.id for decided in origin.refused),
+    ]
 
 
 def _table_definitions(state: TableState, entry: Entry, start: int) -> TableDefinitions:
@@ -303,5 +308,5 @@ def _table_definitions(state: TableState, entry: Entry, start: int) -> TableDefi
 
 def _from(table_definitions: TableDefinitions, start: int) -> TableDefinitions:
     """Return the definitions in force from the version before `start` on."""
-    needed = [place for place, (since, _) in enumerate(table_definitions) if since < start]
-    return table_definitions[needed[-1] :] if needed else table_definitions
+    indexes = [index for index, (since, _) in enumerate(table_definitions) if since < start]
+    return table_definitions[indexes[-1] :] if indexes else table_definitions

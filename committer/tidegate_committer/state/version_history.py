@@ -54,13 +54,17 @@ class HistoryBudget:
         """Let a table keep its history. If all histories exceed `BYTES_MAX`, the least recently
         used ones are dropped first.
         """
-        living = [one for known in self.keepers if (one := known()) and one.history_bytes]
-        if not any(one is keeper for one in living):
+        living = [
+            living_keeper
+            for known in self.keepers
+            if (living_keeper := known()) and living_keeper.history_bytes
+        ]
+        if not any(other is keeper for other in living):
             living.append(keeper)
-        living.sort(key=lambda one: (one is keeper, one.history_used_s))
-        total = sum(one.history_bytes for one in living)
+        living.sort(key=lambda other: (other is keeper, other.history_used_s))
+        total = sum(other.history_bytes for other in living)
         while living and total > BYTES_MAX:
             oldest = living.pop(0)
             total -= oldest.history_bytes
             oldest.drop_history()
-        self.keepers = [weakref.ref(one) for one in living]
+        self.keepers = [weakref.ref(other) for other in living]

@@ -36,8 +36,8 @@ class WriteSummary:
     @property
     def added(self) -> Mapping[PartitionKey, Sequence[int]]:
         """The indexes of the new files, by partition values; computed on first use."""
-        for place in range(self._placed, len(self._values)):
-            key = frozenset(self._values[place].items())
-            self._places.setdefault(key, []).append(place)
+        for index in range(self._placed, len(self._values)):
+            key = frozenset(self._values[index].items())
+            self._places.setdefault(key, []).append(index)
         self._placed = len(self._values)
         return self._places

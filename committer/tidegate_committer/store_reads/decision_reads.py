@@ -8,7 +8,7 @@ Once a fetch ends, its batch is decided at once, on the state that the fetch ret
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate_committer.admission.file_checks import needs_look
+from tidegate_committer.admission.file_checks import needs_file_check
 from tidegate_committer.decision import verbatim_decision
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.intake import proposal_reader
@@ -16,7 +16,11 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
-from tidegate_committer.store_reads.own_files import looked_at, needs_own_files, read_claim
+from tidegate_committer.store_reads.own_files import (
+    needs_own_files,
+    read_claim,
+    with_verified_files,
+)
 from tidegate_committer.store_reads.read_cache import ReadCache
 from tidegate_runtime.storage.log_store import LogStore
 
@@ -28,8 +32,8 @@ class DecisionRead:
     It reads for the candidates of `batch`, from position `start` of the queue on; with an empty
     batch it only catches up with the log. `past` are versions before the window that were read
     earlier (`version_history_reads`). `is_behind`: others are known to have written.
-    `asks_when`: the file time of the last version is needed. The thread advances `state` and
-    `viewed_s`, replaces candidates by those whose own files were read, and fills `news`,
+    `needs_file_time`: the file time of the last version is needed. The thread advances `state` and
+    `viewed_s`, replaces candidates by those whose own files were read, and fills `new_entries`,
     `content` (a verbatim entry), `written_ms` and `read_cache`. The table committer uses none of
     these before the thread has ended.
     Units: `viewed_s` by `Clock.boot_s`; `written_ms` since the Unix epoch.
@@ -44,8 +48,8 @@ class DecisionRead:
     start: int
     batch: list[Candidate]
     past: Mapping[int, Entry] = field(default_factory=dict)
-    asks_when: bool = False
-    news: list[Entry] = field(default_factory=list)
+    needs_file_time: bool = False
+    new_entries: list[Entry] = field(default_factory=list)
     content: bytes | str | None = None
     written_ms: int | None = None
 
@@ -62,7 +66,7 @@ class DecisionRead:
     @property
     def is_needed(self) -> bool:
         """Whether the store has to be read at all; most batches need no read."""
-        if self.is_behind or self.asks_when or self._is_ahead():
+        if self.is_behind or self.needs_file_time or self._is_ahead():
             return True
         if not self.batch:
             return False
@@ -71,7 +75,9 @@ class DecisionRead:
             return True
         if self.is_verbatim:
             return verbatim_decision.needs_bytes(state, batch[0])
-        if any(needs_own_files(state, one) for one in batch) or recovery.lacks(state, batch):
+        if any(needs_own_files(state, candidate) for candidate in batch) or recovery.lacks(
+            state, batch
+        ):
             return True
         return self.read_cache.lacks(state, batch, self.dependencies.policy)
 
@@ -79,7 +85,7 @@ class DecisionRead:
         """Read the input. Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable."""
         if self.is_behind or self._is_ahead():
             self._catch_up()
-        if self.asks_when:
+        if self.needs_file_time:
             self.written_ms = recovery.written_ms(self.store, self.state.version)
         if self.is_verbatim:
             self._fetch_bytes(self.batch[0])
@@ -90,20 +96,20 @@ class DecisionRead:
     def _catch_up(self) -> None:
         """Read the versions that others wrote."""
         began_s = self.dependencies.clock.boot_s()
-        self.state, news = recovery.refresh(self.store, self.state)
-        self.read_cache.overtaken(news)
-        self.news += news
+        self.state, new_entries = recovery.refresh(self.store, self.state)
+        self.read_cache.overtaken(new_entries)
+        self.new_entries += new_entries
         self.viewed_s, self.is_behind = began_s, False
 
     def _fetch(self) -> None:
         self._reach_back()
-        for place, candidate in enumerate(self.batch):
+        for index, candidate in enumerate(self.batch):
             if proposal_reader.needs_claim(candidate):
                 content = read_claim(self.store, candidate.claim)
                 candidate = proposal_reader.with_claim(candidate, content, self.dependencies.policy)
-            if needs_look(self.state, candidate):
-                candidate = looked_at(self.store, self.state, candidate)
-            self.batch[place] = candidate
+            if needs_file_check(self.state, candidate):
+                candidate = with_verified_files(self.store, self.state, candidate)
+            self.batch[index] = candidate
         self.state = recovery.complete(self.store, self.state, self.batch)
         self.read_cache.learn(self.state, self.batch, self.dependencies.policy)
 
@@ -117,11 +123,11 @@ class DecisionRead:
 
     def _is_ahead(self) -> bool:
         """Whether a candidate read, or is based on, a version after our head."""
-        newest = max((one.read_version for one in self.batch), default=-1)
+        newest = max((candidate.read_version for candidate in self.batch), default=-1)
         if self.is_verbatim:
             newest = verbatim_decision.exact_version(self.batch[0]) - 1
         return newest > self.state.version
 
     @property
     def _oldest_read(self) -> int:
-        return min(one.read_version for one in self.batch)
+        return min(candidate.read_version for candidate in self.batch)

@@ -21,7 +21,7 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.log_reader import find_segment
 
 GONE: Final = ""
-"""Stands for the hash of a version whose file is missing."""
+"""The value in place of the hash of a version whose file is missing."""
 
 
 @dataclass
@@ -58,12 +58,12 @@ class Audit:
             return None
         answer, self.answer = self.answer, None
         try:
-            found = answer.result()
+            hashes_by_version = answer.result()
         except Unavailable:
             # Ignore it: reads that proposals need report a store that does not answer.
             return None
-        AUDITS.labels(label).inc(len(found))
-        for version, digest in found.items():
+        AUDITS.labels(label).inc(len(hashes_by_version))
+        for version, digest in hashes_by_version.items():
             known = state.entries.get(version)
             if digest == GONE and version == state.version:
                 raise BrokenLog(
@@ -72,7 +72,7 @@ class Audit:
                 )
             if known is not None and digest not in (GONE, known.sha256):
                 return CommittedFile(version=version, sha256=known.sha256)
-        self.cleaned = max(self.cleaned, *_gone(found), -1)
+        self.cleaned = max(self.cleaned, *_gone(hashes_by_version), -1)
         return None
 
     def _chosen(self, state: TableState, most: int) -> list[int]:
@@ -98,15 +98,15 @@ def hashes(store: LogStore, versions: list[int], cleaned: int = -1) -> Mapping[i
     If one after `cleaned` is missing, but the newest is there, the log is listed.
     Raises: BrokenLog (`LogGap`) if no checkpoint covers it; Unavailable.
     """
-    found: dict[int, str] = {}
+    hashes_by_version: dict[int, str] = {}
     for version in versions:
         content = store.read(in_log(commit_name(version)))
-        found[version] = GONE if content is None else sha256(content)
-    gone = _gone(found)
-    if max(gone, default=-1) > cleaned and max(versions) not in gone:
+        hashes_by_version[version] = GONE if content is None else sha256(content)
+    missing = _gone(hashes_by_version)
+    if max(missing, default=-1) > cleaned and max(versions) not in missing:
         find_segment(store)
-    return found
+    return hashes_by_version
 
 
-def _gone(found: Mapping[int, str]) -> list[int]:
-    return [version for version, digest in found.items() if digest == GONE]
+def _gone(hashes_by_version: Mapping[int, str]) -> list[int]:
+    return [version for version, digest in hashes_by_version.items() if digest == GONE]

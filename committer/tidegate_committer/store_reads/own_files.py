@@ -8,7 +8,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from tidegate_committer.admission.file_checks import (
     FILES_MAX,
-    needs_look,
+    needs_file_check,
     new_files,
     too_many,
     wrong_file,
@@ -21,14 +21,14 @@ from tidegate_messages.proposal import ClaimCheck
 from tidegate_runtime.storage.log_store import LogStore
 
 LOOKS_AT_ONCE: Final = 16
-"""How many files of a proposal are looked at at the same time."""
+"""How many files of a proposal are checked at the same time."""
 
 Read = TypeVar("Read")
 
 
 def needs_own_files(state: TableState, candidate: Candidate) -> bool:
     """Return whether files of a candidate's writer must be read before it is decided."""
-    return needs_claim(candidate) or needs_look(state, candidate)
+    return needs_claim(candidate) or needs_file_check(state, candidate)
 
 
 def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
@@ -40,19 +40,20 @@ def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
     return _read(store, claim.path, lambda file: file.read(claim.size + 1))
 
 
-def looked_at(store: LogStore, state: TableState, candidate: Candidate) -> Candidate:
-    """Return a candidate whose new files were looked at, with a flaw if one is not as it says.
+def with_verified_files(store: LogStore, state: TableState, candidate: Candidate) -> Candidate:
+    """Return a candidate whose new files were checked, with a flaw if one is missing or has
+    another size than proposed.
 
     Raises: as `read_claim`.
     """
     files = new_files(state, candidate)
     if len(files) > FILES_MAX:
-        return replace(candidate, is_looked_at=True, flaw=too_many(len(files)))
+        return replace(candidate, files_verified=True, flaw=too_many(len(files)))
     with ThreadPoolExecutor(LOOKS_AT_ONCE, "look") as pool:
         sizes = pool.map(lambda file: _read(store, file.path, _size), files)
-        found = [wrong_file(file, size) for file, size in zip(files, sizes, strict=True)]
-    flaw = next((one for one in found if one is not None), None)
-    return replace(candidate, is_looked_at=True, flaw=flaw)
+        rejections = [wrong_file(file, size) for file, size in zip(files, sizes, strict=True)]
+    flaw = next((rejection for rejection in rejections if rejection is not None), None)
+    return replace(candidate, files_verified=True, flaw=flaw)
 
 
 def _size(file: BinaryIO) -> int:

@@ -54,7 +54,7 @@ class ReadCache:
         self._rows: dict[str, Bitmap | str] = {}
         self._growths: dict[Growth, bool] = {}
         self._adds: dict[int, Sequence[Add]] = {}
-        self._was_asked_for_adds = False
+        self._keeps_adds = False
         self._unreadable: set[str] = set()
         self._held = 0
 
@@ -75,10 +75,10 @@ class ReadCache:
         """
         self._forget_unreadable()
         for _ in range(ROUNDS_MAX):
-            asked = wanted(state, batch, self.known, policy.vector_bytes_max)
-            if not asked:
+            reads = wanted(state, batch, self.known, policy.vector_bytes_max)
+            if not reads:
                 break
-            self._read(state, asked)
+            self._read(state, reads)
         else:
             raise AssertionError(f"{ROUNDS_MAX} rounds of reading left something unknown")
         return self.known
@@ -94,10 +94,11 @@ class ReadCache:
         self._files |= merged.files
         for key, rows in merged.rows.items():
             self._keep(key, rows)
-        if self._was_asked_for_adds:
+        if self._keeps_adds:
             self._adds[encoded.entry.version] = encoded.adds
         self._growths |= {
-            (key_of(one.before), key_of(one.after)): True for one in merged.revised.values()
+            (key_of(revision.before), key_of(revision.after)): True
+            for revision in merged.revised.values()
         }
 
     def after(self, encoded: EncodedEntry) -> FetchedInputs:
@@ -105,13 +106,13 @@ class ReadCache:
         later = ReadCache(self._store)
         later._files, later._rows = dict(self._files), dict(self._rows)
         later._growths, later._adds = dict(self._growths), dict(self._adds)
-        later._was_asked_for_adds = self._was_asked_for_adds
+        later._keeps_adds = self._keeps_adds
         later._take(encoded)
         return later.known
 
-    def overtaken(self, news: Iterable[Entry]) -> None:
+    def overtaken(self, entries: Iterable[Entry]) -> None:
         """Drop the files that other writers' versions name, and what exceeds the limits."""
-        for entry in news:
+        for entry in entries:
             self._overtake(entry)
         self._bound()
 
@@ -150,41 +151,41 @@ class ReadCache:
         """Drop add actions: the table was loaded again, and they may have changed."""
         self._files.clear()
 
-    def _read(self, state: TableState, asked: RequiredReads) -> None:
-        for version in sorted(asked.versions):
-            self._was_asked_for_adds = True
+    def _read(self, state: TableState, reads: RequiredReads) -> None:
+        for version in sorted(reads.versions):
+            self._keeps_adds = True
             read = read_commit(self._store, version)
             self._adds[version] = read[0].adds if read else ()
-        if asked.files:
-            self._files |= self._find(state, asked.files)
-        for key, vector in asked.vectors.items():
+        if reads.files:
+            self._files |= self._find(state, reads.files)
+        for key, vector in reads.vectors.items():
             self._keep(key, self._rows_of(vector))
-        for pair in asked.growths:
+        for pair in reads.growths:
             self._growths[pair] = self._grew(pair)
 
     def _find(self, state: TableState, paths: frozenset[str]) -> dict[str, Add]:
         """Return add actions of live files, from the versions that added them, else a snapshot."""
-        found: dict[str, Add] = {}
+        adds_by_path: dict[str, Add] = {}
         left, cleaned = set(paths), set[str]()
         for version in range(state.version, state.window_start - 1, -1):
-            here = {path for path, _ in state.entries[version].added if path in left}
-            if here:
-                there = self._added_by(version, here)
-                found |= there
-                left -= here
-                cleaned |= here - there.keys()
+            added_here = {path for path, _ in state.entries[version].added if path in left}
+            if added_here:
+                adds_here = self._added_by(version, added_here)
+                adds_by_path |= adds_here
+                left -= added_here
+                cleaned |= added_here - adds_here.keys()
             if not left:
                 break
         left |= cleaned
         if left:
             with whole_table(self._store, state.version) as table:
                 paths_there = canonical_paths(table.files["path"]).to_pylist()
-                places = [place for place, path in enumerate(paths_there) if path in left]
+                places = [index for index, path in enumerate(paths_there) if path in left]
                 adds = rows_to_adds(table.files.take(places))
-            found |= {canonical(add.path): add for add in adds}
-        missing = paths - found.keys()
+            adds_by_path |= {canonical(add.path): add for add in adds}
+        missing = paths - adds_by_path.keys()
         assert not missing, f"{missing} are live and nowhere in the log"
-        return found
+        return adds_by_path
 
     def _added_by(self, version: int, paths: Iterable[str]) -> dict[str, Add]:
         """Return a version's add actions for some paths; none if its file has been cleaned up."""

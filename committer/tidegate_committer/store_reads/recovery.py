@@ -85,17 +85,17 @@ def check_published(store: LogStore, state: TableState, record: TableRecord) -> 
     Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
     """
     check_restored(store, record.overwritten)
-    through = record.published_through
-    if state.version < max(through, 0):
+    published_through = record.published_through
+    if state.version < max(published_through, 0):
         raise BrokenLog(
             f"the log of {store.root} ends at version {state.version}, but version "
-            f"{max(through, 0)} was published: restore the missing files",
+            f"{max(published_through, 0)} was published: restore the missing files",
             error_class="LogGap",
         )
-    told = state.entries.get(through)
-    if told is not None and record.sha256 not in (None, told.sha256):
+    published_entry = state.entries.get(published_through)
+    if published_entry is not None and record.sha256 not in (None, published_entry.sha256):
         raise BrokenLog(
-            f"version {through} of {store.root} is not the file that was published: "
+            f"version {published_through} of {store.root} is not the file that was published: "
             "somebody overwrote it; compare it with a backup before anything is written",
             error_class="CorruptCommit",
         )
@@ -106,18 +106,20 @@ def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
-    news: list[Entry] = []
+    new_entries: list[Entry] = []
     while (entry := read_entry(store, state.version + 1)) is not None:
         if state.version < 0 and None in (entry.protocol, entry.metadata):
-            what = "does not say both protocol and metaData, as a table's first version must"
-            raise BrokenLog(f"version 0 of {store.root} {what}: remove it, or use another folder")
+            problem = "does not say both protocol and metaData, as a table's first version must"
+            raise BrokenLog(
+                f"version 0 of {store.root} {problem}: remove it, or use another folder"
+            )
         state = evolve(state, VersionLanded(entry))
         if entry.changes_table:
             check_writable(
                 state.table_definition.protocol, state.table_definition.metadata, store.root
             )
-        news.append(entry)
-    return _check_timestamp_limit(store, state), tuple(news)
+        new_entries.append(entry)
+    return _check_timestamp_limit(store, state), tuple(new_entries)
 
 
 def reach_back(
@@ -129,33 +131,33 @@ def reach_back(
     any, the state keeps every entry that it reached.
     Raises: BrokenLog; Unavailable.
     """
-    wanted = missing(state, read_version)
-    if not wanted:
+    versions = missing(state, read_version)
+    if not versions:
         return state
-    found = entries(store, wanted, past)
-    start = state.window_start - len(found)
-    table_definitions = _table_definitions(store, state, found, start)
-    timestamp = max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0)
+    earlier = entries(store, versions, past)
+    start = state.window_start - len(earlier)
+    table_definitions = _table_definitions(store, state, earlier, start)
+    timestamp = max(state.timestamp, *(entry.timestamp or 0 for entry in earlier), 0)
     if table_definitions is None:
         return replace(state, oldest=state.window_start, timestamp=timestamp)
-    settled: dict[UUID, DecidedProposal] = {}
-    for entry in found:
-        settled |= settled_by(entry, state.settled)
-    ours = [entry.provenance.rules for entry in found if entry.provenance]
-    back = replace(
+    decided: dict[UUID, DecidedProposal] = {}
+    for entry in earlier:
+        decided |= settled_by(entry, state.settled)
+    own_rules = [entry.provenance.rules for entry in earlier if entry.provenance]
+    extended = replace(
         state,
         table_definitions=table_definitions,
-        entries=state.entries.changed({entry.version: entry for entry in found}),
-        settled=state.settled.changed(settled),
+        entries=state.entries.changed({entry.version: entry for entry in earlier}),
+        settled=state.settled.changed(decided),
         window_start=start,
-        oldest=state.oldest if len(found) == len(wanted) else start,
-        rules=ours[-1] if state.rules is None and ours else state.rules,
+        oldest=state.oldest if len(earlier) == len(versions) else start,
+        rules=own_rules[-1] if state.rules is None and own_rules else state.rules,
         timestamp=timestamp,
-        mark_before=_mark_before(state, found, start),
+        mark_before=_mark_before(state, earlier, start),
         keeps_past=state.keeps_past or bool(past),
     )
-    back = _with_leases(back, found)
-    return bounded(back) if any(entry.moved for entry in found) else back
+    extended = _with_leases(extended, earlier)
+    return bounded(extended) if any(entry.moved for entry in earlier) else extended
 
 
 def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:
@@ -166,9 +168,11 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
     if not state.table_definitions:
         return state
     if _unsearched(state, batch):
-        versions = {one.read_version for one in batch if minds_row_ids(one, state)}
-        looked = {version: _row_ids(store, version) for version in sorted(versions)}
-        state = replace(state, row_ids=looked)
+        versions = {
+            candidate.read_version for candidate in batch if minds_row_ids(candidate, state)
+        }
+        row_ids = {version: _row_ids(store, version) for version in sorted(versions)}
+        state = replace(state, row_ids=row_ids)
     if not _may_number_rows(state, batch):
         return state
     for version in _unread(state, batch):
@@ -176,7 +180,7 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
         if read is None:
             return replace(state, oldest=version + 1)
         state = with_full_adds(state, [read[0]])
-    if state.mark_before is None and any(one.content.has_row_ids for one in batch):
+    if state.mark_before is None and any(candidate.content.has_row_ids for candidate in batch):
         return replace(state, mark_before=_row_mark(store, state.window_start - 1))
     return state
 
@@ -189,7 +193,9 @@ def lacks(state: TableState, batch: Sequence[Candidate]) -> bool:
         return True
     if not _may_number_rows(state, batch):
         return False
-    unknown = state.mark_before is None and any(one.content.has_row_ids for one in batch)
+    unknown = state.mark_before is None and any(
+        candidate.content.has_row_ids for candidate in batch
+    )
     return unknown or bool(_unread(state, batch))
 
 
@@ -237,8 +243,8 @@ def entries(store: LogStore, versions: range, past: Mapping[int, Entry] = NO_PAS
     Unavailable.
     """
     read = (past.get(version) or read_entry(store, version) for version in reversed(versions))
-    found = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
-    return found[::-1]
+    contiguous = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
+    return contiguous[::-1]
 
 
 def counts_as_published(state: TableState) -> int:
@@ -248,11 +254,11 @@ def counts_as_published(state: TableState) -> int:
     return max(-1, state.version - (REPUBLISHED_MAX if is_ours(state) else 0))
 
 
-def unpublished(store: LogStore, state: TableState, through: int) -> list[Entry]:
+def unpublished(store: LogStore, state: TableState, published_through: int) -> list[Entry]:
     """Return the entries after a published version, ascending. Raises: as `entries`."""
     # The state's window begins later if the table definition before it can no longer be read.
-    below = entries(store, range(through + 1, state.window_start))
-    return [*below, *state.since(max(through, state.window_start - 1))]
+    below = entries(store, range(published_through + 1, state.window_start))
+    return [*below, *state.since(max(published_through, state.window_start - 1))]
 
 
 def _check_timestamp_limit(store: LogStore, state: TableState) -> TableState:
@@ -272,12 +278,12 @@ def _check_timestamp_limit(store: LogStore, state: TableState) -> TableState:
 
 
 def _table_definitions(
-    store: LogStore, state: TableState, found: list[Entry], start: int
+    store: LogStore, state: TableState, earlier: list[Entry], start: int
 ) -> TableDefinitions | None:
     """Return metadata and protocol from version `start` - 1 on; None if no longer readable."""
-    if not any(entry.concerns_all for entry in found):
+    if not any(entry.concerns_all for entry in earlier):
         return ((start - 1, state.table_definitions[0][1]), *state.table_definitions[1:])
-    changes = [entry for entry in found if entry.concerns_all]
+    changes = [entry for entry in earlier if entry.concerns_all]
     if start == 0:
         table_definitions: TableDefinitions = ()
     else:
@@ -301,36 +307,41 @@ def _may_number_rows(state: TableState, batch: Sequence[Candidate]) -> bool:
     """Return whether row ids may matter: the table tracks rows, or a proposal may change that."""
     if FEATURE in state.table_definition.features:
         return True
-    return any(one.changes_definition or one.is_unbackfill for one in batch)
+    return any(candidate.changes_definition or candidate.is_unbackfill for candidate in batch)
 
 
 def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
     """Return the versions whose added files some proposals need in full."""
-    since = max(min(one.read_version for one in batch), state.window_start - 1)
+    since = max(min(candidate.read_version for candidate in batch), state.window_start - 1)
     winners = list(state.since(since))
-    return sorted({at for one in batch for at in wanted_in_full(one, winners)})
+    return sorted(
+        {version for candidate in batch for version in wanted_in_full(candidate, winners)}
+    )
 
 
 def _unsearched(state: TableState, batch: Sequence[Candidate]) -> bool:
     """Return whether a read version must still be searched for files with and without row ids."""
     known = state.row_ids
-    return any(one.read_version not in known and minds_row_ids(one, state) for one in batch)
+    return any(
+        candidate.read_version not in known and minds_row_ids(candidate, state)
+        for candidate in batch
+    )
 
 
 def _row_ids(store: LogStore, version: int) -> RowIds:
     """Return which files of a version carry row ids, and which lack them."""
     try:
         with whole_table(store, version) as table:
-            with_ids, one = files_with_row_ids(table.files)
-            without, another = files_without_row_ids(table.files)
+            with_ids, example_with = files_with_row_ids(table.files)
+            without_ids, example_without = files_without_row_ids(table.files)
     except (BrokenLog, InvalidRequest):
         unknown = (
             f"version {version} can't be read any more, so nobody knows which files carry row ids"
         )
         return RowIds(unknown, unknown)
     return RowIds(
-        f"{with_ids} files carry row ids, {one!r} is one" if with_ids else "",
-        f"{without} files carry no row ids, {another!r} is one" if without else "",
+        f"{with_ids} files carry row ids, {example_with!r} is one" if with_ids else "",
+        f"{without_ids} files carry no row ids, {example_without!r} is one" if without_ids else "",
     )
 
 
@@ -343,10 +354,12 @@ def _row_mark(store: LogStore, version: int) -> int | None:
         return None
 
 
-def _with_leases(state: TableState, found: list[Entry]) -> TableState:
+def _with_leases(state: TableState, earlier: list[Entry]) -> TableState:
     """Return the state with its identity leases computed again over the longer window."""
-    granted = (one for entry in found if entry.provenance for one in entry.provenance.accepted)
-    if not any(one.identity_blocks for one in granted):
+    granted = (
+        accepted for entry in earlier if entry.provenance for accepted in entry.provenance.accepted
+    )
+    if not any(accepted.identity_blocks for accepted in granted):
         return state
     leases: PersistentMap[UUID, LeasedBlocks] = PersistentMap()
     for version in range(state.window_start, state.version + 1):
@@ -354,11 +367,11 @@ def _with_leases(state: TableState, found: list[Entry]) -> TableState:
     return replace(state, leases=leases)
 
 
-def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:
+def _mark_before(state: TableState, earlier: list[Entry], start: int) -> int | None:
     """Return the high-water mark of row ids at `start` - 1, or None if it must be read first."""
     if start == 0:
         return NO_HIGH_WATER_MARK
-    moved = any(entry.row_mark is not None for entry in found)
+    moved = any(entry.row_mark is not None for entry in earlier)
     return None if moved else state.mark_before
 
 

@@ -14,13 +14,13 @@ from tidegate_runtime.storage.log_store import LogStore
 
 
 class LoadedTable(NamedTuple):
-    """A loaded state. `news` are versions to be published; `viewed_s` is when the log was read.
+    """A loaded state. `unpublished_entries` are to be published; the log was read at `viewed_s`.
 
     Units: `viewed_s` by `Clock.boot_s`.
     """
 
     state: TableState
-    news: list[Entry]
+    unpublished_entries: list[Entry]
     viewed_s: float
 
 
@@ -52,17 +52,17 @@ def _read(
     store: LogStore, dependencies: Dependencies, record: TableRecord, *, is_registered: bool
 ) -> LoadedTable:
     began_s = dependencies.clock.boot_s()
-    through = record.published_through
+    published_through = record.published_through
     state = recovery.load(store, record.table, dependencies.policy.window)
     if state.version < 0 and not is_registered:
         return LoadedTable(state, [], began_s)
     # Loading takes time, and a listing may lag, so ask by name for the versions after its last one.
-    asked_s = dependencies.clock.boot_s()
+    listed_s = dependencies.clock.boot_s()
     state, _ = recovery.refresh(store, state)
     if not is_registered:
-        through = recovery.counts_as_published(state)
-    state = recovery.reach_back(store, state, through - 1)
+        published_through = recovery.counts_as_published(state)
+    state = recovery.reach_back(store, state, published_through - 1)
     recovery.check_published(store, state, record)
-    news = recovery.unpublished(store, state, through)
-    is_young = asked_s - began_s <= dependencies.settings.view_age_max_s
-    return LoadedTable(state, news, asked_s if is_young else began_s)
+    unpublished_entries = recovery.unpublished(store, state, published_through)
+    is_young = listed_s - began_s <= dependencies.settings.view_age_max_s
+    return LoadedTable(state, unpublished_entries, listed_s if is_young else began_s)

@@ -49,12 +49,12 @@ def check_alone(
         return
     for other in _with_its_id(state.table_definition.metadata.id, record, others):
         try:
-            there = dependencies.open_store(other.table_root)
+            other_store = dependencies.open_store(other.table_root)
         except Misconfigured:
             # We cannot open that root, so we serve no table there.
             continue
         try:
-            is_taken = is_one_place(store, there, dependencies.new_id().hex)
+            is_taken = is_one_place(store, other_store, dependencies.new_id().hex)
         except Unavailable as error:
             raise Unavailable(
                 f"whether {record.table_root} is the folder that is registered as {other.name!r} "
@@ -74,17 +74,17 @@ def is_overtaken(
     """Return whether a table registered since `before` has the same root, name or metaData id.
     `check_alone` did not know of it.
     """
-    known = {(one.table, one.table_id) for one in before}
+    known = {(table.table, table.table_id) for table in before}
     return any(
-        (one.table, one.table_id) not in known
-        and one.table != record.table
-        and one.status != "staged"
+        (table.table, table.table_id) not in known
+        and table.table != record.table
+        and table.status != "staged"
         and (
-            one.table_root == record.table_root
-            or one.name == record.name
-            or one.table_id == table_id
+            table.table_root == record.table_root
+            or table.name == record.name
+            or table.table_id == table_id
         )
-        for one in now
+        for table in now
     )
 
 

@@ -44,7 +44,7 @@ class VersionHistory:
         """
         if self.is_whole:
             return True
-        return len(versions) - sum(at in self.entries for at in versions) <= FETCHED_MAX
+        return len(versions) - sum(version in self.entries for version in versions) <= FETCHED_MAX
 
     def read(self, versions: range) -> "VersionHistory":
         """Read some versions, newest first, until one is missing or no more may be kept.
@@ -70,6 +70,6 @@ class VersionHistory:
             return
         with ThreadPoolExecutor(REMOTE_READS, thread_name_prefix="history") as threads:
             for start in range(0, len(left), SLICE):
-                some = left[start : start + SLICE]
-                read = threads.map(lambda at: recovery.read_entry(self.store, at), some)
-                yield from zip(some, read, strict=True)
+                batch = left[start : start + SLICE]
+                read = threads.map(lambda version: recovery.read_entry(self.store, version), batch)
+                yield from zip(batch, read, strict=True)

@@ -42,30 +42,34 @@ class AnsweredBytes:
     status: Status
 
 
-def after_answer(way: VerbatimPriority, answer: AnsweredBytes, now_s: float) -> VerbatimPriority:
+def after_answer(
+    priority: VerbatimPriority, answer: AnsweredBytes, now_s: float
+) -> VerbatimPriority:
     """Return the priority after the outcome of a verbatim entry.
 
     Law: a hold's deadline never moves; the same bytes again neither end nor prolong it
     """
-    if not way.holds(now_s):
-        way = replace(way, owed={})
+    if not priority.holds(now_s):
+        priority = replace(priority, owed={})
     if answer.status == "rejected":
-        return _after_refusal(way, answer, now_s)
-    if answer.status != "committed" and way.owed.get(answer.writer) == answer.sha256:
-        return way
-    owed = {writer: told for writer, told in way.owed.items() if writer != answer.writer}
-    return replace(way, owed=owed)
+        return _after_refusal(priority, answer, now_s)
+    if answer.status != "committed" and priority.owed.get(answer.writer) == answer.sha256:
+        return priority
+    owed = {writer: sha256 for writer, sha256 in priority.owed.items() if writer != answer.writer}
+    return replace(priority, owed=owed)
 
 
-def after_native_group(way: VerbatimPriority) -> VerbatimPriority:
+def after_native_group(priority: VerbatimPriority) -> VerbatimPriority:
     """Return the priority after a native group was committed: the next refusal may begin a hold."""
-    return replace(way, is_due=True)
+    return replace(priority, is_due=True)
 
 
-def _after_refusal(way: VerbatimPriority, answer: AnsweredBytes, now_s: float) -> VerbatimPriority:
-    owed = {**way.owed, answer.writer: answer.sha256}
-    if way.owed:
-        return replace(way, owed=owed)
-    if way.is_due and way.grace_s > 0:
-        return VerbatimPriority(way.grace_s, owed, now_s + way.grace_s, is_due=False)
-    return way
+def _after_refusal(
+    priority: VerbatimPriority, answer: AnsweredBytes, now_s: float
+) -> VerbatimPriority:
+    owed = {**priority.owed, answer.writer: answer.sha256}
+    if priority.owed:
+        return replace(priority, owed=owed)
+    if priority.is_due and priority.grace_s > 0:
+        return VerbatimPriority(priority.grace_s, owed, now_s + priority.grace_s, is_due=False)
+    return priority

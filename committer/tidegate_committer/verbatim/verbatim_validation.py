@@ -97,8 +97,8 @@ def parse_verbatim(version: int, content: bytes) -> VerbatimEntry | Rejection:
     """Return the parsed verbatim entry, or why its bytes are no version of a table."""
     deep = _deep_line(content)
     if deep is not None:
-        what = f"line {deep} is nested deeper than {DEPTH_MAX} levels"
-        return flaw(MALFORMED, FIELD, what, "write what is nested as text")
+        problem = f"line {deep} is nested deeper than {DEPTH_MAX} levels"
+        return flaw(MALFORMED, FIELD, problem, "write what is nested as text")
     try:
         commit = Commit.decode(version, content)
         actions = content_of(commit)
@@ -131,7 +131,7 @@ def wrong_bytes(
     """Return why a verbatim entry may not become the version after a table's head, or None."""
     after = state.table_definition.after(ready.actions.metadata, ready.actions.protocol)
     arrival = VerbatimArrival(candidate, ready, state, after, now_ms)
-    return next((wrong for check in CHECKS if (wrong := check(arrival))), None)
+    return next((rejection for check in CHECKS if (rejection := check(arrival))), None)
 
 
 def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
@@ -142,11 +142,11 @@ def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
         return flaw(MALFORMED, FIELD, "the file is empty", "stage a commit")
     if infos and (len(infos) > 1 or actions[0] is not infos[0]):
         return flaw(MALFORMED, FIELD, "commitInfo is not its first line alone", "write it there")
-    told = arrival.candidate.proposal and arrival.candidate.proposal.txn_id
+    txn_id = arrival.candidate.proposal and arrival.candidate.proposal.txn_id
     written = infos[0].txn_id if infos else None
-    if told and written and told != written:
-        what = f"is {told!r}, the bytes say {written[:128]!r}"
-        return flaw(MALFORMED, "txn_id", what, "name the commitInfo's")
+    if txn_id and written and txn_id != written:
+        problem = f"is {txn_id!r}, the bytes say {written[:128]!r}"
+        return flaw(MALFORMED, "txn_id", problem, "name the commitInfo's")
     return None
 
 
@@ -183,42 +183,44 @@ def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
                 yield number, name, body
 
 
-def _check(name: str, body: Mapping[str, Any], where: str, is_live: Callable[[str], bool]) -> None:
-    action = read_action(KINDS[name], body, where)
+def _check(
+    name: str, body: Mapping[str, Any], location: str, is_live: Callable[[str], bool]
+) -> None:
+    action = read_action(KINDS[name], body, location)
     if isinstance(action, CommitInfo):
-        _check_dates(body, where)
-    said = _SAID.get(name)
-    if said is not None and body.get(said) is None:
+        _check_dates(body, location)
+    field = _SAID.get(name)
+    if field is not None and body.get(field) is None:
         remedy = "write it: not every reader takes its absence for false"
-        refuse(MALFORMED, f"{where}.{said}", "is missing", remedy)
-    check_moments(action, where)
+        refuse(MALFORMED, f"{location}.{field}", "is missing", remedy)
+    check_moments(action, location)
     if isinstance(action, Add):
-        check_numbers(action, where)
-        _check_stats(action, where)
+        check_numbers(action, location)
+        _check_stats(action, location)
     if isinstance(action, Cdc) or (isinstance(action, Add) and not is_live(canonical(action.path))):
-        check_place(action, where)
+        check_place(action, location)
 
 
-def _check_dates(info: Mapping[str, Any], where: str) -> None:
+def _check_dates(info: Mapping[str, Any], location: str) -> None:
     """Check only the times in commitInfo, because later versions depend on them."""
     for name in ("timestamp", "inCommitTimestamp"):
         value = info.get(name)
         if not is_moment(value):
             remedy = "give milliseconds since 1970, up to 2^53"
-            refuse(MALFORMED, f"{where}.{name}", f"is {value}", remedy)
+            refuse(MALFORMED, f"{location}.{name}", f"is {value}", remedy)
 
 
-def _check_stats(add: Add, where: str) -> None:
+def _check_stats(add: Add, location: str) -> None:
     if not add.stats:
         return
     try:
-        stated = orjson.loads(add.stats)
+        statistics = orjson.loads(add.stats)
     except orjson.JSONDecodeError:
-        stated = None
-    wrong = wrong_count(stated) if isinstance(stated, dict) else "are no JSON object"
-    if wrong is not None:
+        statistics = None
+    problem = wrong_count(statistics) if isinstance(statistics, dict) else "are no JSON object"
+    if problem is not None:
         remedy = "write statistics as PROTOCOL.md spells them, or none"
-        refuse(MALFORMED, f"{where}.stats", wrong, remedy)
+        refuse(MALFORMED, f"{location}.stats", problem, remedy)
 
 
 def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:
@@ -227,8 +229,8 @@ def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:
     is_ours = any(txn.app_id.startswith(OUR_APPS) for txn in arrival.ready.actions.txns)
     if not is_ours and (info is None or info.tidegate is None):
         return None
-    what = "the bytes speak of proposals in the committer's name"
-    return flaw("reserved_provenance", FIELD, what, "leave `tidegate` out of it")
+    problem = "the bytes speak of proposals in the committer's name"
+    return flaw("reserved_provenance", FIELD, problem, "leave `tidegate` out of it")
 
 
 def is_a_table(arrival: VerbatimArrival) -> Rejection | None:
@@ -238,17 +240,17 @@ def is_a_table(arrival: VerbatimArrival) -> Rejection | None:
         return None
     try:
         check_writable(after.protocol, after.metadata, arrival.state.root)
-        found = check_change(before.definition, after.definition, dropping=_dropped(arrival))
+        flaws = check_change(before.definition, after.definition, dropping=_dropped(arrival))
     except UnsupportedFeature as error:
         rule = NOT_SUPPORTED if error.feature in FEATURES else UNKNOWN_FEATURE
         return _illegal(rule, "protocol", fault_in(error), error.error_class)
     except (InvalidRequest, BrokenLog) as error:
         return _illegal(BAD_METADATA, "metaData", fault_in(error), error.error_class)
-    if not found:
+    if not flaws:
         return _still_in_use(arrival)
-    one = found[0]
-    rule = BAD_PROTOCOL if one.field.startswith("protocol") else BAD_METADATA
-    return _illegal(rule, one.field, str(one), one.error_class)
+    first = flaws[0]
+    rule = BAD_PROTOCOL if first.field.startswith("protocol") else BAD_METADATA
+    return _illegal(rule, first.field, str(first), first.error_class)
 
 
 def columns_keep_their_names(arrival: VerbatimArrival) -> Rejection | None:
@@ -272,18 +274,18 @@ def _still_in_use(arrival: VerbatimArrival) -> Rejection | None:
     left = left_in(arrival.state)
     removed_domains = {domain.domain for domain in arrival.ready.actions.domains if domain.removed}
     remains = replace(left, domains=left.domains - removed_domains)
-    why = in_use({dropped}, arrival.after, remains)
-    if why is None:
+    use = in_use({dropped}, arrival.after, remains)
+    if use is None:
         return None
     remedy = before_drop({dropped})
-    return flaw(FEATURE_IN_USE, f"{FIELD}.protocol", f"drops {dropped}: {why}", remedy)
+    return flaw(FEATURE_IN_USE, f"{FIELD}.protocol", f"drops {dropped}: {use}", remedy)
 
 
 def keeps_time(arrival: VerbatimArrival) -> Rejection | None:
     """With in-commit timestamps, the version has one, later than the last version's."""
     if not in_commit_timestamps_enabled(arrival.after.metadata):
         return None
-    return _wrong_time(arrival) or _enablement_not_told(arrival)
+    return _wrong_time(arrival) or _wrong_enablement(arrival)
 
 
 def is_dated_near(arrival: VerbatimArrival) -> Rejection | None:
@@ -295,32 +297,32 @@ def is_dated_near(arrival: VerbatimArrival) -> Rejection | None:
     latest = max(arrival.now_ms + AHEAD_MAX_MS, (last_ms or 0) + 1)
     if info is None:
         return None
-    for name, told in (
+    for name, timestamp in (
         ("inCommitTimestamp", info.in_commit_timestamp),
         ("timestamp", info.timestamp),
     ):
-        if told is not None and told > latest:
-            what = f"is {told}, more than a day ahead of the committer's clock"
+        if timestamp is not None and timestamp > latest:
+            problem = f"is {timestamp}, more than a day ahead of the committer's clock"
             field, remedy = f"{FIELD}: commitInfo.{name}", "set the writer's clock"
-            return flaw("timestamp_ahead", field, what, remedy)
+            return flaw("timestamp_ahead", field, problem, remedy)
     return None
 
 
 def _wrong_time(arrival: VerbatimArrival) -> Rejection | None:
     info = arrival.ready.commit.info
-    own = info.in_commit_timestamp if info else None
+    timestamp = info.in_commit_timestamp if info else None
     last = arrival.state.entries.get(arrival.state.version)
-    if own is None:
+    if timestamp is None:
         return flaw("no_timestamp", FIELD, "the table wants inCommitTimestamp", "write it")
-    if last is not None and last.is_timed and own <= (last.timestamp or 0):
-        what = f"inCommitTimestamp {own} is not later than {last.timestamp}"
+    if last is not None and last.is_timed and timestamp <= (last.timestamp or 0):
+        problem = f"inCommitTimestamp {timestamp} is not later than {last.timestamp}"
         return flaw(
-            "timestamp_not_later", FIELD, what, "take the greater of the clock and that + 1"
+            "timestamp_not_later", FIELD, problem, "take the greater of the clock and that + 1"
         )
     return None
 
 
-def _enablement_not_told(arrival: VerbatimArrival) -> Rejection | None:
+def _wrong_enablement(arrival: VerbatimArrival) -> Rejection | None:
     """A version that enables in-commit timestamps must state since when, or readers look for them
     in earlier versions.
     """
@@ -331,15 +333,15 @@ def _enablement_not_told(arrival: VerbatimArrival) -> Rejection | None:
     )
     if not in_commit_timestamps.begins(before, after):
         return None
-    wanted = in_commit_timestamps.with_enablement(
+    expected = in_commit_timestamps.with_enablement(
         before, after, entry.version, entry.timestamp or 0
     )
-    if wanted.configuration == after.configuration:
+    if expected.configuration == after.configuration:
         return None
     key, since = in_commit_timestamps.ENABLEMENT
-    what = f"turns in-commit timestamps on, and {key} and {since} do not say so"
+    problem = f"turns in-commit timestamps on, and {key} and {since} do not say so"
     remedy = f"set them to {entry.version} and to its inCommitTimestamp"
-    return flaw(BAD_METADATA, f"{FIELD}.metaData", what, remedy)
+    return flaw(BAD_METADATA, f"{FIELD}.metaData", problem, remedy)
 
 
 def file_liveness(arrival: VerbatimArrival) -> Rejection | None:
@@ -351,8 +353,8 @@ def file_liveness(arrival: VerbatimArrival) -> Rejection | None:
         return dead
     for path, _ in actions.added:
         if path in live and path not in actions.removed and live[path] != actions.vectors.get(path):
-            what = f"{path[:128]!r} is in the table with another deletion vector"
-            return flaw("added_file_live", FIELD, what, "remove the file with the one it has")
+            problem = f"{path[:128]!r} is in the table with another deletion vector"
+            return flaw("added_file_live", FIELD, problem, "remove the file with the one it has")
     return misspelt(actions, live, arrival.state.spelt)
 
 
@@ -372,16 +374,18 @@ def _without_vector_files(
     )
     if len(kept) == len(actions.removes):
         return actions
-    return replace(actions, removes=kept, removed=frozenset(canonical(one.path) for one in kept))
+    return replace(
+        actions, removes=kept, removed=frozenset(canonical(remove.path) for remove in kept)
+    )
 
 
 def takes_appends_only(arrival: VerbatimArrival) -> Rejection | None:
     """An append-only table loses no rows."""
-    lost = any(remove.data_change for remove in arrival.ready.actions.removes)
-    if not lost or not append_only(arrival.state.table_definition.metadata):
+    loses_rows = any(remove.data_change for remove in arrival.ready.actions.removes)
+    if not loses_rows or not append_only(arrival.state.table_definition.metadata):
         return None
-    what = "rows leave a table that only takes appends"
-    return flaw("append_only", FIELD, what, "unset delta.appendOnly first")
+    problem = "rows leave a table that only takes appends"
+    return flaw("append_only", FIELD, problem, "unset delta.appendOnly first")
 
 
 def goes_with_the_partitions(arrival: VerbatimArrival) -> Rejection | None:
@@ -392,31 +396,31 @@ def goes_with_the_partitions(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def rows_are_tracked(arrival: VerbatimArrival) -> Rejection | None:
-    """With row tracking, new files have row ids: nobody assigns them later."""
+    """With row tracking, new files have row ids: they are not assigned later."""
     if not arrival.after.tracks_rows:
         return None
     for add in arrival.ready.actions.adds:
         if add.base_row_id is None or add.default_row_commit_version is None:
-            what = f"{add.path[:128]!r} has no row ids, and the table tracks rows"
-            return flaw("no_row_ids", FIELD, what, "write baseRowId and defaultRowCommitVersion")
+            problem = f"{add.path[:128]!r} has no row ids, and the table tracks rows"
+            return flaw("no_row_ids", FIELD, problem, "write baseRowId and defaultRowCommitVersion")
     return _mark_behind(arrival)
 
 
 def _mark_behind(arrival: VerbatimArrival) -> Rejection | None:
     """The high-water mark covers all ids, because greater ids are assigned to others."""
     actions, before = arrival.ready.actions, row_tracking.high_water_mark(arrival.state.domains)
-    told = [
+    marks = [
         row_tracking.mark_in(domain) for domain in actions.domains if domain.domain == ROW_TRACKING
     ]
-    mark, given = told[0] if told else before, before
+    mark, greatest = marks[0] if marks else before, before
     for add in actions.adds:
         rows = row_tracking.physical_records(add.stats)
-        given = max(given, (add.base_row_id or 0) + (1 if rows is None else rows) - 1)
-    if mark >= given:
+        greatest = max(greatest, (add.base_row_id or 0) + (1 if rows is None else rows) - 1)
+    if mark >= greatest:
         return None
-    what = f"rows have ids up to {given}, and its high-water mark of row ids is {mark}"
+    problem = f"rows have ids up to {greatest}, and its high-water mark of row ids is {mark}"
     remedy = f"write the domain {ROW_TRACKING} with the greatest id that is given"
-    return flaw("row_mark_behind", FIELD, what, remedy)
+    return flaw("row_mark_behind", FIELD, problem, remedy)
 
 
 def _illegal(rule: str, field: str, reason: str, error_class: str | None) -> Rejection:
