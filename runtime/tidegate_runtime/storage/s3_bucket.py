@@ -32,7 +32,9 @@ from tidegate_runtime.storage.s3_conditional_put import (
 )
 from tidegate_runtime.storage.s3_responses import (
     OUTDATED,
+    ask_region_once,
     check_404_origin,
+    check_redirect,
     check_written,
     etag,
     understood,
@@ -181,6 +183,7 @@ class S3Bucket:
             with _fitting():
                 await system.set_session()
                 client = await system.get_s3(self._name)
+            ask_region_once(client)
             http = client._endpoint.http_session
             proxy = http._proxy_config.proxy_url_for(client.meta.endpoint_url)
             send_once(await http._get_session(proxy))
@@ -190,6 +193,7 @@ class S3Bucket:
         except OSError as error:
             told = getattr(error.__cause__, "response", None) or {}
             self._heed(told.get("Error", {}).get("Code"))
+            check_redirect(error)
             raise
 
     def _heed(self, code: str | None) -> None:

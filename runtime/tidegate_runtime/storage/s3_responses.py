@@ -9,6 +9,8 @@ from tidegate_runtime.storage.object_responses import ErrorResponse, said
 OUTDATED: Final = ("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired")
 """S3's error codes for credentials that are not valid any longer: their file may hold new ones."""
 
+_REDIRECTS: Final = (301, 302, 307, 308)
+
 
 def etag(answer: Mapping[str, Any]) -> str:
     """Return the ETag of an object's bytes.
@@ -45,14 +47,33 @@ def check_404_origin(error: OSError) -> None:
         raise ErrorResponse(0, "", why) from error
 
 
+def ask_region_once(client: Any) -> None:
+    """Let an S3 client of botocore ask for a bucket's region once after a redirect.
+
+    It asks by a HEAD of the bucket. If that is redirected, too, it would ask again, a hundred
+    times over and each time inside the last, until Python's stack ends or its connections do.
+    """
+    event = "before-call.s3.HeadBucket"
+    client.meta.events.register(event, _as_redirected, unique_id="tidegate-region-once")
+
+
+def _as_redirected(context: dict[str, Any], **_: Any) -> None:
+    context.setdefault("s3_redirect", {})["redirected"] = True
+
+
+def check_redirect(error: OSError) -> None:
+    """Raise an ErrorResponse for a redirect that the client could not follow."""
+    answer = getattr(error.__cause__, "response", None) or {}
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if status in _REDIRECTS:
+        why = "the store leads elsewhere: give the endpoint_url that it leads to, or the region"
+        raise ErrorResponse(status, answer.get("Error", {}).get("Code", ""), why) from error
+
+
 @contextmanager
 def understood() -> Iterator[None]:
     """Turn the client's errors over a response into an ErrorResponse. Raises: ErrorResponse."""
     try:
         yield
-    except RecursionError as error:
-        # After a redirect the client asks for the bucket's region, is redirected again, and so on.
-        why = "the store leads elsewhere: give the endpoint_url that it leads to, or the region"
-        raise ErrorResponse(307, "", why) from error
     except ValueError as error:
         raise ErrorResponse(0, "", f"the answer cannot be read: {error}") from error

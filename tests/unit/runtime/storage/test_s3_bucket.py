@@ -46,6 +46,7 @@ class Store(ThreadingHTTPServer):
         self.said = {"etag": ETAG}
         self.asked_first = 0
         self.head_status = 307
+        self.heads = 0
         self.callers: set[str | None] = set()
         self.checksums: list[str | None] = []
         self.signers: list[str] = []
@@ -84,6 +85,7 @@ class _Put(BaseHTTPRequestHandler):
         self._answer(*self.server.answers.pop(0))
 
     def do_HEAD(self) -> None:
+        self.server.heads += 1
         if self.server.head_status == 200:
             self.send_response(200)
             self.send_header("etag", '"x"')
@@ -296,6 +298,7 @@ def test_a_store_that_leads_elsewhere_whatever_is_asked_is_unavailable(store: St
     with pytest.raises(Unavailable, match="leads elsewhere"):
         store.opened().put_if_absent("a", b"one", 60.0)
     assert len(store.came) == 2, "obstore's, and the one of s3fs, which would follow to a region"
+    assert store.heads == 1, "the client asks for the bucket's region once"
     store.answers = [(307, b"")]
     with pytest.raises(Unavailable, match="leads elsewhere"):
         store.opened().read("a")
