@@ -8,6 +8,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Final
 
 from tests.house import tree
@@ -98,10 +99,11 @@ def breaches(path: str, text: str) -> Iterator[str]:
             yield f"{path} imports {module}, which reads files: pure code gets tables"
 
 
+@cache
 def imported(text: str) -> list[str]:
     """Return the dotted names that a module imports; of `from a import b`, both a and a.b."""
     names = []
-    for node in ast.walk(ast.parse(text)):
+    for node in tree.nodes(text):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -15,7 +15,7 @@ def rules(sources: dict[str, str]) -> set[str]:
 
     A variable is skipped: its rule is defined elsewhere, or it is an error's class.
     """
-    trees = [ast.parse(text) for text in sources.values()]
+    trees = [tree.parsed(text) for text in sources.values()]
     constants = {name: value for one in trees for name, value in _constants(one)}
     found: set[str] = set()
     for one in trees:

@@ -6,8 +6,10 @@ each breach; `test_house.py` applies them to the tree, `test_rules.py` shows tha
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
+
+from tests.house.tree import nodes
 
 LINES_MAX = 600
 """Longer files are reported, so that a reader can decide whether they hold one thing."""
@@ -61,7 +63,7 @@ def too_long(path: str, text: str) -> Iterator[str]:
 
 def long_functions(path: str, text: str) -> Iterator[str]:
     """Yield each function that does not fit on a screen."""
-    for node in _functions(ast.parse(text)):
+    for node in _functions(nodes(text)):
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
         if lines > FUNCTION_LINES_MAX:
             yield f"{path}: {node.name} has {lines} lines, {FUNCTION_LINES_MAX} are allowed"
@@ -72,7 +74,7 @@ def bad_name(path: str, text: str) -> Iterator[str]:
     name = PurePosixPath(path).name
     if name in NOWHERE or (name == "types.py" and path != TYPES_HOME):
         yield f"{path}: name the file after what it holds"
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if (
             isinstance(node, ast.ClassDef)
             and CLASS_WORDS.search(node.name)
@@ -83,7 +85,7 @@ def bad_name(path: str, text: str) -> Iterator[str]:
 
 def calls(path: str, text: str, banned: frozenset[str]) -> Iterator[str]:
     """Yield each call of a banned builtin."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -94,19 +96,18 @@ def calls(path: str, text: str, banned: frozenset[str]) -> Iterator[str]:
 
 def misplaced_imports(path: str, text: str) -> Iterator[str]:
     """Yield imports inside functions, and blocks that only a type checker executes."""
-    tree = ast.parse(text)
-    for function in _functions(tree):
+    for function in _functions(nodes(text)):
         for node in ast.walk(function):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield f"{path}:{node.lineno} imports inside {function.name}"
-    for node in ast.walk(tree):
+    for node in nodes(text):
         if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING":
             yield f"{path}:{node.lineno} uses TYPE_CHECKING: a layer is in the wrong place"
 
 
 def swallowed(path: str, text: str) -> Iterator[str]:
     """Yield handlers that drop an error, and blanket ones that do not raise again."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if not isinstance(node, ast.ExceptHandler):
             continue
         if all(isinstance(step, ast.Pass) or _is_ellipsis(step) for step in node.body):
@@ -131,7 +132,7 @@ def unfinished(path: str, text: str) -> Iterator[str]:
 
 def foreign_headings(path: str, text: str) -> Iterator[str]:
     """Yield docstring headings that are not the house's, or not in the house's order."""
-    for name, docstring in _docstrings(ast.parse(text)):
+    for name, docstring in _docstrings(nodes(text)):
         seen = []
         for line in docstring.splitlines():
             if OTHER_HEADINGS.match(line):
@@ -165,14 +166,14 @@ def undocumented(text: str, words: frozenset[str], path: str) -> Iterator[str]:
             yield f"{path} has no paragraph headed `{word}`"
 
 
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+def _functions(found: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in found:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _docstrings(found: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in found:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
             if docstring:

@@ -22,7 +22,7 @@ def headings(text: str) -> frozenset[str]:
 
 def breaches(path: str, text: str, known: frozenset[str]) -> Iterator[str]:
     """Yield each public function or class without a `Spec:` line, and each unknown heading."""
-    for node in ast.parse(text).body:
+    for node in tree.parsed(text).body:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
             continue
         cited = [

@@ -50,7 +50,7 @@ def error_classes() -> frozenset[str]:
     """Return every class below TidegateError, wherever it is defined."""
     parents: dict[str, set[str]] = {}
     for name in tree.python_files(tests=False):
-        for node in ast.walk(ast.parse(tree.text(name))):
+        for node in tree.nodes(tree.text(name)):
             if isinstance(node, ast.ClassDef):
                 bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
                 parents.setdefault(node.name, set()).update(bases)

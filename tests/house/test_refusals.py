@@ -110,7 +110,7 @@ def events(names: Iterable[str]) -> set[str]:
     calls = [
         node
         for name in names
-        for node in ast.walk(ast.parse(tree.text(name)))
+        for node in tree.nodes(tree.text(name))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_event"
     ]
     found = [call.args[1] for call in calls]

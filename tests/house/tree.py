@@ -1,5 +1,6 @@
 """The files of the repository, as the house tests see them."""
 
+import ast
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,18 @@ def python_files(*, tests: bool = True) -> tuple[str, ...]:
 def text(name: str) -> str:
     """Return a file's content."""
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def parsed(content: str) -> ast.Module:
+    """Return the syntax tree of Python source; several rules look at the same one."""
+    return ast.parse(content)
+
+
+@cache
+def nodes(content: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of the syntax tree of Python source."""
+    return tuple(ast.walk(parsed(content)))
 
 
 def module_of(name: str) -> str:
