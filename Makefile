@@ -4,7 +4,7 @@
 .NOTPARALLEL:
 NIGHT := model simulation properties oracle fuzz contests blows writers images judge clients bench demo
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
-	contests nightly bench docs lock clean $(NIGHT:%=night-%)
+	contests nightly bench docs charts lock clean $(NIGHT:%=night-%)
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -20,9 +20,13 @@ SECONDS ?= 600
 CONTESTS ?= 1000
 NIGHTLY_ASKED ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers
+# Stores besides S3: images have their libraries where asked (deploy/Dockerfile, STORES).
+STORES := gcs adls
+comma := ,
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
-BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+# What builds our wheel, and PySpark's, which is published as source only.
+BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "setuptools", sep="\n")
 
 # A part of the night ends with the test that is running when its minutes are over.
 budget = -o log_cli=true --log-cli-level=INFO --log-cli-format='%(asctime)s %(message)s' \
@@ -148,17 +152,24 @@ night-demo:
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench
 
+charts: ## deploy/helm/rendered/ anew, from the chart and deploy/helm/values/; needs helm
+	@sh deploy/helm/render
+
 docs: env ## docs/features.md anew, from the tables in code
 	@$(BIN)/tidegate features > docs/features.md
 
 lock: env ## requirements/ anew, from pyproject.toml
-	$(call heading,lock: all.txt and a file for each service and for the build of wheels)
+	$(call heading,lock: all.txt and a file for each service$(comma) store and for the build of wheels)
 	@$(LOCK) pyproject.toml --all-extras --group dev -o requirements/all.txt
 	@echo "requirements/build.txt"
 	@$(BIN)/python -c '$(BUILD_REQUIRES)' | $(LOCK) - -c requirements/all.txt -o requirements/build.txt
 	@for service in $(SERVICES); do \
 		echo "requirements/$$service.txt"; \
-		$(LOCK) pyproject.toml --extra $$service --extra s3 --extra gcs --extra adls -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
+		$(LOCK) pyproject.toml --extra $$service --extra s3 -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
+	done
+	@for store in $(STORES); do \
+		echo "requirements/$$store.txt"; \
+		$(LOCK) pyproject.toml --extra $$store -c requirements/all.txt -o requirements/$$store.txt || exit 1; \
 	done
 
 clean: ## what tools and builds left behind; .venv and the jars stay

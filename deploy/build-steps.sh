@@ -1,42 +1,81 @@
 #!/bin/sh
-# The steps that make an image, as the Dockerfile runs them; they need Python, pip and a registry, and no engine.
-#   dependencies SERVICE TARGET   an environment in TARGET with exactly what requirements/SERVICE.txt pins
-#   package TARGET                tidegate itself, built from this folder, and the program `service`
+# The steps that make an environment, as the Dockerfile runs them; they need Python, pip and a registry, and no engine.
+#   dependencies TARGET LOCKS STORES   an environment in TARGET with exactly what requirements/LOCK.txt of each pins
+#   package TARGET                     tidegate itself, built from this folder
 set -eu
 
 pip_into() {
     into="$1"
     shift
-    python3 -m pip --python "$into/bin/python" install --disable-pip-version-check --no-input --quiet "$@"
+    python3 -m pip --python "$into/bin/python" "$@"
 }
+
+# Everything that builds is pinned by hash, too: no build fetches its own tools.
+build_tools() {
+    python3 -m venv --without-pip "$1"
+    pip_into "$1" install $quiet --require-hashes --only-binary :all: -r requirements/build.txt
+}
+
+# PySpark comes as source only. Its wheel is made with our build tools; its own requirements are in the lock.
+split_off_pyspark() {
+    awk '/^[A-Za-z0-9]/ { mine = /^pyspark==/ } mine' "$1" >"$work/pyspark.txt"
+    awk '/^[A-Za-z0-9]/ { mine = /^pyspark==/ } !mine' "$1" >"$work/$(basename "$1")"
+}
+
+# Takes out tests, headers and sources of PyArrow, and its Flight, which nothing here loads: 45 MB.
+trim() {
+    for packages in "$1"/lib/python*/site-packages; do
+        arrow="$packages/pyarrow"
+        rm -rf "$arrow/tests" "$arrow/include" "$arrow/includes" "$arrow/src" \
+            "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so*
+        for lib in "$arrow"/lib*.so.*.*.*; do
+            [ -f "$lib" ] || continue
+            # A wheel cannot hold links, so it holds each library under each of its names.
+            for twin in "${lib%.*.*}" "${lib%.so.*}.so"; do
+                if [ -f "$twin" ] && cmp -s "$twin" "$lib"; then ln -sf "$(basename "$lib")" "$twin"; fi
+            done
+        done
+    done
+    "$1/bin/python" -B -c 'import pyarrow.compute, pyarrow.dataset, pyarrow.json, pyarrow.parquet'
+}
+
+quiet="--disable-pip-version-check --no-input --quiet"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
 
 case "$1" in
 dependencies)
-    service="$2"
-    target="$3"
-    [ -f "requirements/$service.txt" ] || {
-        echo "no requirements/$service.txt: SERVICE is one of committer, checkpointer, cdc-publisher, producers" >&2
-        exit 2
-    }
+    target="$2"
+    # The libraries of S3 are among every service's.
+    locks="$3 $(echo "${4:-}" | sed 's/\bs3\b//')"
+    for lock in $locks; do
+        [ -f "requirements/$lock.txt" ] || {
+            echo "no requirements/$lock.txt: images are made of committer, checkpointer, cdc-publisher or producers, STORES of s3, gcs, adls" >&2
+            exit 2
+        }
+    done
     python3 -m venv --without-pip "$target"
-    pip_into "$target" --require-hashes --only-binary :all: -r "requirements/$service.txt"
-    printf '%s\n' "$service" >"$target/service"
+    set --
+    for lock in $locks; do
+        split_off_pyspark "requirements/$lock.txt"
+        if [ -s "$work/pyspark.txt" ]; then
+            build_tools "$work/tools"
+            pip_into "$work/tools" wheel $quiet --require-hashes --no-deps --no-build-isolation --no-binary pyspark \
+                -w "$work/wheels" -r "$work/pyspark.txt"
+        fi
+        set -- "$@" -r "$work/$lock.txt"
+    done
+    pip_into "$target" install $quiet --require-hashes --only-binary :all: "$@"
+    if [ -d "$work/wheels" ]; then
+        pip_into "$target" install $quiet --no-index --no-deps "$work"/wheels/*.whl
+    fi
+    trim "$target"
     ;;
 package)
     target="$2"
-    made="$(mktemp -d)"
-    python3 -m venv --without-pip "$made/build"
-    pip_into "$made/build" --require-hashes --only-binary :all: -r requirements/build.txt
-    "$made/build/bin/python" -m hatchling build -t wheel -d "$made/dist"
-    pip_into "$target" --no-index --no-deps "$made"/dist/tidegate-*.whl
-    rm -r "$made"
-    case "$(cat "$target/service")" in
-    # Producers are a library and a command; the others are a process each.
-    producers) program='"$here/tidegate"' ;;
-    *) program="\"\$here/python\" -m tidegate_$(tr - _ <"$target/service")" ;;
-    esac
-    printf '#!/bin/sh\nhere="$(dirname "$0")"\nexec %s "$@"\n' "$program" >"$target/bin/service"
-    chmod 755 "$target/bin/service"
+    build_tools "$work/tools"
+    "$work/tools/bin/python" -m hatchling build -t wheel -d "$work/dist"
+    pip_into "$target" install $quiet --no-index --no-deps "$work"/dist/tidegate-*.whl
     ;;
 *)
     echo "unknown step: $1" >&2

@@ -1,26 +1,20 @@
-"""The image, Compose and Kubernetes files match their schemas and our settings."""
+"""The image and Compose files match their schemas and our settings."""
 
-import importlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
+import re
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
-from tests.house import dockerfile, tree
+from tests.house import chart, dockerfile, tree
 from tidegate_delta.errors import Misconfigured
-from tidegate_runtime.service.settings import ServiceSettings, load
+from tidegate_runtime.service.settings import load
 
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
 UID = "10001"
 COMPOSE_SCHEMA = json.loads(tree.text("deploy/compose.schema.json"))
-MANIFESTS = sorted(name for name in tree.files() if name.startswith("deploy/kubernetes/"))
-KUBERNETES = ("1.31", "1.37")
-"""The oldest and the newest release whose schemas are checked."""
 
 
 def compose() -> dict[str, Any]:
@@ -30,57 +24,66 @@ def compose() -> dict[str, Any]:
     return found
 
 
-def resources() -> Iterator[dict[str, Any]]:
-    """Yield every Kubernetes resource."""
-    for name in MANIFESTS:
-        yield from filter(None, yaml.safe_load_all(tree.text(name)))
-
-
-def of_kind(kind: str) -> list[dict[str, Any]]:
-    """Return the resources of one kind."""
-    return [resource for resource in resources() if resource["kind"] == kind]
-
-
-def pod_specs() -> list[dict[str, Any]]:
-    """Return the pods' specifications."""
-    return [r["spec"]["template"]["spec"] for r in (*of_kind("Deployment"), *of_kind("Job"))]
-
-
-def settings_of(service: str) -> type[ServiceSettings]:
-    """Return the class of a service's settings."""
-    module = importlib.import_module(f"tidegate_{service.replace('-', '_')}.settings")
-    kinds = [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type)
-        and issubclass(kind, ServiceSettings)
-        and kind is not ServiceSettings
-    ]
-    assert len(kinds) == 1
-    return kinds[0]
-
-
 # The image
 
 
-def test_the_image_is_built_in_one_stage_and_runs_in_another() -> None:
-    build, image = dockerfile.stages(tree.text("deploy/Dockerfile"))
-    assert build.name == "build"
-    assert [copy for copy in image.of("COPY") if not copy.startswith("--from=build ")] == []
-    assert image.of("USER") == [f"{UID}:{UID}"]
-    assert image.of("ENTRYPOINT") == ['["/opt/tidegate/bin/service"]']
-    assert "ADD" not in {step.verb for stage in (build, image) for step in stage.instructions}
+def stages() -> dict[str, dockerfile.Stage]:
+    """Return the stages of the Dockerfile by name."""
+    return {stage.name or "": stage for stage in dockerfile.stages(tree.text("deploy/Dockerfile"))}
 
 
-def test_the_build_runs_only_the_steps_that_a_test_runs() -> None:
-    build = dockerfile.stages(tree.text("deploy/Dockerfile"))[0]
-    assert build.of("RUN")
-    assert all(run.startswith("sh deploy/build-steps.sh ") for run in build.of("RUN"))
+def builds() -> list[dockerfile.Stage]:
+    """Return the stages that build an environment."""
+    return [stage for name, stage in stages().items() if name.startswith("build-")]
 
 
-def test_what_the_build_copies_exists_and_is_not_ignored() -> None:
-    build = dockerfile.stages(tree.text("deploy/Dockerfile"))[0]
-    sources = [source for copy in build.of("COPY") for source in copy.split()[:-1]]
+def test_environments_are_built_in_stages_of_their_own_and_run_as_nobody() -> None:
+    for final in ("services", "producers"):
+        stage = stages()[final]
+        steps = "deploy/image-steps.sh deploy/sbom.py /opt/steps/"
+        copied = [copy for copy in stage.of("COPY") if copy != steps]
+        assert copied.pop(0) == f"--from=build-{final} /opt/tidegate /opt/tidegate"
+        assert copied == (["deploy/jobs/ /opt/tidegate/jobs/"] if final == "producers" else [])
+        assert all(run.startswith("sh /opt/steps/image-steps.sh ") for run in stage.of("RUN"))
+        assert stage.of("USER") == [f"{UID}:{UID}"]
+        assert stage.of("STOPSIGNAL") == ["SIGTERM"]
+        labels = " ".join(stage.of("LABEL"))
+        for label in ("version", "revision", "created", "licenses", "base.name"):
+            assert f"org.opencontainers.image.{label}=" in labels
+    verbs = {step.verb for stage in stages().values() for step in stage.instructions}
+    assert "ADD" not in verbs
+
+
+def test_the_three_services_share_every_layer_and_have_an_init() -> None:
+    for service in SERVICES:
+        stage = stages()[service]
+        assert stage.image == "services"
+        assert {step.verb for step in stage.instructions} == {"LABEL", "ENTRYPOINT"}
+        module = f"tidegate_{service.replace('-', '_')}"
+        assert stage.of("ENTRYPOINT") == [f'["tini", "--", "python", "-m", "{module}"]']
+    assert "/healthz" in " ".join(stages()["services"].of("HEALTHCHECK"))
+
+
+def test_the_base_is_named_by_its_digest_and_can_be_another() -> None:
+    for name in ("deploy/Dockerfile", "deploy/kafka/Dockerfile"):
+        text = tree.text(name)
+        assert re.search(
+            r"^ARG BASE=\S+/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}$", text, re.M
+        )
+        bases = {s.image for s in dockerfile.stages(text)} - {"services"}
+        assert bases == {"${BASE}"}
+
+
+def test_the_builds_run_only_the_steps_that_a_test_runs() -> None:
+    assert len(builds()) == 2
+    for build in builds():
+        assert build.of("RUN")
+        assert all(run.startswith("sh deploy/build-steps.sh ") for run in build.of("RUN"))
+
+
+def test_what_is_copied_exists_and_is_not_ignored() -> None:
+    copies = [c for s in stages().values() for c in s.of("COPY") if not c.startswith("--from")]
+    sources = {source for copy in copies for source in copy.split()[:-1]}
     assert [source for source in sources if not (tree.ROOT / source).exists()] == []
     allowed = tree.text("deploy/Dockerfile.dockerignore")
     assert [s for s in sources if f"!{s.rstrip('/')}" not in allowed] == []
@@ -124,17 +127,37 @@ def test_compose_waits_for_services_that_exist() -> None:
 
 
 def test_our_containers_in_compose_are_hardened() -> None:
-    ours = {n: s for n, s in compose()["services"].items() if s["image"].startswith("tidegate/")}
-    assert set(SERVICES) < ours.keys()
+    ours = {n: s for n, s in compose()["services"].items() if "tidegate/" in s["image"]}
+    assert ours.keys() == {*SERVICES, "bucket", "topics", "demo"}
     for service in ours.values():
         assert service["user"] == f"{UID}:{UID}"
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
 
 
+def test_an_image_of_ours_is_built_or_named_and_never_had_from_a_public_registry() -> None:
+    for name, service in compose()["services"].items():
+        if "build" in service:
+            assert re.fullmatch(
+                r"\$\{[A-Z_]+_IMAGE:-localhost/tidegate/[a-z-]+\}", service["image"]
+            )
+            assert service["build"]["target"] in stages()
+        else:
+            assert name in {"kafka", "store"}
+
+
+def test_what_needs_kafka_or_the_store_once_is_started_again_while_they_start() -> None:
+    services = compose()["services"]
+    assert {services[name]["restart"] for name in ("topics", "bucket")} == {"on-failure"}
+    for name in SERVICES:
+        waits = {w: how["condition"] for w, how in services[name]["depends_on"].items()}
+        assert set(waits.values()) == {"service_completed_successfully"}
+        assert waits.keys() == {"topics", "bucket"}
+
+
 def test_a_spark_job_may_load_its_native_libraries_from_its_tmpfs() -> None:
     services = compose()["services"]
-    assert services["append"]["tmpfs"] == ["/tmp:exec"], "snappy's, for one, are unpacked there"
+    assert services["demo"]["tmpfs"] == ["/tmp:exec"], "snappy's, for one, are unpacked there"
     assert {tuple(services[name]["tmpfs"]) for name in SERVICES} == {("/tmp",)}
 
 
@@ -145,97 +168,11 @@ def test_compose_gives_settings_that_the_service_accepts(
     environment = compose()["services"][service]["environment"]
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    settings = load(settings_of(service), None, {})
+    settings = load(chart.settings_of(service), None, {})
     assert settings.kafka.bootstrap_servers == "kafka:9092"
 
 
 def test_a_setting_that_no_service_knows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE__KAFKA__BOOTSTRAP", "kafka:9092")
     with pytest.raises(Misconfigured):
-        load(settings_of("committer"), None, {})
-
-
-# Kubernetes
-
-
-@pytest.mark.parametrize("version", KUBERNETES)
-def test_the_manifests_keep_to_the_strict_schemas(version: str) -> None:
-    assert MANIFESTS
-    for resource in resources():
-        kubernetes_validate.validate(resource, version, strict=True)
-
-
-def test_a_misspelt_key_is_found() -> None:
-    wrong = of_kind("Deployment")[0]
-    wrong["spec"]["replica"] = 2
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, KUBERNETES[-1], strict=True)
-
-
-def test_the_committer_has_one_active_and_one_standby_replica() -> None:
-    replicas = {d["metadata"]["name"]: d["spec"]["replicas"] for d in of_kind("Deployment")}
-    assert replicas == {"committer": 2, "checkpointer": 1, "cdc-publisher": 1}
-
-
-def test_no_service_is_the_first_process_of_its_namespace_which_is_deaf_to_signals() -> None:
-    shares = [one["spec"]["template"]["spec"] for one in of_kind("Deployment")]
-    assert [share["shareProcessNamespace"] for share in shares] == [True] * 3
-    services = compose()["services"]
-    names = ("committer", "checkpointer", "cdc-publisher")
-    assert [services[name]["init"] for name in names] == [True] * 3
-
-
-def test_every_service_has_probes_that_ask_for_progress_and_a_budget() -> None:
-    for deployment in of_kind("Deployment"):
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
-        assert container["startupProbe"]["httpGet"]["path"] == "/healthz"
-        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-        assert {"requests", "limits"} <= container["resources"].keys()
-    budgets = {b["metadata"]["name"] for b in of_kind("PodDisruptionBudget")}
-    assert budgets == {d["metadata"]["name"] for d in of_kind("Deployment")}
-
-
-def test_only_the_scraper_is_let_in_from_outside_of_the_node() -> None:
-    (policy,) = of_kind("NetworkPolicy")
-    assert set(policy["spec"]["policyTypes"]) == {"Ingress", "Egress"}
-    (rule,) = policy["spec"]["ingress"]
-    assert [port["port"] for port in rule["ports"]] == [8080]
-    (scraper,) = rule["from"]
-    assert scraper["namespaceSelector"]["matchLabels"]
-    assert scraper["podSelector"]["matchLabels"]
-
-
-def test_every_pod_passes_the_restricted_level() -> None:
-    assert len(pod_specs()) == len(SERVICES) + 1
-    for pod in pod_specs():
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        assert str(pod["securityContext"]["runAsUser"]) == UID
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert pod["automountServiceAccountToken"] is False
-        for container in pod["containers"]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            }
-    (namespace,) = of_kind("Namespace")
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-def test_everything_is_in_the_namespace_and_named_accounts_exist() -> None:
-    accounts = {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
-    assert {pod["serviceAccountName"] for pod in pod_specs()} <= accounts
-    outside = [r for r in resources() if r["metadata"].get("namespace") != "tidegate"]
-    assert [r["kind"] for r in outside] == ["Namespace"]
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_the_config_map_holds_settings_that_the_service_accepts(
-    service: str, tmp_path: Path
-) -> None:
-    (config_map,) = of_kind("ConfigMap")
-    config = tmp_path / "tidegate.yaml"
-    config.write_text(config_map["data"]["tidegate.yaml"], encoding="utf-8")
-    settings = load(settings_of(service), config, {})
-    assert settings.kafka.bootstrap_servers.endswith(":9092")
+        load(chart.settings_of("committer"), None, {})

@@ -10,6 +10,9 @@ import pytest
 from tests.house import dockerfile
 from tests.integration import environments
 
+SIZE_MAX = 270_000_000
+"""What the three services may take above the base, in bytes."""
+
 NO_REGISTRY = (
     "Max retries exceeded",
     "NewConnectionError",
@@ -56,30 +59,38 @@ def copy(source: Path, named: Path, spelled: str) -> None:
 
 
 @pytest.mark.nightly
-def test_the_steps_make_a_committer_that_starts(tmp_path: Path) -> None:
-    build = dockerfile.stages((environments.ROOT / "deploy/Dockerfile").read_text())[0]
+def test_the_steps_make_the_services_and_they_start(tmp_path: Path) -> None:
+    stages = dockerfile.stages((environments.ROOT / "deploy/Dockerfile").read_text())
+    (build,) = [stage for stage in stages if stage.name == "build-services"]
     target = tmp_path / "opt"
-    play(build, tmp_path / "build", {"SERVICE": "committer", "TARGET": str(target)})
+    play(build, tmp_path / "build", {"TARGET": str(target)})
     shutil.rmtree(tmp_path / "build")
 
-    done = subprocess.run(
-        [str(target / "bin" / "service"), "--help"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--config" in done.stdout
-    assert not list(target.glob("lib/python*/site-packages/pip")), "no installer in an image"
+    for service in ("committer", "checkpointer", "cdc_publisher"):
+        done = subprocess.run(
+            [str(target / "bin" / "python"), "-m", f"tidegate_{service}", "--help"],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--config" in done.stdout
+    packages = list(target.glob("lib/python*/site-packages/*"))
+    assert not [p for p in packages if p.name in {"pip", "gcsfs", "adlfs"}], "only what was asked"
+    size = sum(file.lstat().st_size for file in target.rglob("*") if not file.is_symlink())
+    assert size < SIZE_MAX
 
 
-def test_an_unknown_service_is_refused_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [("commiter", "s3"), ("committer", "s3 gcp")])
+def test_an_unknown_service_or_store_is_refused_in_one_line(
+    asked: tuple[str, str], tmp_path: Path
+) -> None:
     script = environments.ROOT / "deploy" / "build-steps.sh"
     done = subprocess.run(
-        ["sh", str(script), "dependencies", "commiter", str(tmp_path / "opt")],
+        ["sh", str(script), "dependencies", str(tmp_path / "opt"), *asked],
         cwd=environments.ROOT,
         capture_output=True,
         text=True,
