@@ -143,7 +143,7 @@ class WriteOptions:
 
     `overwrite_mode` is the given `partitionOverwriteMode`, None for the session's. `replace_where`
     is the condition of the rows that an overwrite replaces. `read_version` is the table version
-    from which the rows were computed.
+    from which the rows were computed. `properties` are those of a table that the write makes.
     """
 
     place: TableLocation
@@ -163,6 +163,7 @@ class WriteOptions:
     merge_schema: bool = False
     overwrite_schema: bool = False
     read_version: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,8 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
 
     Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
     """
-    given = _known(options, WRITING, {})
+    properties = {name: value for name, value in options.items() if _is_property(name)}
+    given = _known(options, WRITING, properties)
     _check_fixed(given, "dataChange", "true")
     options_given = WriteOptions(
         place=_place(options, given),
@@ -236,6 +238,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         merge_schema=_one_of(given, "mergeSchema", ("true", "false"), "false") == "true",
         overwrite_schema=_one_of(given, "overwriteSchema", ("true", "false"), "false") == "true",
         read_version=_whole(given, "readVersion", 0),
+        properties=properties,
     )
     _check_together(options_given)
     return options_given
@@ -392,7 +395,7 @@ def _known(
             continue
         if name in known:
             given[known[name]] = value
-        elif name in passed:
+        elif option in passed or name in passed or (passed is WRITING and _is_property(name)):
             continue
         elif name in LATER:
             asked, remedy = LATER[name]
@@ -400,11 +403,13 @@ def _known(
                 f"this release has no option {asked}: {remedy}",
                 feature=asked,
             )
-        elif name.startswith("delta."):
-            _refuse(f"option {option}: give table properties to Table.create(properties=...)")
         else:
             _refuse(f"unknown option {option!r}; {_nearest(name, known)}")
     return given
+
+
+def _is_property(option: str) -> bool:
+    return option.lower().startswith("delta.")
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Spark writes and deletes through a real broker and committer; delta-rs reads the same rows."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tidegate_producers.history.outcome_log import last_proposals
 from tidegate_producers.options import for_writing
 from tidegate_producers.parquet.file_rewrite import Rewritten
 from tidegate_producers.table import Table
+from tidegate_producers.table.merge import may_read_a_table
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.writing.row_delete import Rewriting, delete
 from tidegate_producers.writing.table_write import WriteRequest
@@ -266,6 +267,30 @@ def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(
     assert spark_table.keys() == [2, 3]
     assert spark_table.table().delete("k = 2") is not None
     assert spark_table.keys() == [3]
+
+
+def test_changes_of_one_file_at_once_all_come_though_the_file_is_rewritten(
+    spark_table: SparkTable,
+) -> None:
+    spark_table.write(spark_table.spark.sql("SELECT id AS k FROM range(6)").coalesce(1))
+    source = spark_table.spark.sql("SELECT 5L AS k")
+
+    def merge() -> int | None:
+        merged = spark_table.table().alias("t").merge(source.alias("s"), "t.k = s.k")
+        return merged.whenMatchedDelete().execute()
+
+    changes: list[Callable[[], int | None]] = [
+        lambda: spark_table.table().delete("k = 0"),
+        lambda: spark_table.table().update("k = 1", {"k": "k + 10"}),
+        merge,
+    ]
+    with ThreadPoolExecutor(len(changes)) as pool:
+        versions = list(pool.map(lambda change: change(), changes))
+    assert sorted(version or 0 for version in versions) == [1, 2, 3]
+    assert spark_table.keys() == [2, 3, 4, 11]
+    own = spark_table.table().to_df()
+    assert may_read_a_table(own.where("k > 2").select("k"))
+    assert not may_read_a_table(source)
 
 
 def _foreign_table(path: str) -> None:

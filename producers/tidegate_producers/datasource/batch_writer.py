@@ -57,7 +57,7 @@ class BatchWriter(DataSourceArrowWriter):
         client = client_for(options.kafka)
         check_mode(options, mode)
         self._plan = with_condition(plan(client, frame, mode, options), options)
-        check_served(client, self._plan)
+        check_served(client, self._plan, options.kafka.bootstrap_servers)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.

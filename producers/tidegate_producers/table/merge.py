@@ -8,6 +8,7 @@ from typing import Final, Literal
 import orjson
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.utils import is_remote
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.data_skipping.partition_predicates import Predicate
@@ -24,6 +25,9 @@ from tidegate_producers.table.update import aliased, text_of
 Kind = Literal["matched", "not matched", "not matched by source"]
 
 _CLAUSE: Final = "__tidegate_clause"
+_FORMAT: Final = "tidegate"
+"""Plans show it as the name of our data source, and in the names of the columns of Table.to_df."""
+
 _IS_SOURCE: Final = "__tidegate_is_source"
 _ACTION_NAMES: Final = {DELETED: "delete", UPDATED: "update", INSERTED: "insert"}
 _PARAMETERS: Final[Mapping[Kind, str]] = {
@@ -121,16 +125,26 @@ class MergeBuilder:
     def execute(self, batch_id: int | None = None) -> int | None:
         """Merge, and return the new version, or None if no row changed.
 
-        With `batch_id` it is done once, as `Table.delete` says.
+        With `batch_id` it is done once, as `Table.delete` says. When another commit overtakes it,
+        it runs again on the newest version, unless the source was read from a table through us.
         Raises: Rejected; OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors.
         """
         check_clauses(self._clauses)
         change = merging(self._source, self._condition, self._clauses, self._alias)
-        return self._execute(change, batch_id)
+        # A source that was read from a table of ours may be older than the next version.
+        is_apart = not may_read_a_table(self._source)
+        return self._execute(replace(change, depends_on_table_only=is_apart), batch_id)
 
     def _add(self, clause: Clause) -> "MergeBuilder":
         self._clauses.append(clause)
         return self
+
+
+def may_read_a_table(source: DataFrame) -> bool:
+    """Return whether a DataFrame's plan reads a table through us, as far as the plan shows it."""
+    if is_remote():
+        return _FORMAT in source._explain_string(extended=True)  # type: ignore[operator]
+    return _FORMAT in source._jdf.queryExecution().analyzed().toString()
 
 
 def check_clauses(clauses: Sequence[Clause]) -> None:
@@ -298,9 +312,13 @@ def _values(
         return {}
     given = _given_values(clause, columns, source, required)
     if clause.action == UPDATED:
-        return {name: given.get(name, F.col(TARGET.format(at))) for at, name in enumerate(columns)}
+        return {**_target_columns(columns), **given}
     defaults = {one.column: F.expr(one.expression) for one in required.defaults}
     return {name: given.get(name, defaults.get(name, F.lit(None))) for name in columns}
+
+
+def _target_columns(columns: Sequence[str]) -> dict[str, Column]:
+    return {name: F.col(TARGET.format(at)) for at, name in enumerate(columns)}
 
 
 def _given_values(
@@ -309,7 +327,8 @@ def _given_values(
     if clause.action == DELETED:
         return {}
     if clause.values is not None:
-        return by_column(clause.values, columns, f"when {clause.kind}")
+        current = {} if clause.action == INSERTED else _target_columns(columns)
+        return by_column(clause.values, columns, f"when {clause.kind}", current)
     found = {}
     may_lack = {one.column for one in required.generated}
     may_lack |= {one.column for one in required.defaults}

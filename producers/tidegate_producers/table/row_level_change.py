@@ -65,7 +65,8 @@ class RowChange:
     """A change of rows: `changed` maps the target frame to the rows that change.
 
     `predicate_of` returns what the change reads of the table, given its schema. `text` is the
-    condition for the history. `is_once` says that a row may be named once only.
+    condition for the history. `depends_on_table_only` says that it may run again on a newer
+    version: no row comes from a DataFrame that was computed from an older one.
     """
 
     operation: str
@@ -74,6 +75,7 @@ class RowChange:
     changed: Callable[[DataFrame, Opened], DataFrame]
     parameters: Mapping[str, str] = field(default_factory=dict)
     is_row_by_row: bool = True
+    depends_on_table_only: bool = True
 
     @property
     def adds_rows(self) -> bool:

@@ -37,9 +37,10 @@ from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, s
 from tidegate_producers.writing.add_constraint import add_constraint, drop_constraint
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from
 from tidegate_producers.writing.alter_table import replace as replace_all_columns
-from tidegate_producers.writing.once import app_txn_of_batch, once
+from tidegate_producers.writing.once import Verb, app_txn_of_batch, once
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
 from tidegate_producers.writing.replace_table import replace_table
+from tidegate_producers.writing.rerun import rerun
 from tidegate_producers.writing.restore import Moment, restore
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
@@ -78,6 +79,13 @@ class Table:
         self._alias: str | None = None
         self._given = dict(options)
         self._options = for_writing({**options, "path": path})
+        if self._options.properties:
+            raise InvalidRequest(
+                f"option {next(iter(self._options.properties))}: give the properties of a new "
+                "table to Table.create(properties=...), and those of a table that exists to "
+                "Table.alter(properties=...)",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
         if self._options.txn_version is not None:
             raise InvalidRequest(
                 "txnVersion is an option of one write, not of a table: leave it out, and give each "
@@ -226,7 +234,8 @@ class Table:
         proposed and None is returned. Timestamps without a zone are in the session's time zone.
         With `batch_id` it is done once for each batch of the application that the table's option
         `txnAppId` names, whatever dies or is repeated; a batch that was done before returns None.
-        Raises: Rejected, with rule and winner, on a conflict with another commit (run it again);
+        When another commit overtakes it, it runs again on the newest version.
+        Raises: Rejected, with rule and winner, if others' commits come first each time;
         OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors for a wrong condition.
         """
         if self._alias is None and isinstance(condition, str) and self._is_simple(condition):
@@ -236,7 +245,7 @@ class Table:
             def simply(request: WriteRequest) -> Outcome | None:
                 return delete(client, asked.place, condition, request, runner, self._zone)
 
-            return self._told(once(asked, batch_id, "DELETE", simply))
+            return self._told(once(asked, batch_id, "DELETE", self._again(simply)))
         return self._change(deletion(condition, self._alias, self._zone), batch_id)
 
     def update(
@@ -449,7 +458,17 @@ class Table:
         def changing(request: WriteRequest) -> Outcome | None:
             return change_rows(self._spark, self._options, change, request)
 
-        return self._told(once(self._options, batch_id, change.operation, changing))
+        verb = self._again(changing) if change.depends_on_table_only else changing
+        return self._told(once(self._options, batch_id, change.operation, verb))
+
+    def _again(self, verb: Verb) -> Verb:
+        """Return a verb that runs again when another commit overtook it."""
+
+        def run(request: WriteRequest) -> Outcome | None:
+            clock = client_for(self._options.kafka).clock
+            return rerun(lambda: verb(request), self.root, clock, request.timeout_s)
+
+        return run
 
     def _told(self, outcome: Outcome | None) -> int | None:
         tell(self.root, outcome)

@@ -34,9 +34,10 @@ def updating(
 
     def changed(frame: DataFrame, opened: Opened) -> DataFrame:
         columns = opened.schema.names
-        values = by_column(assigned, columns, "update")
+        current = {name: F.col(quoted(name)) for name in columns}
+        values = by_column(assigned, columns, "update", current)
         rows = aliased(frame, alias).where(as_column(condition, "condition"))
-        every = {name: values.get(name, F.col(quoted(name))) for name in columns}
+        every = {**current, **values}
         new = rows.select(
             F.lit(UPDATED).alias(ACTION), FILE, POSITION, *stored(rows, every, frame.schema)
         )

@@ -5,7 +5,6 @@ proposes the files of all tasks and waits for the outcome.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 from uuid import UUID
@@ -16,7 +15,13 @@ from tidegate_delta.definitions.resolve_definition import define_new, resolve_de
 from tidegate_delta.errors import InvalidRequest, Unavailable
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.actions import Action, Add, Metadata, Protocol
-from tidegate_delta.properties.table_properties import append_only, check_names, validate
+from tidegate_delta.log.protocol_versions import writer_features
+from tidegate_delta.properties.table_properties import (
+    FEATURE_PREFIX,
+    append_only,
+    check_names,
+    validate,
+)
 from tidegate_delta.schema.types import VOID, StructType, format_schema, holds, parse_schema
 from tidegate_delta.schema_evolution.evolve_on_write import evolved, overwritten
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
@@ -47,6 +52,7 @@ from tidegate_producers.writing.partial_overwrite import (
     partitions_written,
     rows_where,
 )
+from tidegate_producers.writing.rerun import rerun
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import APP_TXN_SEEN, TABLE_EXISTS, Client, Rejected, result
 from tidegate_runtime.release import ENGINE
@@ -90,6 +96,12 @@ class WritePlan:
     is_derived: bool = False
     definition: tuple[Action, ...] = ()
     replace_where: ReplaceWhere | None = None
+
+    @property
+    def is_blind_overwrite(self) -> bool:
+        """Whether it replaces rows of a table, and may replace those of a newer version instead."""
+        stands = self.creation is None and not self.definition
+        return self.mode == "overwrite" and stands and not self.is_derived
 
 
 @dataclass(frozen=True)
@@ -137,6 +149,7 @@ def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptio
     # A plan needs no file list, and a stream makes two plans for each batch.
     seen = open_keys(store, asked)
     schema = check_open_to(seen, place.root)
+    _check_properties(options, seen)
     enforced = options.constraints_enforced
     writer_support.check_new_rows(seen.protocol, seen.metadata, place.root, enforced, frame.names)
     definition = _definition(seen, frame, schema, mode, options)
@@ -159,6 +172,19 @@ def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptio
         is_derived=asked is not None,
         definition=definition,
     )
+
+
+def _check_properties(options: WriteOptions, seen: OpenedTable) -> None:
+    """Refuse properties that a table that exists does not have. Raises: InvalidRequest."""
+    listed = {f"{FEATURE_PREFIX}{name.lower()}" for name in writer_features(seen.protocol)}
+    for key, value in canonical_keys(options.properties).items():
+        if key not in listed and seen.metadata.configuration.get(key) != value:
+            raise InvalidRequest(
+                f"option {key}={value}: it is for a table that the write makes, and "
+                f"{options.place.root} exists, without it: set it with Table.alter(properties=...) "
+                "first, or leave it out; nothing was proposed",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
 
 
 def _definition(
@@ -238,22 +264,31 @@ def check_mode(options: WriteOptions, mode: WriteMode) -> None:
         )
 
 
-def check_served(client: Client, written: WritePlan) -> None:
-    """Check that the committer takes commits of a table, before its rows are computed.
+def check_served(client: Client, written: WritePlan, servers: str) -> None:
+    """Check that brokers answer and the committer takes commits, before any row is computed.
 
-    If no broker answers, the check is skipped: the commit will wait for the brokers.
-    Raises: InvalidRequest (`TableNotRegistered`), also for a table that was dropped.
+    `servers` is the address of the brokers, for the message.
+    Raises: Unavailable; InvalidRequest (`TableNotRegistered`), also for a table that was dropped.
     """
-    if written.creation is not None:
-        return
-    with suppress(Unavailable):
-        record = client.require(written.place.root)
-        if record.status == "dropped":
-            raise InvalidRequest(
-                f"{record.table_root} was dropped from the gate, which takes no more commits for "
-                "it; write to a table under another root, or with another engine",
-                error_class="TableNotRegistered",
-            )
+    root = written.place.root
+    try:
+        if written.creation is not None:
+            client.tables()
+            return
+        record = client.require(root)
+    except Unavailable as error:
+        raise Unavailable(
+            f"{root}: no broker answers at {servers}, so that nothing could be proposed: check the "
+            "option kafka.bootstrap.servers, and that Kafka runs there; no row was written "
+            f"({error})",
+            error_class=error.error_class,
+        ) from error
+    if record.status == "dropped":
+        raise InvalidRequest(
+            f"{record.table_root} was dropped from the gate, which takes no more commits for "
+            "it; write to a table under another root, or with another engine",
+            error_class="TableNotRegistered",
+        )
 
 
 def commit(
@@ -267,25 +302,29 @@ def commit(
     """Propose the files of a write and return the outcome; None if there is nothing to propose.
 
     `by_partition` says that an overwrite replaces only the partitions of the new files. A write
-    whose app transaction is already in the table is no error: its rejection is returned.
+    whose app transaction is already in the table is no error: its rejection is returned. An
+    overwrite that another commit overtook replaces the rows of the newest version, unless its rows
+    were computed from the table (`is_derived`).
     Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a stream's batch
     older than its application's version in the table), Unavailable.
     """
-    stamp = stamp_for(client, request, written.since_ms)
     store = store_for(written.place)
-    if written.creation is not None:
-        proposal = _draft_creation(written, written.creation, stamp, adds, request)
-    elif not adds and not written.definition and (written.mode == "append" or by_partition):
+    is_empty = written.creation is None and not adds and not written.definition
+    if is_empty and (written.mode == "append" or by_partition):
         return None
-    else:
-        target = target_of(client.require(written.place.root, request.timeout_s), written)
-        if by_partition or (written.replace_where is not None and written.mode == "overwrite"):
-            proposal = _draft_some(client, store, target, stamp, written, adds)
-        else:
-            proposal = _draft_change(store, target, stamp, written, adds, request.batch)
-    proposal = with_attestation(proposal, request.attestation)
+    runs = 0
+
+    def run() -> Outcome:
+        nonlocal runs
+        at = written if runs == 0 else _at_newest(store, written)
+        runs += 1
+        return propose(client, store, _drafted(client, at, adds, request, by_partition), timeout_s)
+
+    timeout_s = request.timeout_s
     try:
-        return propose(client, store, proposal, request.timeout_s)
+        if written.is_blind_overwrite:
+            return rerun(run, written.place.root, client.clock, timeout_s)
+        return run()
     except Rejected as rejected:
         if rejected.rule == TABLE_EXISTS and head_version(store) is None:
             raise _log_is_gone(written.place.root, rejected) from rejected
@@ -294,6 +333,44 @@ def commit(
         if request.batch is not None and request.batch.query_id != request.app_txn.app_id:
             _check_repeated(store, request.batch, request.app_txn)
         return rejected.outcome
+
+
+def _at_newest(store: LogStore, written: WritePlan) -> WritePlan:
+    """Return the plan for the newest version of the table, whose columns must be the plan's.
+
+    Raises: InvalidRequest.
+    """
+    seen = open_keys(store)
+    newest = layout_of(seen.metadata)
+    planned = written.layout
+    columns = (planned.schema, planned.partition_columns)
+    if seen.metadata.id != written.table_id or (newest.schema, newest.partition_columns) != columns:
+        raise InvalidRequest(
+            f"{written.place.root}: version {seen.version} has other columns than the rows were "
+            "written for: run the write again; nothing was committed",
+            error_class="DELTA_METADATA_CHANGED",
+        )
+    return replace(written, read_version=int(seen.version))
+
+
+def _drafted(
+    client: Client,
+    written: WritePlan,
+    adds: Sequence[Add],
+    request: WriteRequest,
+    by_partition: bool,
+) -> Proposal:
+    stamp = stamp_for(client, request, written.since_ms)
+    store = store_for(written.place)
+    if written.creation is not None:
+        proposal = _draft_creation(written, written.creation, stamp, adds, request)
+    else:
+        target = target_of(client.require(written.place.root, request.timeout_s), written)
+        if by_partition or (written.replace_where is not None and written.mode == "overwrite"):
+            proposal = _draft_some(client, store, target, stamp, written, adds)
+        else:
+            proposal = _draft_change(store, target, stamp, written, adds, request.batch)
+    return with_attestation(proposal, request.attestation)
 
 
 def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: float) -> Outcome:
@@ -423,7 +500,8 @@ def _check_repeated(store: LogStore, batch: proposal_drafts.StreamBatch, txn: Ap
 def _plan_creation(
     client: Client, frame: StructType, mode: WriteMode, options: WriteOptions
 ) -> WritePlan:
-    made = creation(client, as_nullable(frame), options.partition_columns or (), options)
+    columns = options.partition_columns or ()
+    made = creation(client, as_nullable(frame), columns, options, options.properties)
     layout = layout_of(made.metadata, options.compression, options.records_per_file_max)
     now_ms = client.clock.now_ms()
     return WritePlan(options.place, mode, layout, proposal_drafts.NO_VERSION, None, now_ms, made)

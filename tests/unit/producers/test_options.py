@@ -118,11 +118,6 @@ def test_a_table_of_sparks_catalog_is_refused_with_another_way() -> None:
         for_reading(created)
 
 
-def test_table_properties_are_no_options() -> None:
-    with pytest.raises(InvalidRequest, match=r"Table\.create"):
-        for_writing({**PATH, "delta.appendonly": "true"})
-
-
 def test_kafka_options_stand_above_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "outside:1")
     assert kafka_settings({}).bootstrap_servers == "outside:1"
@@ -161,3 +156,10 @@ def test_time_travel_takes_a_version_or_a_timestamp_in_utc() -> None:
 
 def test_a_writers_options_do_not_disturb_a_reader() -> None:
     for_reading({**PATH, "kafka.bootstrap.servers": "here:2", "txnappid": "a"})
+
+
+def test_properties_of_a_new_table_are_passed_over_by_a_read() -> None:
+    assert for_writing({**PATH, "delta.appendonly": "true"}).properties == {
+        "delta.appendonly": "true"
+    }
+    for_reading({**PATH, "delta.appendonly": "true"})

@@ -63,6 +63,7 @@ from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import head_version, open_snapshot
 
+SERVERS = "localhost:1"
 FRAME = StructType((StructField("k", LONG), StructField("p", STRING)))
 SEEN = Rejection(rule="app_txn_seen", reason="it is in", exception="ConcurrentTransactionException")
 
@@ -610,26 +611,116 @@ def test_a_write_to_a_table_that_the_gate_does_not_serve_ends_before_its_rows(
     tmp_path: Path,
 ) -> None:
     line = Line(tmp_path)
-    check_served(line.client, plan(line.client, FRAME, "append", line.options()))
+    check_served(line.client, plan(line.client, FRAME, "append", line.options()), SERVERS)
     line.write(rows(1))
     made = plan(line.client, FRAME, "append", line.options())
-    check_served(line.client, made)
+    check_served(line.client, made, SERVERS)
     at = TopicPartition(Topics().table_state, 0)
     record = line.client.require(line.yes.store.root)
     dropped = record.model_copy(update={"status": "dropped"})
     line.gate.append(at, str(record.table).encode(), encode(dropped), headers(dropped))
     with pytest.raises(InvalidRequest, match="was dropped"):
-        check_served(Client(line.gate, Topics(), ManualClock()), made)
+        check_served(Client(line.gate, Topics(), ManualClock()), made, SERVERS)
     line.gate.create_topic(Topics().table_state, 1)
     with pytest.raises(InvalidRequest, match="tidegate table register"):
-        check_served(Client(line.gate, Topics(), ManualClock()), made)
+        check_served(Client(line.gate, Topics(), ManualClock()), made, SERVERS)
 
 
-def test_brokers_that_are_away_before_the_rows_are_asked_again_after_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_creation", [True, False])
+def test_brokers_that_are_away_are_found_before_any_row_is_written(
+    tmp_path: Path, is_creation: bool
+) -> None:
     line = Line(tmp_path)
-    line.write(rows(1))
+    if not is_creation:
+        line.write(rows(1))
     made = plan(line.client, FRAME, "append", line.options())
     fresh = Client(line.gate, Topics(), ManualClock())
-    with mock.patch.object(fresh, "tables", side_effect=Unavailable("away")) as asked:
-        check_served(fresh, made)
-    assert asked.called
+    away = mock.patch.object(fresh, "tables", side_effect=Unavailable("away"))
+    with away, pytest.raises(Unavailable, match=r"answers at localhost:1.*option kafka\.bootstrap"):
+        check_served(fresh, made, SERVERS)
+
+
+OVERTAKEN = Rejection(
+    rule="concurrent_append", reason="version 1 added a file", advice="rerun", winner_version=1
+)
+
+
+class Overtaken:
+    """Refuses a number of proposals, each after a commit of another writer, then accepts."""
+
+    def __init__(self, line: Line, times: int) -> None:
+        self.line, self.left = line, times
+        self.answers = line.gate.answers
+        line.gate.answers = self
+
+    def __call__(self, sent: Proposal, digest: str) -> Iterable[Outcome]:
+        if self.left == 0 or sent.operation.name == "DELETE":
+            return self.answers(sent, digest)
+        self.left -= 1
+        self.line.gate.answers = self.answers
+        self.line.write(rows(100 + self.left))
+        self.line.gate.answers = self
+        return [rejected(sent, digest, OVERTAKEN)]
+
+
+@pytest.mark.parametrize("given", [{}, {"replacewhere": "k > 50"}])
+def test_an_overwrite_that_was_overtaken_replaces_the_rows_of_the_newest_version(
+    line: Line, given: Mapping[str, str]
+) -> None:
+    line.write(rows(1))
+    Overtaken(line, 2)
+    overwritten_whole(line, rows(60), **given)
+    kept = [1] if given else []
+    assert [row["k"] for row in line.rows()] == [*kept, 60]
+    assert line.last().read_version == 2
+
+
+def test_an_overwrite_of_rows_that_were_read_of_the_table_is_refused_when_overtaken(
+    line: Line,
+) -> None:
+    line.write(rows(1))
+    Overtaken(line, 1)
+    with pytest.raises(Rejected):
+        overwritten_whole(line, rows(60), readversion="0")
+
+
+def test_an_overwrite_that_was_overtaken_by_other_columns_is_refused(line: Line) -> None:
+    line.write(rows(1))
+    Overtaken(line, 1)
+    made = plan(line.client, FRAME, "overwrite", line.options())
+    adds = line.files(made, [rows(60)])
+    columns = (*made.layout.schema.fields, StructField("v", LONG))
+    other = replace(made, layout=replace(made.layout, schema=StructType(columns)))
+    with pytest.raises(InvalidRequest, match="other columns"):
+        commit(line.client, other, adds, WriteRequest.of(line.options()))
+
+
+def overwritten_whole(line: Line, new: pa.Table, **given: str) -> None:
+    options = line.options(**given)
+    made = plan(line.client, FRAME, "overwrite", options)
+    if options.replace_where is not None:
+        predicate = predicate_of(options.replace_where, made.layout.schema)
+        made = replace(made, replace_where=ReplaceWhere(options.replace_where, predicate))
+    commit(line.client, made, line.files(made, [new]), WriteRequest.of(options))
+
+
+def with_properties(line: Line, number: int, properties: Mapping[str, str]) -> None:
+    options = for_writing({"path": str(line.root), **properties})
+    made = plan(line.client, FRAME, "append", options)
+    commit(line.client, made, line.files(made, [rows(number)]), WriteRequest.of(options))
+
+
+def test_properties_are_options_of_a_write_that_makes_the_table(line: Line) -> None:
+    given = {"delta.appendonly": "true", "delta.Feature.deletionVectors": "supported"}
+    with_properties(line, 1, given)
+    metadata = open_snapshot(line.yes.store).metadata
+    assert metadata.configuration["delta.appendOnly"] == "true"
+    with_properties(line, 2, given)
+    with pytest.raises(InvalidRequest, match=r"delta\.appendOnly=false.*Table\.alter"):
+        with_properties(line, 3, {"delta.appendonly": "false"})
+    assert [row["k"] for row in line.rows()] == [1, 2]
+
+
+def test_a_misspelt_property_of_a_new_table_is_refused_with_the_nearest(line: Line) -> None:
+    with pytest.raises(InvalidRequest, match=r"delta\.appendOnly"):
+        with_properties(line, 1, {"delta.appendonyl": "true"})
