@@ -1,6 +1,7 @@
 """`Table`: a Delta table that a Spark program reads, and writes through the committer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,7 @@ from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history
-from tidegate_producers.options import for_writing, time_ms
+from tidegate_producers.options import WriteOptions, for_writing, time_ms
 from tidegate_producers.table.append import append
 from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.new_rows import Expression
@@ -37,7 +38,7 @@ from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, s
 from tidegate_producers.writing.add_constraint import add_constraint, drop_constraint
 from tidegate_producers.writing.alter_table import alter, change, new_column, path_from
 from tidegate_producers.writing.alter_table import replace as replace_all_columns
-from tidegate_producers.writing.once import Verb, app_txn_of_batch, once
+from tidegate_producers.writing.once import Verb, VerbsOfBatch, app_txn_of_batch, once
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
 from tidegate_producers.writing.replace_table import replace_table
 from tidegate_producers.writing.rerun import rerun
@@ -77,6 +78,7 @@ class Table:
     ) -> None:
         self._spark = spark
         self._alias: str | None = None
+        self._verbs: VerbsOfBatch | None = None
         self._given = dict(options)
         self._options = for_writing({**options, "path": path})
         if self._options.properties:
@@ -203,8 +205,28 @@ class Table:
     def alias(self, name: str) -> Self:
         """Return the same table under a name for conditions and expressions, as in `t.id`."""
         table = type(self)(self._spark, self.root, self._given)
-        table._alias = name
+        table._alias, table._verbs = name, self._verbs
         return table
+
+    def foreach_batch(
+        self, function: Callable[[Self, DataFrame], object]
+    ) -> Callable[[DataFrame, int], None]:
+        """Return what `writeStream.foreachBatch` takes: it calls a function with this table and the
+        batch's rows, and each verb of the table is done once for each batch.
+
+        The table's option `txnAppId` names the application; its verbs are numbered in the order in
+        which the function calls them, so that order must be the same when a batch is repeated.
+        Raises: InvalidRequest, if no application is named.
+        """
+        kind, root, given = type(self), self.root, self._given
+        app_id = app_txn_of_batch(self._options, 0).app_id
+
+        def of_batch(rows: DataFrame, batch_id: int) -> None:
+            table = kind(rows.sparkSession, root, given)
+            table._verbs = VerbsOfBatch(app_id, batch_id)
+            function(table, rows)
+
+        return of_batch
 
     def append(
         self,
@@ -221,8 +243,9 @@ class Table:
         table with identity columns; Spark's errors for a write that fails.
         """
         given = {**self._given, **options}
-        if batch_id is not None or ("txnVersion" not in options and self._options.txn_app_id):
-            txn = app_txn_of_batch(self._options, batch_id)
+        asked, batch_id = self._verb(batch_id)
+        if batch_id is not None or ("txnVersion" not in options and asked.txn_app_id):
+            txn = app_txn_of_batch(asked, batch_id)
             given |= {"txnAppId": txn.app_id, "txnVersion": str(txn.version)}
         append(rows, for_writing({**given, "path": self.root}), given)
 
@@ -239,7 +262,7 @@ class Table:
         OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors for a wrong condition.
         """
         if self._alias is None and isinstance(condition, str) and self._is_simple(condition):
-            asked = self._options
+            asked, batch_id = self._verb(batch_id)
             client, runner = client_for(asked.kafka), SparkRunner(self._spark)
 
             def simply(request: WriteRequest) -> Outcome | None:
@@ -458,8 +481,16 @@ class Table:
         def changing(request: WriteRequest) -> Outcome | None:
             return change_rows(self._spark, self._options, change, request)
 
+        asked, batch_id = self._verb(batch_id)
         verb = self._again(changing) if change.depends_on_table_only else changing
-        return self._told(once(self._options, batch_id, change.operation, verb))
+        return self._told(once(asked, batch_id, change.operation, verb))
+
+    def _verb(self, batch_id: int | None) -> tuple[WriteOptions, int | None]:
+        """Return the options of the next verb, and the batch that it is of."""
+        if self._verbs is None or batch_id is not None:
+            return self._options, batch_id
+        app_id = self._verbs.next_app_id()
+        return replace(self._options, txn_app_id=app_id), self._verbs.batch_id
 
     def _again(self, verb: Verb) -> Verb:
         """Return a verb that runs again when another commit overtook it."""

@@ -6,6 +6,7 @@ in a commit of its own, so that its repeat does nothing either, whatever came in
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome
@@ -19,6 +20,20 @@ from tidegate_runtime.table_io.open_table import open_keys
 
 Verb = Callable[[WriteRequest], Outcome | None]
 """Changes a table with a request, and returns the outcome, or None if nothing was to be changed."""
+
+
+@dataclass
+class VerbsOfBatch:
+    """Gives each verb of a stream's batch an application of its own: `name`, `name#2`, `name#3`."""
+
+    app_id: str
+    batch_id: int
+    begun: int = 0
+
+    def next_app_id(self) -> str:
+        """Return the application of the next verb."""
+        self.begun += 1
+        return self.app_id if self.begun == 1 else f"{self.app_id}#{self.begun}"
 
 
 def app_txn_of_batch(options: WriteOptions, batch_id: int | None) -> AppTxn:
