@@ -25,6 +25,9 @@ from tidegate_producers.table.update import aliased, text_of
 Kind = Literal["matched", "not matched", "not matched by source"]
 
 _CLAUSE: Final = "__tidegate_clause"
+_EXPLAIN: Final = "_explain_string"
+"""A method of Spark Connect's DataFrames alone."""
+
 _FORMAT: Final = "tidegate"
 """Plans show it as the name of our data source, and in the names of the columns of Table.to_df."""
 
@@ -143,7 +146,8 @@ class MergeBuilder:
 def may_read_a_table(source: DataFrame) -> bool:
     """Return whether a DataFrame's plan reads a table through us, as far as the plan shows it."""
     if is_remote():
-        return _FORMAT in source._explain_string(extended=True)  # type: ignore[operator]
+        explain: Callable[..., str] = getattr(source, _EXPLAIN)
+        return _FORMAT in explain(extended=True)
     return _FORMAT in source._jdf.queryExecution().analyzed().toString()
 
 
