@@ -63,6 +63,8 @@ STREAM_READING: Final = {
         "ignoreDeletes",
         "ignoreChanges",
         "skipChangeCommits",
+        "failOnDataLoss",
+        "excludeRegex",
     )
 }
 CHANGE_READING: Final = {
@@ -77,10 +79,14 @@ CHANGE_READING: Final = {
         "endingTimestamp",
     )
 }
+_FEED: Final = {"readchangefeed": "readChangeFeed", "readchangedata": "readChangeData"}
 FILES_OF_BATCH: Final = 1_000
 """Files of a micro-batch without maxFilesPerTrigger and maxBytesPerTrigger, as in delta-spark."""
 _SOME_ROWS: Final = "say which rows an overwrite replaces in the option replaceWhere"
-_CHANGES: Final = "read the table's change topic, or see `tidegate table changes`"
+_CHANGES: Final = "it is an option of a read of changes: give it to spark.read with readChangeFeed"
+_TRACKED: Final = (
+    "leave it out; when a column was renamed or dropped, start the query with a new checkpoint"
+)
 LATER: Final[Mapping[str, tuple[str, str]]] = {
     name.lower(): (name, remedy)
     for remedy, names in {
@@ -91,12 +97,9 @@ LATER: Final[Mapping[str, tuple[str, str]]] = {
             "endingVersion",
             "endingTimestamp",
         ),
-        "leave it out": (
-            "optimizeWrite",
-            "schemaTrackingLocation",
-            "failOnDataLoss",
-            "excludeRegex",
-        ),
+        _TRACKED: ("schemaTrackingLocation", "streamingSourceTrackingId"),
+        "leave it out, and pack small files with Table.optimize": ("optimizeWrite", "autoCompact"),
+        "leave it out": ("failOnDataLoss", "excludeRegex", "withEventTimeOrder"),
     }.items()
     for name in names
 }
@@ -192,6 +195,9 @@ class StreamReadOptions:
     ignore_deletes: bool = False
     ignore_changes: bool = False
     skip_change_commits: bool = False
+    fail_on_data_loss: bool = True
+    exclude_regex: re.Pattern[str] | None = None
+    of_changes: bool = False
 
     @property
     def files_of_batch(self) -> int:
@@ -276,7 +282,10 @@ def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
                 f"{READING[option.lower()]} is an option of a batch read: a stream starts at "
                 "startingVersion or startingTimestamp"
             )
-    given = _known(options, STREAM_READING, WRITING)
+    of_changes = _is_of_changes(options)
+    given = _known(options, {**STREAM_READING, **_FEED}, WRITING)
+    if of_changes:
+        _refuse_for_changes(given)
     starts_at_latest = given.get("startingVersion", "").lower() == "latest"
     version = None if starts_at_latest else _whole(given, "startingVersion", 0)
     timestamp = given.get("startingTimestamp")
@@ -295,6 +304,9 @@ def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
         ignore_deletes=_flag(given, "ignoreDeletes"),
         ignore_changes=_flag(given, "ignoreChanges"),
         skip_change_commits=_flag(given, "skipChangeCommits"),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", "true"),
+        exclude_regex=_pattern(given, "excludeRegex"),
+        of_changes=of_changes,
     )
 
 
@@ -303,9 +315,7 @@ def for_changes(options: Mapping[str, str]) -> ChangeReadOptions | None:
 
     Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
     """
-    asked = {option.lower(): value for option, value in options.items()}
-    flags = [asked.get(name, "false").lower() for name in ("readchangefeed", "readchangedata")]
-    if "true" not in flags:
+    if not _is_of_changes(options):
         return None
     given = _known(options, CHANGE_READING, WRITING)
     start, end = _moment(given, "starting"), _moment(given, "ending")
@@ -317,6 +327,41 @@ def for_changes(options: Mapping[str, str]) -> ChangeReadOptions | None:
     return ChangeReadOptions(
         _place(options, given), start[0] or 0, end[0], start_ms=start[1], end_ms=end[1]
     )
+
+
+def for_changes_of_any_kind(options: Mapping[str, str]) -> StreamReadOptions | None:
+    """Return the options of a read of changes whose columns are those of the newest version; None
+    if it is no such read.
+
+    Spark does not say whether the columns are for a batch or a stream: a stream may lack a start.
+    Raises: as `for_stream_reading`.
+    """
+    asked = {option.lower() for option in options}
+    of_stream = not asked.isdisjoint(STREAM_READING.keys() - CHANGE_READING.keys())
+    has_start = not asked.isdisjoint({"startingversion", "startingtimestamp"})
+    starts_at_latest = next(
+        (value for name, value in options.items() if name.lower() == "startingversion"), ""
+    )
+    if not _is_of_changes(options) or asked & {"endingversion", "endingtimestamp"}:
+        return None
+    if of_stream or not has_start or starts_at_latest.lower() == "latest":
+        return for_stream_reading(options)
+    return None
+
+
+def _is_of_changes(options: Mapping[str, str]) -> bool:
+    asked = {option.lower(): value for option, value in options.items()}
+    return any(asked.get(name, "").lower() == "true" for name in _FEED)
+
+
+def _refuse_for_changes(given: Mapping[str, str]) -> None:
+    """Refuse options that mean nothing to a stream of changes, which has the deletes, too."""
+    for name in ("ignoreDeletes", "ignoreChanges", "skipChangeCommits"):
+        if name in given:
+            _refuse(
+                f"option {name} is for a stream of rows, and this one reads changes "
+                "(readChangeFeed), deletes and updates included: leave one of them out"
+            )
 
 
 def _moment(given: Mapping[str, str], end: str) -> tuple[int | None, int | None]:
@@ -495,8 +540,16 @@ def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
     return int(text)
 
 
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    return bool(_one_of(given, name, ("true", "false"), "false") == "true")
+def _flag(given: Mapping[str, str], name: str, default: str = "false") -> bool:
+    return bool(_one_of(given, name, ("true", "false"), default) == "true")
+
+
+def _pattern(given: Mapping[str, str], name: str) -> re.Pattern[str] | None:
+    text = given.get(name)
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        _refuse(f"option {name}={text}: expected a regular expression ({error})")
 
 
 def _bytes(text: str, option: str) -> int:

@@ -17,6 +17,7 @@ from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_producers.cached_clients import store_for
+from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
 from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import ReadOptions
 from tidegate_runtime.table_io.data_file_reader import read_file, rows_of
@@ -56,10 +57,12 @@ class TableReader(DataSourceReader):
         """Pickle the reader without its bins: Spark sends each task its own."""
         return {**self.__dict__, "_bins": []}
 
+    @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return the bins; an empty table has one without files."""
         return self._bins or [Bin(())]
 
+    @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a bin, in exactly the schema that Spark expects."""
         assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"

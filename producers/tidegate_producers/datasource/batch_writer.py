@@ -17,6 +17,7 @@ from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for, clock, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of
+from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
@@ -59,6 +60,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = with_condition(plan(client, frame, mode, options), options)
         check_served(client, self._plan, options.kafka.bootstrap_servers)
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.
 
@@ -70,6 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
         by_partition = replaces_partitions(self._plan, self._options, session)
         return Written(write_files(self._plan, iterator), by_partition)
 
+    @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
         saying = WriteRequest.of(self._options, self._app_txn)

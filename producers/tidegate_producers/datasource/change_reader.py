@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType as SparkSchema
 from tidegate_delta.change_feed import ChangeFile, ChangePlan
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.batch_reader import shaped
+from tidegate_producers.datasource.plain_errors import plain_errors_of_rows
 from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import ChangeReadOptions
 from tidegate_runtime.table_io.change_row_reader import (
@@ -50,6 +51,7 @@ class ChangeReader(DataSourceReader):
         """Return the bins; without changes there is one without files."""
         return self._bins or [ChangeBin(())]
 
+    @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a bin."""
         assert isinstance(partition, ChangeBin), "Spark hands back what `partitions` returned"

@@ -14,11 +14,17 @@ from pyspark.sql.utils import is_remote
 from tidegate_producers.datasource.batch_reader import TableReader, open_view
 from tidegate_producers.datasource.batch_writer import BatchWriter
 from tidegate_producers.datasource.change_reader import ChangeReader, schema_of_changes
+from tidegate_producers.datasource.change_stream import (
+    ChangeStreamReader,
+    newest_columns_of_changes,
+)
+from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.spark_schema import from_spark, to_spark
 from tidegate_producers.datasource.stream_reader import StreamReader
 from tidegate_producers.datasource.stream_writer import StreamWriter
 from tidegate_producers.options import (
     for_changes,
+    for_changes_of_any_kind,
     for_reading,
     for_schema,
     for_stream_reading,
@@ -39,8 +45,12 @@ class TidegateSource(DataSource):
         """Return the name of the format."""
         return "tidegate"
 
+    @plain_errors
     def schema(self) -> StructType:
         """Return the table's columns, and remember their version for `reader`."""
+        of_newest = for_changes_of_any_kind(self.options)
+        if of_newest is not None:
+            return to_spark(newest_columns_of_changes(of_newest))
         changes = for_changes(self.options)
         if changes is not None:
             return schema_of_changes(changes)
@@ -48,6 +58,7 @@ class TidegateSource(DataSource):
         self._version = int(view.snapshot.version)
         return to_spark(view.schema)
 
+    @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the version whose columns `schema` returned, or of changes."""
         changes = for_changes(self.options)
@@ -55,14 +66,18 @@ class TidegateSource(DataSource):
             return ChangeReader(changes, schema)
         return TableReader(for_reading(self.options), self._version, schema)
 
+    @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (Spark's name)
-        """Return a reader of the table as a stream of rows."""
-        return StreamReader(for_stream_reading(self.options), schema)
+        """Return a reader of the table as a stream of rows, or of its changes as a stream."""
+        options = for_stream_reading(self.options)
+        return (ChangeStreamReader if options.of_changes else StreamReader)(options, schema)
 
+    @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return a writer of one batch, after every check that needs no row."""
         return BatchWriter(for_writing(self.options), from_spark(schema), _mode(overwrite))
 
+    @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 (Spark's name)
         """Return a writer of micro-batches."""
         return StreamWriter(for_writing(self.options), from_spark(schema), _mode(overwrite))

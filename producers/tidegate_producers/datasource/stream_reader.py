@@ -14,12 +14,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType as SparkSchema
 
-from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.batch_reader import Bin, binned, check_asked, shaped
+from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
 from tidegate_producers.datasource.spark_schema import arrow_of
 from tidegate_producers.datasource.stream_source import Position, StreamSource
 from tidegate_producers.options import StreamReadOptions
+from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import read_file
 
 
@@ -29,16 +32,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamReadOptions, schema: SparkSchema) -> None:
         self._options = options
         self._arrow = arrow_of(schema)
-        source = StreamSource(store_for(options.place), options)
+        source = self._made(store_for(options.place), options)
         self._source: StreamSource | None = source
         self._metadata = source.metadata
         self._last: int | None = None
-        check_asked(schema, parse_schema(self._metadata.schema_string), options.place.root)
+        check_asked(schema, self._columns(self._metadata), options.place.root)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the reader without what only the driver needs."""
         return {**self.__dict__, "_source": None}
 
+    @plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Return where a new query begins."""
         return self._reading.first().to_json()
@@ -49,6 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.bytes_max)
         return ReadMaxFiles(self._options.files_of_batch)
 
+    @plain_errors
     def latestOffset(  # noqa: N802 (Spark's name)
         self, start: Mapping[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
@@ -69,10 +74,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return at.to_json()
         return self._reading.up_to(at, head, files, size).to_json()
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         """Read no further than the version that is newest now."""
         self._last = self._reading.head()
 
+    @plain_errors
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
@@ -80,6 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files = self._reading.between(Position.from_json(start), Position.from_json(end))
         return binned(iter(files)) or [Bin(())]
 
+    @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a bin, in exactly the schema that Spark expects."""
         assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
@@ -88,8 +96,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for batch in read_file(store, file, self._metadata, self._arrow.names):
                 yield shaped(batch, self._arrow)
 
+    def _made(self, store: LogStore, options: StreamReadOptions) -> StreamSource:
+        return StreamSource(store, options)
+
+    def _columns(self, metadata: Metadata) -> StructType:
+        return parse_schema(metadata.schema_string)
+
     @property
     def _reading(self) -> StreamSource:
         if self._source is None:
-            self._source = StreamSource(store_for(self._options.place), self._options)
+            self._source = self._made(store_for(self._options.place), self._options)
         return self._source

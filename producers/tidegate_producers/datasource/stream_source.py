@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log.actions import Add, Metadata, Remove
+from tidegate_delta.log.commit import Commit
 from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.type_widening import holds
 from tidegate_delta.schema.types import StructType, parse_schema
@@ -56,7 +57,12 @@ class Position(NamedTuple):
 class StreamSource:
     """The files of a table in the order of a stream. It has the columns of the version that was
     newest when it was made.
+
+    Files are numbered as the log lists them, also those that `excludeRegex` leaves out.
     """
+
+    splits_versions = True
+    """Whether a batch may end within a version."""
 
     def __init__(self, store: LogStore, options: StreamReadOptions) -> None:
         self._store = store
@@ -110,12 +116,14 @@ class StreamSource:
         if start.is_snapshot:
             files = self._opened(version)
             for place in range(index, len(files)):
-                yield Position(version, place + 1, is_snapshot=True), files[place]
+                if self._is_wanted(files[place]):
+                    yield Position(version, place + 1, is_snapshot=True), files[place]
             version, index = version + 1, 0
         while version <= until:
             files = self._kept(version)
             for place in range(index, len(files)):
-                yield Position(version, place + 1), files[place]
+                if self._is_wanted(files[place]):
+                    yield Position(version, place + 1), files[place]
             version, index = version + 1, 0
 
     def up_to(
@@ -124,13 +132,15 @@ class StreamSource:
         """Return the position behind as many files as a batch may have, at least one if there is
         one. Units: `bytes_max` in bytes.
         """
-        reached, count, size = start, 0, 0
+        count, size = 0, 0
         for behind, file in self.files_from(start, until):
-            count, size = count + 1, size + int(file["size"])
+            before = behind._replace(number=behind.number - 1)
+            count, size = count + 1, size + int(file["size"] or 0)
             is_full = files_max is not None and count > files_max
-            if count > 1 and (is_full or (bytes_max is not None and size > bytes_max)):
-                return reached
-            reached = behind
+            may_end = self.splits_versions or before.is_snapshot or before.number == 0
+            is_over = is_full or (bytes_max is not None and size > bytes_max)
+            if count > 1 and is_over and may_end and before.place > start.place:
+                return before
         return Position(max(until + 1, start.version + start.is_snapshot))
 
     def between(self, start: Position, end: Position) -> list[Mapping[str, Any]]:
@@ -143,6 +153,10 @@ class StreamSource:
             found.append(file)
         return found
 
+    def _is_wanted(self, file: Mapping[str, Any]) -> bool:
+        excluded = self._options.exclude_regex
+        return excluded is None or excluded.search(str(file["path"])) is None
+
     def _live(self, version: int) -> Files:
         snapshot = open_snapshot(self._store, version)
         self._check_columns(version, snapshot.metadata)
@@ -151,12 +165,27 @@ class StreamSource:
 
     def _added(self, version: int) -> Files:
         """Return the files with new rows of a version, after checking that the stream may pass."""
+        commit = self._commit(version)
+        if commit is None:
+            return []
+        adds = [add for add in commit.of(Add) if add.data_change]
+        if any(remove.data_change for remove in commit.of(Remove)):
+            if self._options.skip_change_commits:
+                return []
+            self._check_change(version, commit.info.operation if commit.info else None, adds)
+        return [_row(add) for add in adds]
+
+    def _commit(self, version: int) -> Commit | None:
+        """Return a version whose columns the stream has; None if it is lost and may be."""
         found = read_commit(self._store, version)
+        if found is None and not self._options.fail_on_data_loss:
+            return None
         if found is None:
             raise InvalidRequest(
                 f"version {version} of {self._store.root} is gone from the log, and the stream has "
-                "not read it: rows may be missing; start a new stream with a new checkpoint, and "
-                "give the table a longer delta.logRetentionDuration",
+                "not read it: rows may be missing; set failOnDataLoss=false to go on without them, "
+                "or start a new stream with a new checkpoint, and give the table a longer "
+                "delta.logRetentionDuration",
                 error_class="DELTA_STREAMING_DATA_LOSS",
             )
         commit = found[0]
@@ -164,12 +193,7 @@ class StreamSource:
             self._check_columns(version, commit.metadata)
         if commit.protocol is not None:
             check_readable(commit.protocol, self.metadata, self._store.root)
-        adds = [add for add in commit.of(Add) if add.data_change]
-        if any(remove.data_change for remove in commit.of(Remove)):
-            if self._options.skip_change_commits:
-                return []
-            self._check_change(version, commit.info.operation if commit.info else None, adds)
-        return [_row(add) for add in adds]
+        return commit
 
     def _check_change(self, version: int, operation: str | None, adds: Sequence[Add]) -> None:
         """Stop at a version that removes rows, unless the options let it pass."""

@@ -15,6 +15,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource.batch_writer import Written, adds_of, write_files
+from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.table_write import WriteMode, WriteRequest, check_mode, commit, plan
@@ -58,6 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 error_class="DELTA_PARTITION_COLUMN_NOT_FOUND",
             )
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.
 
@@ -68,6 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         adds = write_files(self._plan, iterator)
         return Written(adds, plan=self._plan, query_id=query_id)
 
+    @plain_errors
     def commit(
         self,
         messages: list[WriterCommitMessage | None],

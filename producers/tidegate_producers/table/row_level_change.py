@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -179,7 +180,7 @@ def _deletion(
     snapshot, predicate, candidates = read
     # Only touched files become objects; of the others the proposal names the paths.
     numbers = sorted(found.marked)
-    touched = candidates.take(numbers)
+    touched = candidates.take(pa.array(numbers, pa.int64()))
     adds = dict(zip(numbers, rows_to_adds(touched), strict=True))
     files = dict(zip(numbers, rows_of(touched), strict=True))
     may_mark = takes_vectors(snapshot)

@@ -6,8 +6,14 @@ import pytest
 
 from tests.builders import Row, add, creation, info, metadata, remove, schema, table_in_memory
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_producers.datasource.change_stream import ChangeItem, ChangeStreamSource
 from tidegate_producers.datasource.stream_source import Position, StreamSource
-from tidegate_producers.options import for_reading, for_schema, for_stream_reading
+from tidegate_producers.options import (
+    for_changes_of_any_kind,
+    for_reading,
+    for_schema,
+    for_stream_reading,
+)
 from tidegate_runtime.storage.log_store import LogStore
 
 CHANGING: Sequence[Sequence[Row]] = [
@@ -109,6 +115,86 @@ def test_a_version_that_is_gone_from_the_log_is_no_silent_loss() -> None:
     one._store = store
     with pytest.raises(InvalidRequest, match="is gone from the log"):
         all_of(one)
+
+
+def test_a_lost_version_is_passed_over_if_the_option_says_so() -> None:
+    store = table_in_memory(*CHANGING)
+    store.delete("_delta_log/00000000000000000001.json")
+    store.delete("_delta_log/00000000000000000000.json")
+    one = source(table_in_memory(*CHANGING), startingVersion="0", failOnDataLoss="false")
+    one._store = store
+    assert all_of(one) == [["f"]]
+
+
+def test_files_that_the_regex_finds_are_left_out_and_the_others_keep_their_numbers() -> None:
+    store = table_in_memory(*CHANGING)
+    without = source(store, startingVersion="0", excludeRegex="^[bc]$")
+    assert all_of(without) == [["a", "d"], ["f"]]
+    behind_a = without.up_to(Position(0), 3, 1, None)
+    assert all_of(source(store, startingVersion="0"), behind_a, 100) in (
+        [["b", "c", "d", "f"]],
+        [["d", "f"]],
+    )
+    with pytest.raises(InvalidRequest, match=r"excludeRegex=\(: expected a regular expression"):
+        source(store, excludeRegex="(")
+
+
+FEED = {"enableChangeDataFeed": "true"}
+FED: Sequence[Sequence[Row]] = [
+    [*creation(**FEED), add("a"), add("b")],
+    [info(), add("c"), add("d")],
+    [info("DELETE"), remove("a"), {"cdc": {"path": "_c/x", "partitionValues": {}, "size": 9}}],
+    [info("OPTIMIZE"), remove("b", dataChange=False), add("e", dataChange=False)],
+    [info(), add("f"), remove("c")],
+]
+
+
+def of_changes(store: LogStore, **options: str) -> ChangeStreamSource:
+    asked = {"path": "memory://t", "readChangeFeed": "true", **options}
+    return ChangeStreamSource(store, for_stream_reading(asked))
+
+
+def told(one: ChangeStreamSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
+    """Return the changes of each batch: kind, path and version."""
+    at, found = one.first(), list[list[tuple[str, str, int]]]()
+    while (end := one.up_to(at, one.head(), files_max, None)) != at:
+        offset = Position.from_json(end.to_json())
+        items: list[ChangeItem] = [file["item"] for file in one.between(at, offset)]
+        found.append([(item.file.change, item.file.path, item.of.version) for item in items])
+        at = offset
+    return found
+
+
+def test_a_stream_of_changes_reads_each_version_whole() -> None:
+    store = table_in_memory(*FED)
+    one, two = ("insert", "c", 1), ("insert", "d", 1)
+    rest = [[("cdc", "_c/x", 2)], [("delete", "c", 4), ("insert", "f", 4)]]
+    assert told(of_changes(store, startingVersion="1")) == [[one, two], *rest]
+    whole = [[one, two, *rest[0], *rest[1]]]
+    assert told(of_changes(store, startingVersion="1"), 100) == whole
+    assert told(of_changes(store, startingVersion="latest")) == []
+
+
+def test_a_stream_of_changes_begins_with_the_table_as_inserts() -> None:
+    found = told(of_changes(table_in_memory(*FED)), 2)
+    assert found == [[("insert", "d", 4), ("insert", "e", 4)], [("insert", "f", 4)]]
+
+
+def test_a_stream_of_changes_that_are_not_recorded_is_refused_with_the_property() -> None:
+    with pytest.raises(InvalidRequest, match=r"delta\.enableChangeDataFeed=true"):
+        of_changes(table_in_memory(*CHANGING)).first()
+    for name in ("ignoreDeletes", "skipChangeCommits"):
+        with pytest.raises(InvalidRequest, match=f"{name} is for a stream of rows"):
+            of_changes(table_in_memory(*FED), **{name: "true"})
+
+
+def test_the_columns_of_changes_are_asked_for_a_batch_or_a_stream() -> None:
+    feed = {"path": "memory://t", "readChangeFeed": "true"}
+    for of_stream in ({}, {"startingVersion": "latest"}, {"maxFilesPerTrigger": "1"}):
+        assert for_changes_of_any_kind({**feed, **of_stream}) is not None
+    for of_batch in ({"startingVersion": "1"}, {"endingVersion": "1"}):
+        assert for_changes_of_any_kind({**feed, **of_batch}) is None
+    assert for_changes_of_any_kind({"path": "memory://t"}) is None
 
 
 @pytest.mark.parametrize(
