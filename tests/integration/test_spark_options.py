@@ -72,6 +72,7 @@ def test_an_overwrite_replaces_what_it_is_told_to(tables: Tables) -> None:
 def test_what_spark_does_not_pass_on_is_refused(tables: Tables) -> None:
     frame, path = tables.spark.range(3), str(tables.folder / "new")
     writer = frame.write.format("tidegate").mode("append").options(**tables.options)
+    path_options = {**tables.options, "path": path}
     options = ", ".join(f"`{key}` '{value}'" for key, value in tables.options.items())
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: writer.partitionBy("id").save(path), "provided partitioning"),
@@ -82,8 +83,27 @@ def test_what_spark_does_not_pass_on_is_refused(tables: Tables) -> None:
             ),
             "CREATE TEMPORARY VIEW",
         ),
+        (
+            lambda: writer.option("path", path).partitionBy("id").saveAsTable("c"),
+            r"partitionColumns.*save\(path\)",
+        ),
+        (
+            lambda: frame.writeTo("c").using("tidegate").options(**path_options).create(),
+            r"partitionColumns.*save\(path\)",
+        ),
     ]
     for act, why in wrong:
         with pytest.raises(Exception, match=why):
             act()
-    assert not (tables.folder / "new").exists()
+    assert not (tables.folder / "new" / "_delta_log").exists()
+
+
+def test_a_view_is_written_by_sql(tables: Tables) -> None:
+    tables.write("viewed", "SELECT 1L AS k, 'a' AS p")
+    path = str(tables.folder / "viewed")
+    options = ", ".join(f"`{key}` '{value}'" for key, value in tables.options.items())
+    tables.spark.sql(f"CREATE TEMPORARY VIEW v USING tidegate OPTIONS (path '{path}', {options})")
+    tables.spark.sql("INSERT INTO v SELECT 2L, 'b'")
+    assert tables.keys("viewed") == [1, 2]
+    tables.spark.sql("INSERT OVERWRITE v SELECT 3L, 'c'")
+    assert tables.keys("viewed") == [3]

@@ -9,7 +9,6 @@ from typing import Final
 
 import orjson
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tidegate_delta.errors import InvalidRequest
@@ -18,6 +17,11 @@ from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for, clock, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.datasource.plain_errors import plain_errors
+from tidegate_producers.datasource.spark_tasks import (
+    check_no_catalog_write,
+    overwrite_mode,
+    task_number,
+)
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
@@ -64,12 +68,12 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.
 
-        Raises: InvalidRequest, for a row that violates the schema or `replaceWhere`.
+        Raises: InvalidRequest, for a row that violates the schema or `replaceWhere`, and for a
+        write to a table of Spark's catalog.
         """
-        # Only tasks can see the session's settings; even a write without rows has one task.
-        task = TaskContext.get()
-        session = task.getLocalProperty(_OVERWRITE_MODE) if task is not None else None
-        by_partition = replaces_partitions(self._plan, self._options, session)
+        # Even a write without rows has one task.
+        check_no_catalog_write(self._plan.place.root)
+        by_partition = replaces_partitions(self._plan, self._options, overwrite_mode())
         return Written(write_files(self._plan, iterator), by_partition)
 
     @plain_errors
@@ -122,9 +126,7 @@ def with_condition(written: WritePlan, options: WriteOptions) -> WritePlan:
 
 def write_files(written: WritePlan, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of this task to files, and return their add actions as JSON."""
-    task = TaskContext.get()
-    number = task.partitionId() if task is not None else 0
-    writer = FileWriter(store_for(written.place), written.layout, clock(), number)
+    writer = FileWriter(store_for(written.place), written.layout, clock(), task_number())
     for batch in batches:
         writer.write(batch, written.replace_where)
     return orjson.dumps([add.to_row() for add in writer.finish()])

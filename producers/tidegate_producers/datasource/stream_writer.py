@@ -8,7 +8,6 @@ it; the new files then belong to no version.
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from tidegate_delta.errors import InvalidRequest
@@ -16,12 +15,11 @@ from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource.batch_writer import Written, adds_of, write_files
 from tidegate_producers.datasource.plain_errors import plain_errors
+from tidegate_producers.datasource.spark_tasks import check_no_to_table, query_id
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.table_write import WriteMode, WriteRequest, check_mode, commit, plan
 from tidegate_runtime.client.proposal_drafts import StreamBatch
-
-_QUERY_ID = "sql.streaming.queryId"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -65,10 +63,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         Raises: InvalidRequest, for a row that violates the schema.
         """
-        task = TaskContext.get()
-        query_id = task.getLocalProperty(_QUERY_ID) if task is not None else None
+        check_no_to_table(self._plan.place.root)
         adds = write_files(self._plan, iterator)
-        return Written(adds, plan=self._plan, query_id=query_id)
+        return Written(adds, plan=self._plan, query_id=query_id())
 
     @plain_errors
     def commit(
@@ -78,8 +75,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
         written = [message for message in messages if isinstance(message, Written)]
-        query_id = next((one.query_id for one in written if one.query_id), None)
-        if query_id is None and self._options.txn_app_id is None:
+        stream = next((one.query_id for one in written if one.query_id), None)
+        if stream is None and self._options.txn_app_id is None:
             if written:
                 raise InvalidRequest(
                     f"batch {batchId} does not say which stream it belongs to; "
@@ -87,7 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                     error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
                 )
             return
-        batch = StreamBatch(query_id or str(self._options.txn_app_id), batchId)
+        batch = StreamBatch(stream or str(self._options.txn_app_id), batchId)
         saying = WriteRequest.of_batch(self._options, batch)
         chosen = next((one.plan for one in written if one.plan), self._plan)
         client = client_for(self._options.kafka)
