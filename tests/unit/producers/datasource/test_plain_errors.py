@@ -39,7 +39,7 @@ def sent(run: Callable[[], object]) -> str:
     out = io.BytesIO()
     try:
         run()
-    except Exception as error:
+    except (InvalidRequest, KeyError) as error:
         handle_worker_exception(error, out)
     content = out.getvalue()
     assert int.from_bytes(content[:4], signed=True) == EXCEPTION_THROWN
