@@ -19,7 +19,7 @@ EXECUTION, ROOT = "spark.sql.execution.id", "spark.sql.execution.root.id"
 PATH = "file:///data/t"
 
 
-class RunningTask:
+class LocalProperties:
     """A task with local properties."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -38,12 +38,12 @@ class RunningTask:
     ids=["no query", "save", "a batch of a stream"],
 )
 def test_a_write_to_a_path_is_none_to_the_catalog(properties: dict[str, str]) -> None:
-    with mock.patch.object(TaskContext, "get", return_value=RunningTask(properties)):
+    with mock.patch.object(TaskContext, "get", return_value=LocalProperties(properties)):
         check_no_catalog_write(PATH)
 
 
 def test_a_write_within_another_command_is_refused_with_the_way_to_write() -> None:
-    task = RunningTask({EXECUTION: "5", ROOT: "4"})
+    task = LocalProperties({EXECUTION: "5", ROOT: "4"})
     with (
         mock.patch.object(TaskContext, "get", return_value=task),
         pytest.raises(InvalidRequest, match=r"saveAsTable.*partitionColumns.*save\(path\)"),
@@ -53,10 +53,10 @@ def test_a_write_within_another_command_is_refused_with_the_way_to_write() -> No
 
 def test_a_stream_that_to_table_started_is_refused_with_the_way_to_start_it() -> None:
     with mock.patch.object(
-        TaskContext, "get", return_value=RunningTask({"callSite.short": "start at X"})
+        TaskContext, "get", return_value=LocalProperties({"callSite.short": "start at X"})
     ):
         check_no_to_table(PATH)
-    task = RunningTask({"callSite.short": "toTable at NativeMethodAccessorImpl.java:0"})
+    task = LocalProperties({"callSite.short": "toTable at NativeMethodAccessorImpl.java:0"})
     with (
         mock.patch.object(TaskContext, "get", return_value=task),
         pytest.raises(InvalidRequest, match=r"start\(path\).*DROP TABLE"),
