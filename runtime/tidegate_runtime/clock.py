@@ -60,7 +60,7 @@ def utc(at_ms: int) -> datetime | None:
 
 def instant(at_ms: int) -> str:
     """Return a point in time in UTC, to the millisecond, in readable form."""
-    at = utc(at_ms)
-    if at is None:
+    moment = utc(at_ms)
+    if moment is None:
         return f"{at_ms} ms after 1970"
-    return at.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")

@@ -45,21 +45,21 @@ def attempted(work: Callable[[], T], treat: Callable[[Exception], T], passing: P
 
     Raises: as `contained`.
     """
-    found: list[T] = []
-    with contained(lambda error: found.append(treat(error)), passing):
-        found.append(work())
-    return found[0]
+    results: list[T] = []
+    with contained(lambda error: results.append(treat(error)), passing):
+        results.append(work())
+    return results[0]
 
 
 @contextmanager
-def about(what: str) -> Iterator[None]:
+def about(note: str) -> Iterator[None]:
     """Add to foreign exceptions of the body what they are about."""
     try:
         yield
     except TidegateError:
         raise
     except Exception as error:
-        error.add_note(what)
+        error.add_note(note)
         raise
 
 
@@ -75,11 +75,11 @@ def class_of(error: Exception) -> str:
 
 def reason_of(error: Exception) -> str:
     """Return in words what went wrong, as text that any record can hold."""
-    told = str(error)
+    reason = str(error)
     if is_fault(error):
         notes = " ".join(f"({note})" for note in getattr(error, "__notes__", ()))
-        told = f"{class_of(error)}: {told[:REASON_CHARS_MAX]} {notes}".rstrip(": ")
-    return told.encode(errors="backslashreplace").decode()
+        reason = f"{class_of(error)}: {reason[:REASON_CHARS_MAX]} {notes}".rstrip(": ")
+    return reason.encode(errors="backslashreplace").decode()
 
 
 @dataclass

@@ -13,8 +13,8 @@ from typing import Final
 VARIABLE: Final = "TIDEGATE_FAILPOINT"
 RAISE: Final = "raise:"
 
-_asked: Final = os.environ.get(VARIABLE, "")
-_armed, _, _count = _asked.removeprefix(RAISE).partition(":")
+_requested: Final = os.environ.get(VARIABLE, "")
+_armed, _, _count = _requested.removeprefix(RAISE).partition(":")
 _passages: Counter[str] = Counter()
 
 
@@ -22,15 +22,15 @@ class Unforeseen(Exception):
     """An exception of a class that no service handles specifically, raised by tests."""
 
 
-def reach(name: str, about: object = "") -> None:
+def reach(name: str, object_id: object = "") -> None:
     """Pass a named point; kill the process by SIGKILL if the environment says so.
 
     Raises: Unforeseen, if the environment asks for that.
     """
-    if not _armed or _armed not in (name, f"{name}@{about}"):
+    if not _armed or _armed not in (name, f"{name}@{object_id}"):
         return
     _passages[name] += 1
-    if _asked.startswith(RAISE):
+    if _requested.startswith(RAISE):
         if _passages[name] <= int(_count or "1"):
             raise Unforeseen(f"passage {_passages[name]} of {name}")
     elif _passages[name] >= int(_count or "1"):

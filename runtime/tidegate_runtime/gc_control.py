@@ -76,6 +76,6 @@ class GarbageSweeper:
             self.whole_s = now_s
             gc.collect()
             return
-        young, looks, _ = gc.get_count()
+        young, young_collections, _ = gc.get_count()
         if young >= (AT_LEISURE if at_leisure else AT_ONCE):
-            gc.collect(1 if looks >= LOOKS else 0)
+            gc.collect(1 if young_collections >= LOOKS else 0)

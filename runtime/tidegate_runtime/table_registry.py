@@ -50,9 +50,9 @@ def read_registry(
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
-    found = Registrations()
-    _read_on(bus, topics, found, {}, time.monotonic() + timeout_s)
-    return {table: _respelled(record) for table, record in found.counting.items()}
+    registrations = Registrations()
+    _read_on(bus, topics, registrations, {}, time.monotonic() + timeout_s)
+    return {table: _respelled(record) for table, record in registrations.counting.items()}
 
 
 @dataclass
@@ -138,8 +138,8 @@ class RegistryReader:
     def written_by(self, home: Home) -> Sequence[TableRecord]:
         """Return the records that one home has written, one for each table, as last read."""
         tables = self._found.counting
-        every = (record for table in tables for record in self._found.records_of(table))
-        return [one for one in every if recorded_home(one) == home]
+        records = (record for table in tables for record in self._found.records_of(table))
+        return [record for record in records if recorded_home(record) == home]
 
     def _read_on(self, until_s: float) -> set[UUID]:
         changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
@@ -161,12 +161,12 @@ def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> Table
     """
     root, table = _as_root(root_or_name), _as_id(root_or_name)
     exact = [r for r in registry.values() if r.table_root == root or r.table == table]
-    called = [r for r in registry.values() if r.name == root_or_name]
-    named = [r for r in called if r.status != "dropped"] or called
+    same_named = [r for r in registry.values() if r.name == root_or_name]
+    named = [r for r in same_named if r.status != "dropped"] or same_named
     if not exact and len(named) > 1:
-        where = ", ".join(sorted(record.table_root for record in named))
+        roots = ", ".join(sorted(record.table_root for record in named))
         raise InvalidRequest(
-            f"{len(named)} tables are called {root_or_name!r}; give the root instead: {where}",
+            f"{len(named)} tables are called {root_or_name!r}; give the root instead: {roots}",
             error_class="AmbiguousName",
         )
     return next(iter((*exact, *named)), None)
@@ -200,7 +200,7 @@ def _as_id(text: str) -> UUID | None:
 def _read_on(
     bus: Bus,
     topics: Topics,
-    found: Registrations,
+    registrations: Registrations,
     ends: dict[TopicPartition, Offset],
     until_s: float,
 ) -> set[UUID] | None:
@@ -212,14 +212,31 @@ def _read_on(
     try:
         numbers = range(bus.partitions(topics.table_state, _left_s(until_s)))
         everywhere = [TopicPartition(topics.table_state, number) for number in numbers]
-        bounds = {at: reader.bounds(at, _left_s(until_s)) for at in everywhere}
-        if any(end < ends.get(at, end) for at, (_, end) in bounds.items()):
+        bounds = {
+            topic_partition: reader.bounds(topic_partition, _left_s(until_s))
+            for topic_partition in everywhere
+        }
+        if any(
+            end < ends.get(topic_partition, end) for topic_partition, (_, end) in bounds.items()
+        ):
             return None
-        starts = {at: max(first, ends.get(at, first)) for at, (first, _) in bounds.items()}
-        until = {at: end for at, (_, end) in bounds.items() if starts[at] < end}
-        read = read_to_ends(reader, until, {at: starts[at] for at in until}, until_s)
-        changed = {table for record in read for table in _fold(found, record)}
-        ends |= {at: end for at, (_, end) in bounds.items()}
+        starts = {
+            topic_partition: max(first, ends.get(topic_partition, first))
+            for topic_partition, (first, _) in bounds.items()
+        }
+        until = {
+            topic_partition: end
+            for topic_partition, (_, end) in bounds.items()
+            if starts[topic_partition] < end
+        }
+        read = read_to_ends(
+            reader,
+            until,
+            {topic_partition: starts[topic_partition] for topic_partition in until},
+            until_s,
+        )
+        changed = {table for record in read for table in _fold(registrations, record)}
+        ends |= {topic_partition: end for topic_partition, (_, end) in bounds.items()}
     finally:
         reader.close()
     return changed
@@ -236,36 +253,43 @@ def read_to_ends(
     Units: `until_s` by `time.monotonic`.
     Raises: Unavailable, if they deliver nothing in time.
     """
-    while behind := [at for at, end in ends.items() if starts[at] < end]:
+    while behind := [
+        topic_partition for topic_partition, end in ends.items() if starts[topic_partition] < end
+    ]:
         records = reader.read_several(starts, min(_READ_S, _left_s(until_s)))
         yield from records
         starts |= {record.at: Offset(record.offset + 1) for record in records}
         if time.monotonic() > until_s and not any(record.at in behind for record in records):
-            at = behind[0]
+            topic_partition = behind[0]
             raise Unavailable(
-                f"{at} gave nothing from {starts[at]} to {ends[at]} in time; look at the brokers"
+                f"{topic_partition} gave nothing from {starts[topic_partition]} to "
+                f"{ends[topic_partition]} in time; look at the brokers"
             )
 
 
-def newest_values(bus: Bus, at: TopicPartition, timeout_s: float) -> dict[bytes, Record]:
+def newest_values(
+    bus: Bus, topic_partition: TopicPartition, timeout_s: float
+) -> dict[bytes, Record]:
     """Return the newest record of each key of a compacted topic partition, without tombstones.
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
-    found: dict[bytes, Record] = {}
-    bus.partitions(at.topic, timeout_s)
+    newest: dict[bytes, Record] = {}
+    bus.partitions(topic_partition.topic, timeout_s)
     reader = bus.reader()
     try:
-        first, end = reader.bounds(at, timeout_s)
+        first, end = reader.bounds(topic_partition, timeout_s)
         if first < end:
             until_s = time.monotonic() + timeout_s
-            for record in read_to_ends(reader, {at: end}, {at: first}, until_s):
-                found.pop(record.key or b"", None)
+            for record in read_to_ends(
+                reader, {topic_partition: end}, {topic_partition: first}, until_s
+            ):
+                newest.pop(record.key or b"", None)
                 if record.value is not None:
-                    found[record.key or b""] = record
+                    newest[record.key or b""] = record
     finally:
         reader.close()
-    return found
+    return newest
 
 
 def _left_s(until_s: float) -> float:
@@ -284,24 +308,24 @@ def read_message(kind: type[M], record: Record) -> M | None:
         return decode(kind, record.value)
 
     def skip(error: Exception) -> None:
-        where, fault = f"{record.at}@{record.offset}", error if is_fault(error) else None
-        told = {"record": where, "why": reason_of(error)}
-        log_event(_log, "malformed", level=logging.ERROR, fault=fault, **told)
+        source, fault = f"{record.at}@{record.offset}", error if is_fault(error) else None
+        fields = {"record": source, "why": reason_of(error)}
+        log_event(_log, "malformed", level=logging.ERROR, fault=fault, **fields)
 
     return attempted(read, skip)
 
 
-def _fold(found: Registrations, record: Record) -> tuple[UUID, ...]:
+def _fold(registrations: Registrations, record: Record) -> tuple[UUID, ...]:
     """Add one record, and return the table that it is about, if any."""
     if record.value is None:
         # An operator who writes a tombstone by hand may get the key wrong: that removes nothing.
-        gone = _as_id((record.key or b"").decode(errors="replace"))
-        if gone is None:
+        removed = _as_id((record.key or b"").decode(errors="replace"))
+        if removed is None:
             return ()
-        found.take_out(gone, record.at.partition)
-        return (gone,)
+        registrations.take_out(removed, record.at.partition)
+        return (removed,)
     table = read_message(TableRecord, record)
     if table is None:
         return ()
-    found.take(table)
+    registrations.take(table)
     return (table.table,)

@@ -72,11 +72,13 @@ class _WritersReader(MemoryReader):
         super().__init__(bus)
         self._writers = bus
 
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
-        records = super().read(at, start, timeout_s)
+    def read(
+        self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+    ) -> Sequence[Record]:
+        records = super().read(topic_partition, start, timeout_s)
         if not records and self._writers.loop is not None:
             self._writers.loop.step(0.0)
-            records = super().read(at, start, timeout_s)
+            records = super().read(topic_partition, start, timeout_s)
         return records
 
 

@@ -69,11 +69,13 @@ class MemoryBus:
         new end reads from the beginning.
         """
         is_known, others = name in self._partitions, self._partitions.get(name) != partitions
-        for at in [at for at in self.logs if at.topic == name]:
-            del self.logs[at]
+        for topic_partition in [
+            topic_partition for topic_partition in self.logs if topic_partition.topic == name
+        ]:
+            del self.logs[topic_partition]
             for group in self._groups.values():
-                group.offsets.pop(at, None)
-                group.notes.pop(at, None)
+                group.offsets.pop(topic_partition, None)
+                group.notes.pop(topic_partition, None)
         self._partitions[name] = partitions
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         self.logs |= {TopicPartition(name, number): [] for number in range(partitions)}
@@ -126,26 +128,32 @@ class MemoryBus:
             self._groups[group].offsets.clear()
             self._groups[group].notes.clear()
 
-    def rewind(self, group: str, at: TopicPartition, offset: Offset) -> None:
+    def rewind(self, group: str, topic_partition: TopicPartition, offset: Offset) -> None:
         """Set a group's offset back, as a restored backup does. Members keep their positions."""
         offsets = self._groups[group].offsets if group in self._groups else {}
-        if offset < offsets.get(at, Offset(0)):
-            offsets[at] = offset
+        if offset < offsets.get(topic_partition, Offset(0)):
+            offsets[topic_partition] = offset
 
     def append(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> Offset:
         """Append a record and return its offset. Raises: Misconfigured for a missing partition."""
-        records = self.log(at)
+        records = self.log(topic_partition)
         offset = Offset(len(records))
-        records.append(Record(at, offset, key, value, headers, self._now_ms()))
+        records.append(Record(topic_partition, offset, key, value, headers, self._now_ms()))
         return offset
 
-    def log(self, at: TopicPartition) -> list[Record]:
+    def log(self, topic_partition: TopicPartition) -> list[Record]:
         """Return a partition's records. Raises: Misconfigured for a missing partition."""
-        if at.partition >= self.partitions(at.topic):
-            raise Misconfigured(f"topic {at.topic!r} has no partition {at.partition}")
-        return self.logs[at]
+        if topic_partition.partition >= self.partitions(topic_partition.topic):
+            raise Misconfigured(
+                f"topic {topic_partition.topic!r} has no partition {topic_partition.partition}"
+            )
+        return self.logs[topic_partition]
 
     def bytes_max(self, topic: str) -> int:
         """Return the maximal record size of a topic."""
@@ -245,7 +253,11 @@ class MemoryConsumer:
             group.join(self)
         revoked: tuple[TopicPartition, ...] = ()
         if group.rebalancing and self not in group.rejoined:
-            group.notes |= {at: note for at, note in self._parting.items() if at in group.notes}
+            group.notes |= {
+                topic_partition: note
+                for topic_partition, note in self._parting.items()
+                if topic_partition in group.notes
+            }
             revoked = self._drop()
             group.rejoin(self)
         if group.rebalancing:
@@ -254,27 +266,27 @@ class MemoryConsumer:
             return Polled(revoked=revoked, assigned=self._take())
         return Polled(records=self._fetch(records_max))
 
-    def committed(self, at: TopicPartition) -> Offset | None:
+    def committed(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the group's next offset, or None where there is none."""
-        return self._group.offsets.get(at)
+        return self._group.offsets.get(topic_partition)
 
-    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+    def noted(self, topic_partition: TopicPartition) -> tuple[Offset | None, str]:
         """Return the group's next offset and the note committed with it."""
-        return self._group.offsets.get(at), self._group.notes.get(at, "")
+        return self._group.offsets.get(topic_partition), self._group.notes.get(topic_partition, "")
 
-    def seek(self, at: TopicPartition, offset: Offset) -> None:
+    def seek(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """Read next from `offset`."""
-        if at not in self._positions:
-            raise ValueError(f"{at} is not assigned to this member")
-        self._positions[at] = offset
+        if topic_partition not in self._positions:
+            raise ValueError(f"{topic_partition} is not assigned to this member")
+        self._positions[topic_partition] = offset
 
-    def pause(self, at: TopicPartition) -> None:
+    def pause(self, topic_partition: TopicPartition) -> None:
         """Keep the partition but fetch nothing from it."""
-        self._paused.add(at)
+        self._paused.add(topic_partition)
 
-    def resume(self, at: TopicPartition) -> None:
+    def resume(self, topic_partition: TopicPartition) -> None:
         """Fetch from the partition again."""
-        self._paused.discard(at)
+        self._paused.discard(topic_partition)
 
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
@@ -290,11 +302,13 @@ class MemoryConsumer:
                 f"another member of group {group.name!r} holds {sorted(next_offsets)}; leave"
             )
         group.offsets.update(next_offsets)
-        group.notes.update({at: notes.get(at, "") for at in next_offsets})
+        group.notes.update(
+            {topic_partition: notes.get(topic_partition, "") for topic_partition in next_offsets}
+        )
 
-    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, topic_partition: TopicPartition, note: str) -> None:
         """Set the note to commit when the group revokes this partition."""
-        self._parting[at] = note
+        self._parting[topic_partition] = note
 
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
@@ -310,7 +324,11 @@ class MemoryConsumer:
     @property
     def held_back(self) -> Mapping[TopicPartition, HeldBack]:
         """Return the open transactions that tests set; this cluster has none of its own."""
-        return {at: held for at, held in self._bus.held_back.items() if at in self._positions}
+        return {
+            topic_partition: held
+            for topic_partition, held in self._bus.held_back.items()
+            if topic_partition in self._positions
+        }
 
     def close(self) -> None:
         """Leave the group."""
@@ -325,7 +343,13 @@ class MemoryConsumer:
             self._membership = _Membership.EXPIRED
 
     def _drop(self) -> tuple[TopicPartition, ...]:
-        held = tuple(sorted(at for at in self._positions if at.topic in self.topics))
+        held = tuple(
+            sorted(
+                topic_partition
+                for topic_partition in self._positions
+                if topic_partition.topic in self.topics
+            )
+        )
         self._positions.clear()
         self._paused.clear()
         self._parting.clear()
@@ -335,26 +359,28 @@ class MemoryConsumer:
         self._generation = self._group.generation
         counts = {topic: self._bus.partitions(topic) for topic in self.topics}
         assigned = tuple(self._group.share(self, counts))
-        numbers = sorted({at.partition for at in assigned})
+        numbers = sorted({topic_partition.partition for topic_partition in assigned})
         more = [TopicPartition(topic, number) for topic in self.beside for number in numbers]
-        self._positions = {at: self._start(at) for at in (*assigned, *more)}
+        self._positions = {
+            topic_partition: self._start(topic_partition) for topic_partition in (*assigned, *more)
+        }
         return assigned
 
-    def _start(self, at: TopicPartition) -> Offset:
+    def _start(self, topic_partition: TopicPartition) -> Offset:
         """Return the group's offset, or the first offset where that one does not exist."""
-        offset = self._group.offsets.get(at, Offset(0))
-        return offset if offset <= len(self._bus.log(at)) else Offset(0)
+        offset = self._group.offsets.get(topic_partition, Offset(0))
+        return offset if offset <= len(self._bus.log(topic_partition)) else Offset(0)
 
     def _fetch(self, records_max: int) -> tuple[Record, ...]:
         fetched: list[Record] = []
-        for at in sorted(self._positions):
-            if at in self._paused:
+        for topic_partition in sorted(self._positions):
+            if topic_partition in self._paused:
                 continue
-            start = self._positions[at]
-            if start > len(self._bus.log(at)):
+            start = self._positions[topic_partition]
+            if start > len(self._bus.log(topic_partition)):
                 start = Offset(0)
-            taken = self._bus.log(at)[start : start + records_max - len(fetched)]
-            self._positions[at] = Offset(start + len(taken))
+            taken = self._bus.log(topic_partition)[start : start + records_max - len(fetched)]
+            self._positions[topic_partition] = Offset(start + len(taken))
             fetched += taken
         return tuple(fetched)
 

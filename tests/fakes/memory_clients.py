@@ -18,11 +18,15 @@ class Cluster(Protocol):
     """The records of every topic partition."""
 
     def append(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> Offset:
         """Append a record and return its offset. Raises: Misconfigured for a missing partition."""
 
-    def log(self, at: TopicPartition) -> list[Record]:
+    def log(self, topic_partition: TopicPartition) -> list[Record]:
         """Return a partition's records. Raises: Misconfigured for a missing partition."""
 
     def bytes_max(self, topic: str) -> int:
@@ -37,27 +41,32 @@ class MemoryProducer:
         self.queued: list[tuple[TopicPartition, bytes | None, bytes | None, Headers]] = []
 
     def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> None:
         """Queue a record.
 
         Raises: Misconfigured for a missing partition; InvalidRequest for a record that is too
         large (Kafka's producer may raise this in `flush` instead).
         """
-        self._bus.log(at)
+        self._bus.log(topic_partition)
         size = len(key or b"") + len(value or b"")
         size += sum(len(name) + len(content) for name, content in headers)
-        if size > self._bus.bytes_max(at.topic):
+        if size > self._bus.bytes_max(topic_partition.topic):
             raise InvalidRequest(
-                f"{size} bytes are more than topic {at.topic!r} takes; send less at once",
+                f"{size} bytes are more than topic {topic_partition.topic!r} takes; send less at "
+                "once",
                 error_class="RecordTooLarge",
             )
-        self.queued.append((at, key, value, headers))
+        self.queued.append((topic_partition, key, value, headers))
 
     def deliver(self, records_max: int) -> None:
         """Append the first queued records only, as a crash during a flush does."""
-        for at, key, value, headers in self.queued[:records_max]:
-            self._bus.append(at, key, value, headers)
+        for topic_partition, key, value, headers in self.queued[:records_max]:
+            self._bus.append(topic_partition, key, value, headers)
         del self.queued[:records_max]
 
     def flush(self, timeout_s: float) -> None:
@@ -75,18 +84,24 @@ class MemoryReader:
     def __init__(self, bus: Cluster) -> None:
         self._bus = bus
 
-    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+    def bounds(
+        self, topic_partition: TopicPartition, timeout_s: float = ANSWER_S
+    ) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset."""
-        return Offset(0), Offset(len(self._bus.log(at)))
+        return Offset(0), Offset(len(self._bus.log(topic_partition)))
 
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
+    def read(
+        self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+    ) -> Sequence[Record]:
         """Return all records from offset `start` on."""
-        return tuple(self._bus.log(at)[start:])
+        return tuple(self._bus.log(topic_partition)[start:])
 
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
         """Return all records of several partitions from their start offsets on."""
         return [
-            record for at, start in starts.items() for record in self.read(at, start, timeout_s)
+            record
+            for topic_partition, start in starts.items()
+            for record in self.read(topic_partition, start, timeout_s)
         ]
 
     def close(self) -> None:

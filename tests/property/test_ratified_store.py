@@ -228,13 +228,17 @@ class FaultyProducer(MemoryProducer):
         self._world = world
 
     def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> None:
         world = self._world
 
         def arrive() -> None:
             for _ in range(world.dice.choice([1, 1, 1, 2])):
-                world.bus.append(at, key, value, headers)
+                world.bus.append(topic_partition, key, value, headers)
 
         if not world.calm and world.dice.random() < 0.1:
             world.late.append(value)

@@ -413,29 +413,29 @@ class StormyConsumer:
         self.paused -= taken
         return polled
 
-    def committed(self, at: TopicPartition) -> Offset | None:
+    def committed(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the group's offset."""
-        return self.inner.committed(at)
+        return self.inner.committed(topic_partition)
 
-    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+    def noted(self, topic_partition: TopicPartition) -> tuple[Offset | None, str]:
         """Return the group's offset and the note committed with it."""
-        return self.inner.noted(at)
+        return self.inner.noted(topic_partition)
 
-    def seek(self, at: TopicPartition, offset: Offset) -> None:
+    def seek(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """Read on from an offset."""
-        self.inner.seek(at, offset)
+        self.inner.seek(topic_partition, offset)
 
-    def pause(self, at: TopicPartition) -> None:
+    def pause(self, topic_partition: TopicPartition) -> None:
         """Stop fetching from a partition."""
         self.weather.struck["pressed"] += 1
-        self.paused.add(at)
-        self.inner.pause(at)
+        self.paused.add(topic_partition)
+        self.inner.pause(topic_partition)
 
-    def resume(self, at: TopicPartition) -> None:
+    def resume(self, topic_partition: TopicPartition) -> None:
         """Fetch from a partition again."""
         self.weather.struck["eased"] += 1
-        self.paused.discard(at)
-        self.inner.resume(at)
+        self.paused.discard(topic_partition)
+        self.inner.resume(topic_partition)
 
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
@@ -457,9 +457,9 @@ class StormyConsumer:
         """Commit offsets at once."""
         self.commit(next_offsets, notes)
 
-    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, topic_partition: TopicPartition, note: str) -> None:
         """Commit a note when the partition is revoked."""
-        self.inner.note_on_revoke(at, note)
+        self.inner.note_on_revoke(topic_partition, note)
 
     @property
     def is_member(self) -> bool:
@@ -484,10 +484,14 @@ class StormyProducer:
     weather: Weather
 
     def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> None:
         """Queue a record."""
-        self.inner.publish(at, key, value, headers)
+        self.inner.publish(topic_partition, key, value, headers)
 
     def flush(self, timeout_s: float) -> None:
         """Deliver all records, or some of them and then fail or crash."""

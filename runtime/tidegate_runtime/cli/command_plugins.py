@@ -19,8 +19,8 @@ def loaded_app(point: EntryPoint) -> typer.Typer | str:
     An image has the libraries of one service only.
     """
     try:
-        found = point.load()
+        command = point.load()
     except ModuleNotFoundError as error:
         return f"not installed: it needs {error.name}"
-    assert isinstance(found, typer.Typer), f"{point.value} is a Typer app"
-    return found
+    assert isinstance(command, typer.Typer), f"{point.value} is a Typer app"
+    return command

@@ -7,7 +7,15 @@ import typer
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.cli.command_plugins import brought, loaded_app
 from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import KINDS, Config, Json, Set, asked_for, fail, loaded
+from tidegate_runtime.cli.service_command import (
+    KINDS,
+    Config,
+    Json,
+    Set,
+    fail,
+    loaded,
+    requested_settings,
+)
 from tidegate_runtime.service.runner import EXIT_FIX
 from tidegate_runtime.service.settings import ServiceSettings, redacted
 
@@ -43,10 +51,10 @@ def validate(
         _OUT.print("the settings are valid")
         return
     try:
-        asked_for(kind, config, set_)
+        requested_settings(kind, config, set_)
     except Misconfigured as error:
-        _, *wrong = str(error).split("\n  ")
-        _OUT.print_json(data={"valid": False, "wrong": wrong or [str(error)]})
+        _, *mistakes = str(error).split("\n  ")
+        _OUT.print_json(data={"valid": False, "wrong": mistakes or [str(error)]})
         raise typer.Exit(EXIT_FIX) from error
     _OUT.print_json(data={"valid": True})
 

@@ -16,9 +16,13 @@ def console(*, stderr: bool = False, wide: int = WIDE) -> Console:
     The environment variable COLUMNS, if set, overrides the width.
     """
     out = sys.stderr if stderr else sys.stdout
-    asked = out.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    has_own_width = out.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(
-        stderr=stderr, highlight=False, markup=False, emoji=False, width=None if asked else wide
+        stderr=stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if has_own_width else wide,
     )
 
 
@@ -27,4 +31,6 @@ def printable(text: str) -> str:
 
     Paths, names and reasons come from any writer, who could send escape sequences.
     """
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )

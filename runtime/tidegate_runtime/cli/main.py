@@ -67,8 +67,8 @@ def show_version(
     }
     if verbose:
         for name, point in brought().items():
-            found = loaded_app(point)
-            shown[name] = found if isinstance(found, str) else "installed"
+            command = loaded_app(point)
+            shown[name] = command if isinstance(command, str) else "installed"
     if as_json:
         _OUT.print_json(data=shown)
         return
@@ -78,9 +78,9 @@ def show_version(
 
 def main() -> None:
     """Run the command line. An unforeseen exception, too, ends it with one message."""
-    words = sys.argv[1:]
-    with contained(lambda error: fail_unforeseen(error, words)):
-        command_for(words)(prog_name="tidegate")
+    arguments = sys.argv[1:]
+    with contained(lambda error: fail_unforeseen(error, arguments)):
+        command_for(arguments)(prog_name="tidegate")
 
 
 def command_for(arguments: Sequence[str]) -> TyperGroup:
@@ -91,26 +91,26 @@ def command_for(arguments: Sequence[str]) -> TyperGroup:
     """
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup), "it has several verbs"
-    asked = next((part for part in arguments if not part.startswith("-")), None)
+    requested = next((part for part in arguments if not part.startswith("-")), None)
     for name, point in brought().items():
-        verb = name.partition(".")[0]
-        if asked in (None, verb):
-            found = loaded_app(point)
-            if not isinstance(found, str):
-                _add(group, verb, typer.main.get_command(found))
+        group_name = name.partition(".")[0]
+        if requested in (None, group_name):
+            command = loaded_app(point)
+            if not isinstance(command, str):
+                _add(group, group_name, typer.main.get_command(command))
     _flow(group)
     return group
 
 
-def _add(group: TyperGroup, verb: str, command: Any) -> None:
-    """Add a command under its verb, or its subcommands where another service brought the verb."""
-    known = group.commands.get(verb)
+def _add(group: TyperGroup, name: str, command: Any) -> None:
+    """Add a command under its name, or its subcommands if another service has added the name."""
+    known = group.commands.get(name)
     if not (isinstance(known, TyperGroup) and isinstance(command, TyperGroup)):
-        command.name = verb
-        group.add_command(command, verb)
+        command.name = name
+        group.add_command(command, name)
         return
-    twice = known.commands.keys() & command.commands.keys()
-    assert not twice, f"two services bring `tidegate {verb} {min(twice)}`"
+    repeated = known.commands.keys() & command.commands.keys()
+    assert not repeated, f"two services bring `tidegate {name} {min(repeated)}`"
     known.commands.update(command.commands)
 
 

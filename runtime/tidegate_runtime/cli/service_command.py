@@ -63,7 +63,7 @@ def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
     them at exit. Nothing depends on them: everything that had to be published or durable already
     is.
     """
-    if any(one not in before and not one.daemon for one in threading.enumerate()):
+    if any(thread not in before and not thread.daemon for thread in threading.enumerate()):
         logging.shutdown()
         os._exit(status)
 
@@ -71,25 +71,25 @@ def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
     """Return the settings, or end the command with a message that lists all mistakes."""
     with errors_as_exit_status():
-        settings = asked_for(kind, config, pairs)
+        settings = requested_settings(kind, config, pairs)
     _log.setLevel(settings.log.level)
     return settings
 
 
-def asked_for(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
+def requested_settings(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
     """Return the settings. Raises: Misconfigured, listing all mistakes."""
-    given = list(pairs or ())
-    well_formed = overrides(pair for pair in given if "=" in pair)
-    return load(kind, config, well_formed, [_form(pair) for pair in given if "=" not in pair])
+    given_pairs = list(pairs or ())
+    well_formed = overrides(pair for pair in given_pairs if "=" in pair)
+    return load(kind, config, well_formed, [_form(pair) for pair in given_pairs if "=" not in pair])
 
 
 def overrides(pairs: Iterable[str]) -> dict[str, str]:
     """Return `section.key=value` pairs as a mapping. Raises: Misconfigured, for any other form."""
-    given = list(pairs)
-    wrong = [_form(pair) for pair in given if "=" not in pair]
-    if wrong:
-        raise Misconfigured("; ".join(wrong))
-    split = (pair.partition("=") for pair in given)
+    given_pairs = list(pairs)
+    mistakes = [_form(pair) for pair in given_pairs if "=" not in pair]
+    if mistakes:
+        raise Misconfigured("; ".join(mistakes))
+    split = (pair.partition("=") for pair in given_pairs)
     return {name.strip(): value for name, _, value in split}
 
 
@@ -107,12 +107,16 @@ def errors_as_exit_status() -> Iterator[None]:
         fail(error)
 
 
-def fail_unforeseen(error: Exception, words: Sequence[str]) -> NoReturn:
+def fail_unforeseen(error: Exception, arguments: Sequence[str]) -> NoReturn:
     """End the named command with one message; at log level DEBUG also with the traceback."""
-    command = " ".join(("tidegate", *takewhile(lambda word: not word.startswith("-"), words)))
+    command = " ".join(
+        ("tidegate", *takewhile(lambda argument: not argument.startswith("-"), arguments))
+    )
     _errors.print(class_of(error), style="red", end=": ")
-    told = f"`{command}` failed, which is a fault of ours: {reason_of(error)}; report it with the "
-    _errors.print(f"{told}traceback, which `--set log.level=DEBUG` shows", soft_wrap=True)
+    sentence = (
+        f"`{command}` failed, which is a fault of ours: {reason_of(error)}; report it with the "
+    )
+    _errors.print(f"{sentence}traceback, which `--set log.level=DEBUG` shows", soft_wrap=True)
     if _log.isEnabledFor(logging.DEBUG):
         _errors.print("".join(format_exception(error)), soft_wrap=True)
     sys.exit(EXIT_FAULT)

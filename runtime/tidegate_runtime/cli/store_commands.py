@@ -60,9 +60,9 @@ def probe(
     if as_json:
         _OUT.print_json(data={**vars(report), "passed": report.passed})
     else:
-        told = f"{report.won} won, {report.lost} lost, {report.unknown} unknown"
-        held = f"{report.contests} contests, {report.cuts} cut connections"
-        _OUT.print(f"{report.root}: {held}: {told}", soft_wrap=True)
+        results = f"{report.won} won, {report.lost} lost, {report.unknown} unknown"
+        attempts = f"{report.contests} contests, {report.cuts} cut connections"
+        _OUT.print(f"{report.root}: {attempts}: {results}", soft_wrap=True)
         for failure in report.failures:
             _OUT.print(failure, style="red", markup=False, soft_wrap=True)
         if report.left:

@@ -24,7 +24,9 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
         missing = missing_topics(settings, declared)
         differing = differing_topics(settings, declared)
     if as_json:
-        _OUT.print_json(data={"create": missing, "differing": [vars(d) for d in differing]})
+        _OUT.print_json(
+            data={"create": missing, "differing": [vars(difference) for difference in differing]}
+        )
         return
     table = Table(box=None, pad_edge=False)
     for title in ("topic", "what", "declared", "found"):
@@ -32,8 +34,8 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
     for topic in declared:
         if topic.name in missing:
             table.add_row(topic.name, "create", f"{topic.partitions} partitions", "-")
-    for one in differing:
-        table.add_row(one.topic, one.setting, one.declared, one.found)
+    for difference in differing:
+        table.add_row(difference.topic, difference.setting, difference.declared, difference.found)
     _OUT.print(table if missing or differing else f"all {len(declared)} topics are as declared")
 
 
@@ -45,10 +47,13 @@ def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> Non
         created = create_topics(settings, settings.topics.declared())
         differing = differing_topics(settings, settings.topics.declared())
     if as_json:
-        _OUT.print_json(data={"created": created, "differing": [vars(d) for d in differing]})
+        _OUT.print_json(
+            data={"created": created, "differing": [vars(difference) for difference in differing]}
+        )
         return
     _OUT.print("\n".join(f"created {name}" for name in created) or "nothing to create")
-    for one in differing:
+    for difference in differing:
         _OUT.print(
-            f"left as it is: {one.topic} has {one.setting} {one.found}, declared is {one.declared}"
+            f"left as it is: {difference.topic} has {difference.setting} {difference.found}, "
+            f"declared is {difference.declared}"
         )

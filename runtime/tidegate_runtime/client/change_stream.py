@@ -77,7 +77,7 @@ class NewSchema:
 
 
 @dataclass
-class _At:
+class _Progress:
     """Where a topic partition is read on, and the last change that was returned.
 
     `schema` is the version of the last change of the schema that was returned; `waits` is one that
@@ -105,7 +105,7 @@ class ChangeStream:
         self._topic = topic
         self._reader: Reader = bus.reader()
         self._id = bus.identity([topic]).topic_ids[topic]
-        self._at = self._begun(position or {"topic": topic, "id": self._id, "partitions": {}})
+        self._progress = self._begun(position or {"topic": topic, "id": self._id, "partitions": {}})
 
     @classmethod
     def of_table(
@@ -149,12 +149,12 @@ class ChangeStream:
         is a version.
         """
         partitions = {
-            str(at.partition): {
-                "offset": int(one.offset),
-                "last": one.last and list(one.last),
-                "schema": one.schema,
+            str(topic_partition.partition): {
+                "offset": int(progress.offset),
+                "last": progress.last and list(progress.last),
+                "schema": progress.schema,
             }
-            for at, one in self._at.items()
+            for topic_partition, progress in self._progress.items()
         }
         return {"topic": self._topic, "id": self._id, "partitions": partitions}
 
@@ -168,7 +168,11 @@ class ChangeStream:
         quiet = 0.0
         while quiet_s is None or quiet < quiet_s:
             wait_s = WAIT_S if quiet_s is None else min(WAIT_S, quiet_s - quiet)
-            starts = {at: one.offset for at, one in self._at.items() if one.waits is None}
+            starts = {
+                topic_partition: progress.offset
+                for topic_partition, progress in self._progress.items()
+                if progress.waits is None
+            }
             records = self._reader.read_several(starts, wait_s)
             quiet = 0.0 if records else quiet + wait_s
             for record in records:
@@ -182,22 +186,22 @@ class ChangeStream:
         """Return the change in a record; None for a tombstone, for one that came before, and for
         one behind a change of the schema that waits.
         """
-        at = self._at[record.at]
-        if at.waits is not None:
+        progress = self._progress[record.at]
+        if progress.waits is not None:
             return None
         schema = schema_change_of(record)
-        if schema is not None and schema.version > at.schema:
-            at.wait(schema, record.offset + 1)
+        if schema is not None and schema.version > progress.schema:
+            progress.wait(schema, record.offset + 1)
             return None
         change = None if schema is not None or record.value is None else change_of(record)
         missed = None if change is None else self._missed(change.version)
         if missed is not None:
-            at.wait(missed, record.offset)
+            progress.wait(missed, record.offset)
             return None
-        at.offset = Offset(record.offset + 1)
-        if change is None or (at.last is not None and change.place <= at.last):
+        progress.offset = Offset(record.offset + 1)
+        if change is None or (progress.last is not None and change.place <= progress.last):
             return None
-        at.last = change.place
+        progress.last = change.place
         return change
 
     def _missed(self, version: int) -> SchemaChange | None:
@@ -205,55 +209,65 @@ class ChangeStream:
 
         Its marker here was deleted or compacted away, or the partition is younger.
         """
-        waiting = (one.waits for one in self._at.values() if one.waits is not None)
+        waiting = (
+            progress.waits for progress in self._progress.values() if progress.waits is not None
+        )
         return min(
-            (one for one in waiting if one.version < version),
-            key=lambda one: one.version,
+            (change for change in waiting if change.version < version),
+            key=lambda change: change.version,
             default=None,
         )
 
     def _reached_everywhere(self) -> SchemaChange | None:
         """Return the change of the schema that is next in every partition, and go past it."""
-        waiting = [one.waits for one in self._at.values() if one.waits is not None]
+        waiting = [
+            progress.waits for progress in self._progress.values() if progress.waits is not None
+        ]
         if not waiting:
             return None
-        next_one = min(waiting, key=lambda one: one.version)
-        others = [at for at, one in self._at.items() if one.waits is None]
-        if any(first < end for first, end in map(self._reader.bounds, others)):
+        next_one = min(waiting, key=lambda change: change.version)
+        behind = [
+            topic_partition
+            for topic_partition, progress in self._progress.items()
+            if progress.waits is None
+        ]
+        if any(first < end for first, end in map(self._reader.bounds, behind)):
             return None
-        for one in self._at.values():
-            one.schema = next_one.version
-            if one.waits is not None and one.waits.version == next_one.version:
-                assert one.following is not None, "it waits"
-                one.offset, one.waits = one.following, None
+        for progress in self._progress.values():
+            progress.schema = next_one.version
+            if progress.waits is not None and progress.waits.version == next_one.version:
+                assert progress.following is not None, "it waits"
+                progress.offset, progress.waits = progress.following, None
         return next_one
 
-    def _begun(self, position: Mapping[str, Any]) -> dict[TopicPartition, _At]:
+    def _begun(self, position: Mapping[str, Any]) -> dict[TopicPartition, _Progress]:
         if position["topic"] != self._topic:
             raise InvalidRequest(
                 f"position: it is of the topic {position['topic']!r}, not of {self._topic!r}: "
                 "begin without one",
                 error_class="WrongPosition",
             )
-        found = {}
+        progress = {}
         for number in range(self._bus.partitions(self._topic)):
-            at = TopicPartition(self._topic, number)
-            first, end = self._reader.bounds(at)
-            told = position["partitions"].get(str(number))
-            last = Place(*told["last"]) if told and told["last"] else None
-            offset = Offset(told["offset"]) if told else first
+            topic_partition = TopicPartition(self._topic, number)
+            first, end = self._reader.bounds(topic_partition)
+            saved = position["partitions"].get(str(number))
+            last = Place(*saved["last"]) if saved and saved["last"] else None
+            offset = Offset(saved["offset"]) if saved else first
             if position["id"] != self._id or offset > end:
                 # The topic was recreated: what was read before is passed over by its place.
                 offset = first
-            elif told and offset < first:
+            elif saved and offset < first:
                 raise InvalidRequest(
-                    f"the changes of {at} from offset {offset} to {first} were deleted before they "
-                    "were read: begin without a position, with an empty copy, and give the topic a "
-                    "longer retention",
+                    f"the changes of {topic_partition} from offset {offset} to {first} were "
+                    "deleted before they were read: begin without a position, with an empty copy, "
+                    "and give the topic a longer retention",
                     error_class="ChangesGone",
                 )
-            found[at] = _At(offset, last, told.get("schema", -1) if told else -1)
-        return found
+            progress[topic_partition] = _Progress(
+                offset, last, saved.get("schema", -1) if saved else -1
+            )
+        return progress
 
 
 def change_of(record: Record) -> Change:

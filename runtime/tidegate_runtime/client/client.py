@@ -182,11 +182,11 @@ class Client:
         start = self._start_of(route.outcomes, deadline_s)
         waited = _Waiting(proposal.proposal_id, sha256(value), start)
         silence: TidegateError | None = None
-        away: Outcome | None = None
+        elsewhere: Outcome | None = None
         is_sent, visited = False, {route}
         while (now_s := self.clock.boot_s()) < deadline_s:
             until_s = min(now_s + self._patience_s, deadline_s)
-            away = None
+            elsewhere = None
             try:
                 self._send(route.proposals, value, named, until_s - now_s)
                 is_sent = True
@@ -201,16 +201,16 @@ class Client:
                 self.clock.sleep(min(_PAUSE_S, max(0.0, until_s - self.clock.boot_s())))
             if outcome is not None:
                 self._read_to[route.outcomes] = (waited.offset, self.clock.boot_s())
-                home = self._home_told(outcome, proposal, route, deadline_s)
+                home = self._home_named(outcome, proposal, route, deadline_s)
                 if home is None:
                     return outcome
                 # For a moment a committer may see another number of partitions.
                 self.clock.sleep(_PAUSE_S if home in visited else 0.0)
                 visited.add(route := home)
                 start = self._start_of(route.outcomes, deadline_s)
-                waited, away = _Waiting(proposal.proposal_id, sha256(value), start), outcome
-        if away is not None:
-            return away
+                waited, elsewhere = _Waiting(proposal.proposal_id, sha256(value), start), outcome
+        if elsewhere is not None:
+            return elsewhere
         raise OutcomeUnknown(_silence(proposal, timeout_s), error_class="OutcomeUnknown") from (
             silence
         )
@@ -271,10 +271,10 @@ class Client:
 
     def _route_of(self, home: Home, proposal: Proposal) -> ProposalRoute:
         topic = self.topics.admin if proposal.kind in OPERATOR_REQUESTS else home.topic
-        at = TopicPartition(topic, home.partition)
-        return ProposalRoute(at, TopicPartition(self.topics.outcomes, home.partition))
+        topic_partition = TopicPartition(topic, home.partition)
+        return ProposalRoute(topic_partition, TopicPartition(self.topics.outcomes, home.partition))
 
-    def _home_told(
+    def _home_named(
         self, outcome: Outcome, proposal: Proposal, route: ProposalRoute, deadline_s: float
     ) -> ProposalRoute | None:
         """Return the route that an outcome names, if the proposal went to a wrong partition.
@@ -313,33 +313,37 @@ class Client:
             self._reader = self._bus.reader()
         return self._reader
 
-    def _send(self, at: TopicPartition, value: bytes, named: Headers, timeout_s: float) -> None:
+    def _send(
+        self, topic_partition: TopicPartition, value: bytes, named: Headers, timeout_s: float
+    ) -> None:
         if self._producer is None:
             self._producer = self._bus.producer()
         try:
-            self._producer.publish(at, dict(named)["table"], value, named)
+            self._producer.publish(topic_partition, dict(named)["table"], value, named)
             self._producer.flush(timeout_s)
         except Unavailable:
             # After some failures a librdkafka producer accepts no more records.
             self._producer = None
             raise
 
-    def _await(self, at: TopicPartition, waited: "_Waiting", until_s: float) -> Outcome | None:
+    def _await(
+        self, topic_partition: TopicPartition, waited: "_Waiting", until_s: float
+    ) -> Outcome | None:
         while (left_s := until_s - self.clock.boot_s()) > 0:
-            for record in self._readers().read(at, waited.offset, left_s):
+            for record in self._readers().read(topic_partition, waited.offset, left_s):
                 waited.offset = Offset(record.offset + 1)
                 outcome = waited.recognise(record)
                 if outcome is not None:
                     return outcome
         return None
 
-    def _go_back(self, at: TopicPartition, waited: "_Waiting") -> None:
+    def _go_back(self, topic_partition: TopicPartition, waited: "_Waiting") -> None:
         """Continue from the partition's end if it lies before the position already read.
 
         Then the topic was recreated, or truncated by its brokers, and the outcome of the repeated
         proposal will be written there.
         """
-        end = self._readers().bounds(at)[1]
+        end = self._readers().bounds(topic_partition)[1]
         waited.offset = min(waited.offset, end)
 
 

@@ -184,12 +184,16 @@ def overwrite_some(
     A deletion without a text is that of the partitions in which the new files lie. The new rows
     depend on no old one, so rows that others delete meanwhile are no conflict.
     """
-    by = {"predicate": replaced.text} if replaced.text else {"isDynamicPartitionOverwrite": "true"}
+    parameters = (
+        {"predicate": replaced.text} if replaced.text else {"isDynamicPartitionOverwrite": "true"}
+    )
     metrics = {
         **_written(adds),
         **{name: str(value) for name, value in replaced.metrics.items()},
     }
-    operation = Operation(name="WRITE", parameters={"mode": "Overwrite", **by}, metrics=metrics)
+    operation = Operation(
+        name="WRITE", parameters={"mode": "Overwrite", **parameters}, metrics=metrics
+    )
     removes = [removal(add, stamp.created_ms) for add in replaced.removed]
     rows = _rows([*definition, *removes, *replaced.added, *adds])
     intents = _intents(replaced, vectors)
@@ -202,11 +206,11 @@ def overwrite_some(
     return proposal if replaced.added else proposal.model_copy(update={"cdc_mode": "implicit"})
 
 
-def forget_files(target: Target, stamp: Stamp, gone: Sequence[Add]) -> Proposal:
+def forget_files(target: Target, stamp: Stamp, missing: Sequence[Add]) -> Proposal:
     """Return the removal of live files that are not in the store any more, rows and all."""
-    operation = Operation(name="FSCK", metrics={"numRemovedFiles": str(len(gone))})
-    rows = _rows([removal(add, stamp.created_ms) for add in gone])
-    reads = ReadSet(files=tuple(add.path for add in gone))
+    operation = Operation(name="FSCK", metrics={"numRemovedFiles": str(len(missing))})
+    rows = _rows([removal(add, stamp.created_ms) for add in missing])
+    reads = ReadSet(files=tuple(add.path for add in missing))
     proposal = of_body("commit", target, stamp, Body(operation, rows, reads))
     return proposal.model_copy(update={"cdc_mode": "implicit"})
 
@@ -256,8 +260,12 @@ def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Prop
     path = in_log(f"{STAGED_FOLDER}/{staged_name(version, stamp.proposal_id)}")
     claim = ClaimCheck(path=path, size=len(content), sha256=sha256(content))
     known = of_body("commit", target, stamp, Body(Operation()))
-    told = {"exact_version": version, "claim_check": claim, "txn_id": info.txn_id if info else None}
-    return Proposal.model_validate({**dict(known), **told, "kind": "verbatim"})
+    fields = {
+        "exact_version": version,
+        "claim_check": claim,
+        "txn_id": info.txn_id if info else None,
+    }
+    return Proposal.model_validate({**dict(known), **fields, "kind": "verbatim"})
 
 
 def cancel(proposal: Proposal, stamp: Stamp) -> Proposal:
@@ -369,8 +377,8 @@ def _bounded(proposal: Proposal) -> Proposal:
     reads = proposal.reads
     if reads is None or len(encode(proposal)) <= INLINE_BYTES_MAX:
         return proposal
-    whole = reads.model_copy(update={"whole_table": True, "files": ()})
-    return proposal.model_copy(update={"reads": whole})
+    whole_table = reads.model_copy(update={"whole_table": True, "files": ()})
+    return proposal.model_copy(update={"reads": whole_table})
 
 
 def _rows(actions: Sequence[Action]) -> tuple[Mapping[str, JsonValue], ...]:
@@ -411,8 +419,8 @@ def _written(adds: Sequence[Add]) -> dict[str, str]:
 
 def row_count(add: Add) -> int | None:
     """Return the `numRecords` of a file's statistics, deleted rows included, or None."""
-    stated = orjson.loads(add.stats) if add.stats else {}
-    count = stated.get("numRecords") if isinstance(stated, dict) else None
+    statistics = orjson.loads(add.stats) if add.stats else {}
+    count = statistics.get("numRecords") if isinstance(statistics, dict) else None
     return count if type(count) is int and count >= 0 else None
 
 

@@ -92,7 +92,7 @@ class FollowerService(Protocol):
 
 
 def run_follower(service: FollowerService, settings: ServiceSettings, running: Running) -> None:
-    """Follow the topic `commits` until asked to stop.
+    """Follow the topic `commits` until a stop is requested.
 
     Raises: Unavailable, when the brokers do not answer; whatever the service raises.
     """
@@ -153,13 +153,13 @@ class _Follower:
         """Run the first pass, join the group and follow, until the first failure or a stop."""
         health = self._running.health
         health.ready(False, "looking at the tables")
-        if not await self._has_looked():
+        if not await self._first_poll_finished():
             return
         app = self._app(folder)
         health.ready(False, "joining the group")
         self._begin(lambda: self._start(app))
         self._begin(lambda: self._watch(app))
-        self._begin(self._look_at_times)
+        self._begin(self._poll_periodically)
         self._begin(lambda: self._insist(app))
         try:
             while not self._over():
@@ -188,7 +188,10 @@ class _Follower:
                 await self._take(event)
 
         async def joined(_app: Any, /, *assigned: Any, signal: Any, **_: Any) -> None:
-            partitions = sorted(f"{at.topic}/{at.partition}" for at in assigned[0])
+            partitions = sorted(
+                f"{topic_partition.topic}/{topic_partition.partition}"
+                for topic_partition in assigned[0]
+            )
             log_event(_log, "assigned", group=app.conf.id, partitions=partitions)
             self._loop.call_soon_threadsafe(self._skipped.assigned)
             self._loop.call_soon_threadsafe(self._joined.set)
@@ -271,7 +274,7 @@ class _Follower:
         self._room.release()
         self._running.health.progress("commits")
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         async with self._turns.alone():
             if not self._over():
                 await self._loop.run_in_executor(self._pool, self._service.poll)
@@ -279,22 +282,22 @@ class _Follower:
                 for table in self._service.unfinished:
                     self._waiting_of(table)
 
-    async def _has_looked(self) -> bool:
-        """Run the first pass, and return whether it finished. A stop waits for it only briefly."""
-        looks = self._loop.create_task(self._look())
-        while not looks.done() and not self._over():
-            await asyncio.wait([looks], timeout=_TICK_S)
-        if not looks.done():
+    async def _first_poll_finished(self) -> bool:
+        """Run the first poll, and return whether it finished. A stop waits for it only briefly."""
+        first_poll = self._loop.create_task(self._poll())
+        while not first_poll.done() and not self._over():
+            await asyncio.wait([first_poll], timeout=_TICK_S)
+        if not first_poll.done():
             await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
-            looks.cancel()
+            first_poll.cancel()
             return False
-        looks.result()
+        first_poll.result()
         return True
 
-    async def _look_at_times(self) -> None:
+    async def _poll_periodically(self) -> None:
         while not self._over():
             await asyncio.sleep(self._service.poll_interval_s)
-            await self._look()
+            await self._poll()
 
     async def _watch(self, app: faust.App) -> None:
         """Report every second that the event loop runs, and how many records wait."""
@@ -317,24 +320,24 @@ class _Follower:
         answered_s = clock.boot_s()
         while not self._over():
             await asyncio.sleep(LEFT_BEHIND_S)
-            moment, there = self._skipped.moment, await ends(app)
-            if there is not None:
+            moment, end_offsets = self._skipped.moment, await ends(app)
+            if end_offsets is not None:
                 answered_s = clock.boot_s()
             elif clock.boot_s() - answered_s > AWAY_S:
                 raise Unavailable(
                     f"the brokers have not answered for {AWAY_S:.0f} s; this service connects "
                     f"again to {kafka.bootstrap_servers}"
                 )
-            suspects = [] if self._held else self._skipped.beyond(there or {})
+            suspects = [] if self._held else self._skipped.beyond(end_offsets or {})
             if not suspects:
                 continue
             try:
-                found = await self._loop.run_in_executor(
+                bounds = await self._loop.run_in_executor(
                     self._pool, ask, kafka, app.conf.id, suspects
                 )
             except Unavailable:
                 continue
-            if left := self._skipped.found(found, moment):
+            if left := self._skipped.found(bounds, moment):
                 raise Unavailable(
                     f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and are not "
                     "delivered; it joins its group again"
@@ -362,10 +365,10 @@ class _Follower:
 
 def _skipped(message: Any, error: Exception) -> None:
     """Log that a record can't be read."""
-    where = f"{message.topic}/{message.partition}@{message.offset}"
+    source = f"{message.topic}/{message.partition}@{message.offset}"
     fault = error if is_fault(error) else None
-    told = {"record": where, "why": reason_of(error)}
-    log_event(_log, "malformed", level=logging.ERROR, fault=fault, **told)
+    fields = {"record": source, "why": reason_of(error)}
+    log_event(_log, "malformed", level=logging.ERROR, fault=fault, **fields)
     metrics.DEAD_LETTERS.labels("commit").inc()
 
 

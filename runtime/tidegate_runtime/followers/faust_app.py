@@ -53,11 +53,11 @@ class RenewedTls(ssl.SSLContext):
         assert context is not None, "it is asked for where there is TLS"
         self._security, self._last = security, context
 
-    def wrap_bio(self, *buffers: Any, **told: Any) -> ssl.SSLObject:
+    def wrap_bio(self, *buffers: Any, **options: Any) -> ssl.SSLObject:
         """Return a connection's TLS object; if a file can't be read just then, use the last."""
         with suppress(OSError):
             self.read(self._security)
-        return self._last.wrap_bio(*buffers, **told)
+        return self._last.wrap_bio(*buffers, **options)
 
 
 _COMMIT_INTERVAL_S: Final = 0.5
@@ -137,9 +137,9 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
 async def unread(app: faust.App) -> int:
     """Return how many records of our partitions have not been fetched yet."""
     waiting = 0
-    for at in app.consumer.assignment():
-        end = app.consumer.highwater(at)
-        position = await app.consumer.position(at)
+    for topic_partition in app.consumer.assignment():
+        end = app.consumer.highwater(topic_partition)
+        position = await app.consumer.position(topic_partition)
         waiting += max(0, (end or 0) - (position or 0))
     return waiting
 
@@ -149,15 +149,15 @@ async def ends(app: faust.App) -> dict[TopicPartition, int] | None:
     try:
         async with asyncio.timeout(_ANSWER_S):
             assigned = app.consumer.assignment()
-            found = await app.consumer.highwaters(*assigned) if assigned else {}
+            end_offsets = await app.consumer.highwaters(*assigned) if assigned else {}
     except (TimeoutError, KafkaError):
         return None
-    return {partition(at): end for at, end in found.items()}
+    return {partition(topic_partition): end for topic_partition, end in end_offsets.items()}
 
 
-def partition(at: TP) -> TopicPartition:
+def partition(topic_partition: TP) -> TopicPartition:
     """Convert Faust's topic partition to ours."""
-    return TopicPartition(at.topic, at.partition)
+    return TopicPartition(topic_partition.topic, topic_partition.partition)
 
 
 def ours(error: BaseException) -> BaseException:
@@ -165,10 +165,11 @@ def ours(error: BaseException) -> BaseException:
     if isinstance(error, TidegateError):
         return error
     if type(error).__module__.startswith("aiokafka") or isinstance(error, ConnectionError):
-        said = f"{type(error).__name__}: {error}"
-        away = Unavailable(
-            f"the brokers do not answer ({said}); check that they run, and kafka.bootstrap_servers"
+        description = f"{type(error).__name__}: {error}"
+        unavailable = Unavailable(
+            f"the brokers do not answer ({description}); check that they run, and "
+            "kafka.bootstrap_servers"
         )
-        away.__cause__ = error
-        return away
+        unavailable.__cause__ = error
+        return unavailable
     return error

@@ -40,12 +40,12 @@ def read_leases(
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
-    found: dict[UUID, list[LeaseRecord]] = {}
+    leases: dict[UUID, list[LeaseRecord]] = {}
     for record in newest_values(bus, TopicPartition(topics.leases, 0), timeout_s).values():
         lease = read_message(LeaseRecord, record)
         if lease is not None and lease.until_ms > now_ms:
-            found.setdefault(lease.table, []).append(lease)
-    return found
+            leases.setdefault(lease.table, []).append(lease)
+    return leases
 
 
 def _key(holder: str, table: UUID) -> bytes:

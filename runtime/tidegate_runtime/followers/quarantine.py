@@ -37,19 +37,19 @@ def read_follower_state(
     """
     newest = newest_values(bus, TopicPartition(topics.follower_state, 0), timeout_s)
     read = {key: read_message(FollowerRecord, record) for key, record in newest.items()}
-    return {key: told for key, told in read.items() if told is not None}
+    return {key: record for key, record in read.items() if record is not None}
 
 
 def tell_follower_state(
     bus: Bus, topics: Topics, records: Mapping[bytes, FollowerRecord | None]
 ) -> None:
     """Write records of tables in quarantine durably; None removes one. Raises: Unavailable."""
-    producer, at = bus.producer(), TopicPartition(topics.follower_state, 0)
+    producer, topic_partition = bus.producer(), TopicPartition(topics.follower_state, 0)
     for key, record in records.items():
         if record is None:
-            producer.publish(at, key, None)
+            producer.publish(topic_partition, key, None)
         else:
-            producer.publish(at, key, encode(record), headers(record))
+            producer.publish(topic_partition, key, encode(record), headers(record))
     producer.close()
 
 
@@ -87,14 +87,18 @@ class Quarantine:
         Tables that are not in `tables`, those that are followed, leave quarantine.
         Raises: Unavailable; Misconfigured, when the topic is missing.
         """
-        found = read_follower_state(self.bus, self.topics)
-        self.recorded = {key: one for key, one in found.items() if one.service == self.service}
-        asked = {table for table in self._held if self._key(table) not in self.recorded}
-        for table in asked:
+        records = read_follower_state(self.bus, self.topics)
+        self.recorded = {
+            key: record for key, record in records.items() if record.service == self.service
+        }
+        released = {table for table in self._held if self._key(table) not in self.recorded}
+        for table in released:
             self._held[table].until_s = -inf
-        for table in {*self._held, *(one.table for one in self.recorded.values())} - {*tables}:
+        for table in {*self._held, *(record.table for record in self.recorded.values())} - {
+            *tables
+        }:
             self.heal(table)
-        return asked & self._held.keys()
+        return released & self._held.keys()
 
     def holds(self, table: UUID) -> bool:
         """Return whether a table is in quarantine, and so skipped until the next pass."""
@@ -121,8 +125,8 @@ class Quarantine:
             next_try_ms = self.clock.now_ms() + round(pause_s * 1000)
             metrics.FAULTS.labels(name, class_of(error)).inc()
         key = self._key(table)
-        there = self._held.get(table)
-        former = there.record if there else self.recorded.get(key)
+        held = self._held.get(table)
+        former = held.record if held else self.recorded.get(key)
         record = FollowerRecord(
             service=self.service,
             table=table,
@@ -135,12 +139,12 @@ class Quarantine:
         )
         self._held[table] = _Held(record, until_s)
         # An error that recurs at every pass is published once, not every half a minute.
-        is_told = key in self.recorded and self.recorded[key].reason == record.reason
-        if fault is not None or not is_told:
-            self._say(key, record)
+        is_published = key in self.recorded and self.recorded[key].reason == record.reason
+        if fault is not None or not is_published:
+            self._publish(key, record)
         metrics.QUARANTINED.set(len(self._held))
-        told = {"table": name, "why": record.reason, "error_class": record.error_class}
-        log_event(_log, "set_aside", level=level, fault=fault, **told)
+        fields = {"table": name, "why": record.reason, "error_class": record.error_class}
+        log_event(_log, "set_aside", level=level, fault=fault, **fields)
 
     def let_go(self, table: UUID, name: str) -> None:
         """Drop the follower's state of a table; errors of doing so are only logged."""
@@ -157,7 +161,7 @@ class Quarantine:
         if held is None and key not in self.recorded:
             return
         self.recorded.pop(key, None)
-        self._say(key, None)
+        self._publish(key, None)
         metrics.QUARANTINED.set(len(self._held))
         if held is not None:
             log_event(_log, "healed", table=held.record.name)
@@ -169,7 +173,7 @@ class Quarantine:
         if unsaid:
             tell_follower_state(self.bus, self.topics, unsaid)
 
-    def _say(self, key: bytes, record: FollowerRecord | None) -> None:
+    def _publish(self, key: bytes, record: FollowerRecord | None) -> None:
         with self._turn:
             self._unsaid[key] = record
         if record is not None:

@@ -33,15 +33,19 @@ class SkippedRecords:
         self._next.clear()
         self._found = 0
 
-    def heard(self, at: TopicPartition, offset: int) -> None:
+    def heard(self, topic_partition: TopicPartition, offset: int) -> None:
         """Note a record that was delivered."""
-        self._next[at] = offset + 1
+        self._next[topic_partition] = offset + 1
         self._found = 0
         self._heard += 1
 
     def beyond(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the partitions whose end lies beyond the last delivered record."""
-        return [at for at, end in ends.items() if end > self._next.get(at, 0)]
+        return [
+            topic_partition
+            for topic_partition, end in ends.items()
+            if end > self._next.get(topic_partition, 0)
+        ]
 
     @property
     def moment(self) -> int:
@@ -55,8 +59,8 @@ class SkippedRecords:
         """
         if moment != self._heard:
             return 0
-        for at, (position, _) in bounds.items():
-            self._next[at] = position
+        for topic_partition, (position, _) in bounds.items():
+            self._next[topic_partition] = position
         waiting = sum(end - position for position, end in bounds.values())
         self._found = self._found + 1 if waiting else 0
         return waiting if self._found >= FOUND_MAX else 0
@@ -70,9 +74,12 @@ def ask(
     It blocks, and does not join the group. Raises: Unavailable; Misconfigured for a missing topic.
     """
     bus = KafkaBus(kafka, group)
-    found: dict[TopicPartition, tuple[int, int]] = {}
+    bounds: dict[TopicPartition, tuple[int, int]] = {}
     with closing(bus.consumer(group, [])) as member, closing(bus.reader()) as reader:
-        for at in suspects:
-            first, end = reader.bounds(at)
-            found[at] = max(first, min(end, member.committed(at) or 0)), end
-    return found
+        for topic_partition in suspects:
+            first, end = reader.bounds(topic_partition)
+            bounds[topic_partition] = (
+                max(first, min(end, member.committed(topic_partition) or 0)),
+                end,
+            )
+    return bounds

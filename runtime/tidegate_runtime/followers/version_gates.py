@@ -15,7 +15,7 @@ from tidegate_runtime.table_registry import PATIENCE_S, newest_values
 
 
 class GateReader:
-    """The gates of all tables. The topics are read once for each pass, and only if one is asked."""
+    """The gates of all tables. The topics are read at most once for each pass, and on demand."""
 
     def __init__(self, bus: Bus, topics: Topics) -> None:
         self._bus, self._topics = bus, topics
@@ -35,9 +35,9 @@ class GateReader:
         return tuple(_gates(record, *self._read))
 
     def _positions(self) -> Positions:
-        at = TopicPartition(self._topics.cdc_positions, 0)
-        newest = newest_values(self._bus, at, PATIENCE_S)
-        return positions_of({key: one.value for key, one in newest.items()})
+        topic_partition = TopicPartition(self._topics.cdc_positions, 0)
+        newest = newest_values(self._bus, topic_partition, PATIENCE_S)
+        return positions_of({key: record.value for key, record in newest.items()})
 
 
 def _gates(
@@ -52,8 +52,8 @@ def _gates(
     elif position is not None:
         yield Gate(position.version, "the change publisher")
     for lease in leases.get(record.table, ()):
-        why = f" ({lease.reason})" if lease.reason else ""
+        reason = f" ({lease.reason})" if lease.reason else ""
         yield Gate(
             lease.needed_from,
-            f"{lease.holder}{why}, by a lease until {instant(lease.until_ms)} UTC,",
+            f"{lease.holder}{reason}, by a lease until {instant(lease.until_ms)} UTC,",
         )

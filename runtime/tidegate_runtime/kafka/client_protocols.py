@@ -79,19 +79,19 @@ class Consumer(Protocol):
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         """Return what came within the timeout, possibly nothing. Raises: Unavailable, Fenced."""
 
-    def committed(self, at: TopicPartition) -> Offset | None:
+    def committed(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the offset that the group committed, or None. Raises: Unavailable."""
 
-    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+    def noted(self, topic_partition: TopicPartition) -> tuple[Offset | None, str]:
         """Return the offset that the group committed, and its note. Raises: Unavailable."""
 
-    def seek(self, at: TopicPartition, offset: Offset) -> None:
+    def seek(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """Continue reading at an offset."""
 
-    def pause(self, at: TopicPartition) -> None:
+    def pause(self, topic_partition: TopicPartition) -> None:
         """Keep the partition, but fetch nothing from it until `resume`."""
 
-    def resume(self, at: TopicPartition) -> None:
+    def resume(self, topic_partition: TopicPartition) -> None:
         """Fetch again from a paused partition."""
 
     def commit(
@@ -102,7 +102,7 @@ class Consumer(Protocol):
         Raises: Unavailable, Fenced.
         """
 
-    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, topic_partition: TopicPartition, note: str) -> None:
         """Set the note to commit when a rebalance takes the partition from us."""
 
     def commit_soon(
@@ -129,7 +129,11 @@ class Producer(Protocol):
     """An idempotent producer, acks=all. `publish` queues a record; `flush` makes it durable."""
 
     def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> None:
         """Queue a record; records of one partition keep their order."""
 
@@ -169,10 +173,14 @@ class Reader(Protocol):
     Continuing where the last call ended is cheap. Another offset waits for the fetch under way.
     """
 
-    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+    def bounds(
+        self, topic_partition: TopicPartition, timeout_s: float = ANSWER_S
+    ) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset. Raises: Unavailable."""
 
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
+    def read(
+        self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+    ) -> Sequence[Record]:
         """Return records from `start` on, in order; none if none came within the timeout."""
 
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:

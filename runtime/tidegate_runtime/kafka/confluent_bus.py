@@ -129,15 +129,15 @@ class KafkaBus:
         while True:
             left_s = max(_PAUSE_S, ends - time.monotonic())
             try:
-                found = self._administration().list_topics(topic, timeout=left_s).topics[topic]
+                metadata = self._administration().list_topics(topic, timeout=left_s).topics[topic]
             except KafkaException as error:
                 if not is_retriable(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
                     raise translated(error, doing) from error
                 time.sleep(_PAUSE_S)
             else:
-                if found.error is not None:
-                    raise translated(found.error, doing)
-                return len(found.partitions)
+                if metadata.error is not None:
+                    raise translated(metadata.error, doing)
+                return len(metadata.partitions)
 
     def identity(self, topics: Sequence[str]) -> ClusterIdentity:
         """Return the ids of the cluster and of some topics, as Kafka writes them.
@@ -147,8 +147,8 @@ class KafkaBus:
         admin = self._administration()
         try:
             cluster = admin.describe_cluster(request_timeout=ANSWER_S).result(ANSWER_S)
-            asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S)
-            found = {name: answer.result(ANSWER_S) for name, answer in asked.items()}
+            futures = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S)
+            descriptions = {name: future.result(ANSWER_S) for name, future in futures.items()}
         except KafkaException as error:
             raise translated(error, f"look up the ids of {', '.join(topics)}") from error
         except TimeoutError as error:
@@ -157,7 +157,8 @@ class KafkaBus:
                 "whether the brokers run"
             ) from error
         return ClusterIdentity(
-            str(cluster.cluster_id), {name: _text(topic.topic_id) for name, topic in found.items()}
+            str(cluster.cluster_id),
+            {name: _text(topic.topic_id) for name, topic in descriptions.items()},
         )
 
     def _administration(self) -> AdminClient:

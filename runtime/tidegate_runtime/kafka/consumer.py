@@ -70,7 +70,7 @@ class KafkaConsumer:
             more = self._consumer.consume(records_max - 1, 0) if first and records_max > 1 else []
             if self._revoked or self._lost or self._assigned:
                 self._put_back([first, *more])
-                return self._told()
+                return self._rebalanced()
             if first is not None:
                 read = records([first, *more], f"read as a member of group {self._group!r}")
                 self._next |= {record.at: Offset(record.offset + 1) for record in read}
@@ -79,48 +79,50 @@ class KafkaConsumer:
             if left == 0.0:
                 return Polled()
 
-    def committed(self, at: TopicPartition) -> Offset | None:
+    def committed(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the offset that the group committed, or None. Raises: Unavailable."""
-        return self.noted(at)[0]
+        return self.noted(topic_partition)[0]
 
-    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+    def noted(self, topic_partition: TopicPartition) -> tuple[Offset | None, str]:
         """Return the offset that the group committed, and its note. Raises: Unavailable."""
-        doing = f"look up the position of group {self._group!r} in {at}"
+        doing = f"look up the position of group {self._group!r} in {topic_partition}"
         try:
-            [found] = self._consumer.committed([theirs(at)], timeout=ANSWER_S)
+            [committed] = self._consumer.committed([theirs(topic_partition)], timeout=ANSWER_S)
         except KafkaException as error:
             raise translated(error, doing) from error
-        if found.error is not None:
-            raise translated(found.error, doing)
-        offset = None if found.offset == OFFSET_INVALID else Offset(found.offset)
-        return offset, found.metadata or ""
+        if committed.error is not None:
+            raise translated(committed.error, doing)
+        offset = None if committed.offset == OFFSET_INVALID else Offset(committed.offset)
+        return offset, committed.metadata or ""
 
-    def seek(self, at: TopicPartition, offset: Offset) -> None:
+    def seek(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """Continue reading at an offset. Raises: Unavailable, Fenced."""
         ends = time.monotonic() + ANSWER_S
         while True:
             try:
-                self._consumer.seek(theirs(at, offset))
+                self._consumer.seek(theirs(topic_partition, offset))
             except KafkaException as error:
                 # A partition that has just been assigned is not being fetched yet.
                 starting = error.args[0].code() == KafkaError._STATE
                 if not starting or time.monotonic() > ends:
-                    raise translated(error, f"read {at} from offset {offset}") from error
+                    raise translated(
+                        error, f"read {topic_partition} from offset {offset}"
+                    ) from error
                 time.sleep(_SLICE_S)
             else:
-                self._next[at] = offset
+                self._next[topic_partition] = offset
                 return
 
-    def pause(self, at: TopicPartition) -> None:
+    def pause(self, topic_partition: TopicPartition) -> None:
         """Keep the partition, but fetch nothing from it until `resume`."""
-        self._consumer.pause([theirs(at)])
+        self._consumer.pause([theirs(topic_partition)])
 
-    def resume(self, at: TopicPartition) -> None:
+    def resume(self, topic_partition: TopicPartition) -> None:
         """Fetch again from a paused partition."""
-        self._consumer.resume([theirs(at)])
+        self._consumer.resume([theirs(topic_partition)])
         # librdkafka's thread may sleep for a second after a pause; a seek wakes it.
-        if at in self._next:
-            self.seek(at, self._next[at])
+        if topic_partition in self._next:
+            self.seek(topic_partition, self._next[topic_partition])
 
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
@@ -131,12 +133,15 @@ class KafkaConsumer:
         """
         if not next_offsets:
             return
-        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
+        offsets = [
+            theirs(topic_partition, offset, notes.get(topic_partition, ""))
+            for topic_partition, offset in next_offsets.items()
+        ]
         try:
-            done = self._consumer.commit(offsets=offsets, asynchronous=False)
+            results = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             raise translated(error, self._committing) from error
-        for partition in done or ():
+        for partition in results or ():
             if partition.error is not None:
                 raise translated(partition.error, self._committing)
         self._recorded |= next_offsets
@@ -153,16 +158,19 @@ class KafkaConsumer:
             raise failure
         if not next_offsets:
             return
-        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
+        offsets = [
+            theirs(topic_partition, offset, notes.get(topic_partition, ""))
+            for topic_partition, offset in next_offsets.items()
+        ]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             raise translated(error, self._committing) from error
         self._recorded |= next_offsets
 
-    def note_on_revoke(self, at: TopicPartition, note: str) -> None:
+    def note_on_revoke(self, topic_partition: TopicPartition, note: str) -> None:
         """Set the note to commit when a rebalance takes the partition from us."""
-        self._parting[at] = note
+        self._parting[topic_partition] = note
 
     @property
     def is_member(self) -> bool:
@@ -197,22 +205,24 @@ class KafkaConsumer:
     def _put_back(self, messages: Sequence[Message | None]) -> None:
         """Rewind to before records that came with their assignment: the caller may seek first."""
         firsts: dict[TopicPartition, Offset] = {}
-        for record in records([it for it in messages if it is not None], "read what is assigned"):
+        for record in records(
+            [message for message in messages if message is not None], "read what is assigned"
+        ):
             firsts.setdefault(record.at, record.offset)
-        for at, offset in firsts.items():
-            if at in self._assigned or at.topic in self._beside:
-                self.seek(at, offset)
+        for topic_partition, offset in firsts.items():
+            if topic_partition in self._assigned or topic_partition.topic in self._beside:
+                self.seek(topic_partition, offset)
 
-    def _told(self) -> Polled:
-        told = Polled(tuple(self._revoked), tuple(self._lost), tuple(self._assigned))
+    def _rebalanced(self) -> Polled:
+        polled = Polled(tuple(self._revoked), tuple(self._lost), tuple(self._assigned))
         self._revoked, self._lost, self._assigned = [], [], []
-        return told
+        return polled
 
     def _on_commit(self, error: KafkaError | None, partitions: list[RdPartition]) -> None:
         """Keep the error of an asynchronous commit, for the next `commit_soon` to raise."""
-        for wrong in (error, *(at.error for at in partitions)):
-            if wrong is not None and wrong.code() != KafkaError._NO_OFFSET:
-                self._not_recorded = translated(wrong, self._committing)
+        for failure in (error, *(topic_partition.error for topic_partition in partitions)):
+            if failure is not None and failure.code() != KafkaError._NO_OFFSET:
+                self._not_recorded = translated(failure, self._committing)
 
     def _on_statistics(self, text: str) -> None:
         """Take the state of open transactions from librdkafka's statistics of its fetches."""
@@ -220,8 +230,8 @@ class KafkaConsumer:
         self._held_back = {
             TopicPartition(topic, int(partition)): held
             for topic in self._topics
-            for partition, told in topics.get(topic, {}).get("partitions", {}).items()
-            if (held := _held_back(told)) is not None
+            for partition, statistics in topics.get(topic, {}).get("partitions", {}).items()
+            if (held := _held_back(statistics)) is not None
         }
 
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
@@ -235,14 +245,14 @@ class KafkaConsumer:
         self._assigned = ours(partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
-        left = [
-            theirs(at, self._recorded[at], self._parting[at])
-            for at in ours(partitions)
-            if at in self._recorded and at in self._parting
+        noted = [
+            theirs(topic_partition, self._recorded[topic_partition], self._parting[topic_partition])
+            for topic_partition in ours(partitions)
+            if topic_partition in self._recorded and topic_partition in self._parting
         ]
-        if left:
+        if noted:
             # It is sent before the member rejoins; nothing depends on its arrival.
-            consumer.commit(offsets=left, asynchronous=True)
+            consumer.commit(offsets=noted, asynchronous=True)
         # The member rejoins, and no callback reports if the group does not admit it.
         self._is_member = False
         self._revoked += self._release(consumer, partitions)
@@ -260,17 +270,23 @@ class KafkaConsumer:
         self._not_recorded = None
         self._held_back = {}
         unreported, self._assigned = self._assigned, []
-        assigned = [at for at in ours(partitions) if at.topic in self._topics]
-        return [at for at in assigned if at not in unreported]
+        assigned = [
+            topic_partition
+            for topic_partition in ours(partitions)
+            if topic_partition.topic in self._topics
+        ]
+        return [
+            topic_partition for topic_partition in assigned if topic_partition not in unreported
+        ]
 
 
-def _held_back(told: Mapping[str, Any]) -> HeldBack | None:
+def _held_back(statistics: Mapping[str, Any]) -> HeldBack | None:
     """Return the open transaction that a partition's statistics show.
 
     Return None if there is none, or if records before it are still to be fetched. Unknown offsets
     are negative in the statistics.
     """
-    stable, offsets = told["ls_offset"], told["hi_offset"] - told["ls_offset"]
-    if stable < 0 or offsets <= 0 or told["next_offset"] < stable:
+    stable, offsets = statistics["ls_offset"], statistics["hi_offset"] - statistics["ls_offset"]
+    if stable < 0 or offsets <= 0 or statistics["next_offset"] < stable:
         return None
     return HeldBack(Offset(stable), offsets)

@@ -86,10 +86,10 @@ def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
     try:
         return kind(dict(config))
     except KafkaException as error:
-        said = _bare(error).str()
+        reason = _error_of(error).str()
         raise Misconfigured(
-            f"Kafka's client library refuses its settings: {said}; correct `kafka.client`, or the "
-            "files and the mechanism in `kafka.security`"
+            f"Kafka's client library refuses its settings: {reason}; correct `kafka.client`, or "
+            "the files and the mechanism in `kafka.security`"
         ) from error
 
 
@@ -100,26 +100,31 @@ def passes(error: KafkaError) -> bool:
 
 def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
     """Return our error for one of librdkafka's; `doing` completes "cannot …" in its message."""
-    bare = _bare(error)
-    code, said = bare.code(), f"cannot {doing}: {bare.str()} ({bare.name()})"
+    kafka_error = _error_of(error)
+    code, message = (
+        kafka_error.code(),
+        f"cannot {doing}: {kafka_error.str()} ({kafka_error.name()})",
+    )
     if code in _FENCED:
-        return Fenced(f"{said}; another instance has taken over, this one ends")
+        return Fenced(f"{message}; another instance has taken over, this one ends")
     if code == KafkaError._UNKNOWN_PARTITION:
         return Misconfigured(
-            f"{said}; the topic is missing (`tidegate topics apply` creates it), or has fewer "
+            f"{message}; the topic is missing (`tidegate topics apply` creates it), or has fewer "
             "partitions than it should: `tidegate topics plan` shows which, add the others"
         )
     if code in _NO_TOPIC:
-        return Misconfigured(f"{said}; create the topics: run `tidegate topics apply`")
+        return Misconfigured(f"{message}; create the topics: run `tidegate topics apply`")
     if code in _TOO_LARGE:
         return InvalidRequest(
-            f"{said}; send a smaller record, and many actions by a claim check. A topic whose "
+            f"{message}; send a smaller record, and many actions by a claim check. A topic whose "
             "`max.message.bytes` is below a mebibyte refuses what services send, too: raise it",
             error_class="RecordTooLarge",
         )
     if code in _SETTINGS:
-        return Misconfigured(f"{said}; check the settings `kafka.security`, and the brokers' ACLs")
-    return Unavailable(f"{said}; {NO_ANSWER}")
+        return Misconfigured(
+            f"{message}; check the settings `kafka.security`, and the brokers' ACLs"
+        )
+    return Unavailable(f"{message}; {NO_ANSWER}")
 
 
 def is_retriable(error: KafkaError) -> bool:
@@ -139,9 +144,9 @@ def undelivered(error: KafkaError, doing: str) -> TidegateError:
     return plain
 
 
-def _bare(error: KafkaError | KafkaException) -> KafkaError:
+def _error_of(error: KafkaError | KafkaException) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
-    bare = error.args[0]
-    assert isinstance(bare, KafkaError), "librdkafka's exceptions carry its error"
-    return bare
+    kafka_error = error.args[0]
+    assert isinstance(kafka_error, KafkaError), "librdkafka's exceptions carry its error"
+    return kafka_error

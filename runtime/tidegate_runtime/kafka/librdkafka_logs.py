@@ -25,9 +25,9 @@ class LibraryLog:
         held_back = self._repeats.held_back(str(parts[0]) if parts else form)
         if held_back is None:
             return
-        told = {"held_back": held_back} if held_back else {}
-        why = form % parts if parts else form
-        log_event(_log, "librdkafka", level=min(level, logging.WARNING), why=why, **told)
+        fields = {"held_back": held_back} if held_back else {}
+        message = form % parts if parts else form
+        log_event(_log, "librdkafka", level=min(level, logging.WARNING), why=message, **fields)
 
 
 LIBRARY: Final = LibraryLog()

@@ -22,32 +22,40 @@ class KafkaReader:
         self._consumer = consumer
         self._next: dict[TopicPartition, Offset] = {}
 
-    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+    def bounds(
+        self, topic_partition: TopicPartition, timeout_s: float = ANSWER_S
+    ) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset; ask again while brokers do not answer.
 
         Raises: Unavailable, when the time is up; Misconfigured for a missing topic.
         """
-        doing = f"look up the bounds of {at}"
+        doing = f"look up the bounds of {topic_partition}"
         ends = time.monotonic() + timeout_s
-        while (left := ends - time.monotonic()) > 0:
+        while (left_s := ends - time.monotonic()) > 0:
             try:
-                found = self._consumer.get_watermark_offsets(theirs(at), timeout=left)
+                bounds = self._consumer.get_watermark_offsets(
+                    theirs(topic_partition), timeout=left_s
+                )
             except KafkaException as error:
-                self._check_topic(at, doing, max(_PAUSE_S, ends - time.monotonic()))
+                self._check_topic(topic_partition, doing, max(_PAUSE_S, ends - time.monotonic()))
                 if not is_retriable(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
                     raise translated(error, doing) from error
                 time.sleep(_PAUSE_S)
             else:
-                if found is not None:
-                    return Offset(found[0]), Offset(found[1])
-        raise Unavailable(f"no bounds of {at} within {timeout_s:g} s; look at the brokers")
+                if bounds is not None:
+                    return Offset(bounds[0]), Offset(bounds[1])
+        raise Unavailable(
+            f"no bounds of {topic_partition} within {timeout_s:g} s; look at the brokers"
+        )
 
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
+    def read(
+        self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+    ) -> Sequence[Record]:
         """Return records from `start` on, in order; none if none came within the timeout.
 
         Raises: Unavailable; Misconfigured for a missing topic.
         """
-        return self.read_several({at: start}, timeout_s)
+        return self.read_several({topic_partition: start}, timeout_s)
 
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
         """Return records of several partitions, each in order; otherwise as `read`.
@@ -56,40 +64,51 @@ class KafkaReader:
         """
         if starts != self._next:
             self._next = {}
-            self._consumer.assign([theirs(at, start) for at, start in starts.items()])
+            self._consumer.assign(
+                [theirs(topic_partition, start) for topic_partition, start in starts.items()]
+            )
             self._next = dict(starts)
         ends = time.monotonic() + timeout_s
         while True:
-            left = max(0.0, ends - time.monotonic())
-            first = self._consumer.poll(left)
+            left_s = max(0.0, ends - time.monotonic())
+            first = self._consumer.poll(left_s)
             if first is not None:
-                found = self._found([first, *self._consumer.consume(_READ_AT_ONCE, 0)])
-                if found:
-                    return found
-            if left == 0.0:
+                found_records = self._records_from(
+                    [first, *self._consumer.consume(_READ_AT_ONCE, 0)]
+                )
+                if found_records:
+                    return found_records
+            if left_s == 0.0:
                 return []
 
     def close(self) -> None:
         """Close the connection."""
         self._consumer.close()
 
-    def _found(self, messages: Sequence[Message]) -> Sequence[Record]:
+    def _records_from(self, messages: Sequence[Message]) -> Sequence[Record]:
         starts = self._next
         try:
-            came = records(messages, f"read {', '.join(sorted({at.topic for at in starts}))}")
+            read = records(
+                messages,
+                f"read {', '.join(sorted({topic_partition.topic for topic_partition in starts}))}",
+            )
         except TidegateError:
             # librdkafka's position is past the records that came with the error: assign again.
             self._next = {}
             raise
-        found = [record for record in came if record.offset >= starts[record.at]]
-        for record in found:
+        wanted = [record for record in read if record.offset >= starts[record.at]]
+        for record in wanted:
             self._next[record.at] = Offset(record.offset + 1)
-        return found
+        return wanted
 
-    def _check_topic(self, at: TopicPartition, doing: str, timeout_s: float) -> None:
+    def _check_topic(self, topic_partition: TopicPartition, doing: str, timeout_s: float) -> None:
         """Raise for a missing topic, which librdkafka reports only as a missing leader."""
         try:
-            error = self._consumer.list_topics(at.topic, timeout=timeout_s).topics[at.topic].error
+            error = (
+                self._consumer.list_topics(topic_partition.topic, timeout=timeout_s)
+                .topics[topic_partition.topic]
+                .error
+            )
         except KafkaException as unanswered:
             error = unanswered.args[0]
         if error is not None and not is_retriable(error):

@@ -21,7 +21,11 @@ class KafkaProducer:
         self._failures: list[TidegateError] = []
 
     def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> None:
         """Queue a record; while the queue is full, wait.
 
@@ -32,21 +36,22 @@ class KafkaProducer:
         while True:
             try:
                 self._producer.produce(
-                    at.topic,
+                    topic_partition.topic,
                     value=value,
                     key=key,
-                    partition=at.partition,
+                    partition=topic_partition.partition,
                     headers=list(headers),
                     on_delivery=self._on_delivery,
                 )
             except BufferError as error:
                 if time.monotonic() > ends:
                     raise Unavailable(
-                        f"the producer's queue for {at.topic!r} stays full; {NO_ANSWER}"
+                        f"the producer's queue for {topic_partition.topic!r} stays full; "
+                        f"{NO_ANSWER}"
                     ) from error
                 self._producer.poll(_SLICE_S)
             except KafkaException as error:
-                raise translated(error, f"send a record to {at.topic!r}") from error
+                raise translated(error, f"send a record to {topic_partition.topic!r}") from error
             else:
                 self._producer.poll(0)
                 return

@@ -15,16 +15,16 @@ def records(messages: Sequence[Message], doing: str) -> tuple[Record, ...]:
 
     Raises: Fenced, Misconfigured, Unavailable, for the others.
     """
-    found = []
+    converted = []
     for message in messages:
         error = message.error()
         if error is None:
-            found.append(_record(message))
+            converted.append(_record(message))
         elif error.fatal() and not passes(error):
             raise Fenced(f"cannot {doing}: {error.str()}; this instance ends")
         elif not passes(error):
             raise translated(error, doing)
-    return tuple(found)
+    return tuple(converted)
 
 
 def _record(message: Message) -> Record:
@@ -59,11 +59,16 @@ def _octets(value: str | bytes | None) -> bytes:
     return value.encode() if isinstance(value, str) else value or b""
 
 
-def theirs(at: TopicPartition, offset: int = OFFSET_INVALID, note: str = "") -> RdPartition:
+def theirs(
+    topic_partition: TopicPartition, offset: int = OFFSET_INVALID, note: str = ""
+) -> RdPartition:
     """Return librdkafka's object for a topic partition, an offset in it and a note."""
-    return RdPartition(at.topic, at.partition, offset, metadata=note)
+    return RdPartition(topic_partition.topic, topic_partition.partition, offset, metadata=note)
 
 
 def ours(partitions: list[RdPartition]) -> list[TopicPartition]:
     """Convert librdkafka's topic partitions to ours, sorted."""
-    return sorted(TopicPartition(at.topic, at.partition) for at in partitions)
+    return sorted(
+        TopicPartition(topic_partition.topic, topic_partition.partition)
+        for topic_partition in partitions
+    )

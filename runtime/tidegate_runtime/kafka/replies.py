@@ -1,4 +1,4 @@
-"""Copies of outcomes on topics that writers name: sent as well as possible, waited for by nobody.
+"""Copies of outcomes on topics that writers name: sent without waiting, and lost if that fails.
 
 They have a producer of their own, so that a topic that is missing, or that we may not write,
 delays no other record.
@@ -72,10 +72,10 @@ class KafkaReplies:
         if error is not None:
             self._lost(str(message.topic()), error.str())
 
-    def _lost(self, topic: str, why: str) -> None:
+    def _lost(self, topic: str, reason: str) -> None:
         REPLIES_LOST.inc()
         now_s = self._now_s()
         if now_s >= self._rests_until_s.get(topic, 0.0):
-            log_event(_log, "reply_lost", level=logging.WARNING, topic=topic, why=why)
+            log_event(_log, "reply_lost", level=logging.WARNING, topic=topic, why=reason)
             if topic in self._rests_until_s:
                 self._rests_until_s[topic] = now_s + REST_S

@@ -33,9 +33,9 @@ class KafkaSecurity(BaseModel):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        wrong = [*self._wrong_sasl(), *self._wrong_tls()]
-        if wrong:
-            raise ValueError("; ".join(wrong))
+        mistakes = [*self._wrong_sasl(), *self._wrong_tls()]
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
         return self
 
     @property
@@ -49,21 +49,25 @@ class KafkaSecurity(BaseModel):
         return self.protocol in _SASL
 
     def _wrong_sasl(self) -> list[str]:
-        given = {
+        options = {
             "mechanism": self.mechanism,
             "username": self.username,
             "password": self.password,
         }
         if self.uses_sasl:
-            return [f"{self.protocol} needs `{name}`" for name, it in given.items() if it is None]
+            return [
+                f"{self.protocol} needs `{name}`"
+                for name, value in options.items()
+                if value is None
+            ]
         return [
             f"`{name}` is for SASL_PLAINTEXT and SASL_SSL, not for {self.protocol}"
-            for name, it in given.items()
-            if it is not None
+            for name, value in options.items()
+            if value is not None
         ]
 
     def _wrong_tls(self) -> list[str]:
-        given = {
+        options = {
             "ca_location": self.ca_location,
             "certificate_location": self.certificate_location,
             "key_location": self.key_location,
@@ -72,8 +76,8 @@ class KafkaSecurity(BaseModel):
         if not self.uses_tls:
             return [
                 f"`{name}` is for SSL and SASL_SSL, not for {self.protocol}"
-                for name, it in given.items()
-                if it is not None
+                for name, value in options.items()
+                if value is not None
             ]
         if self.key_location is not None and self.certificate_location is None:
             return ["`key_location` needs `certificate_location`"]

@@ -50,7 +50,7 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
     """
     admin = _admin(settings)
     missing = set(_missing(admin, topics := list(topics)))
-    wanted = [
+    new_topics = [
         NewTopic(
             topic.name,
             num_partitions=topic.partitions,
@@ -60,12 +60,12 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
         for topic in topics
         if topic.name in missing
     ]
-    if not wanted:
+    if not new_topics:
         return []
     created = []
-    for name, answer in admin.create_topics(wanted, operation_timeout=ANSWER_S).items():
+    for name, future in admin.create_topics(new_topics, operation_timeout=ANSWER_S).items():
         try:
-            answer.result(ANSWER_S)
+            future.result(ANSWER_S)
         except KafkaException as error:
             # Another process may create the same topics at the same time, which is as good.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -94,34 +94,35 @@ def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[D
     Raises: Unavailable, Misconfigured.
     """
     admin = _admin(settings)
-    there, brokers = _listed(admin)
-    present = [topic for topic in topics if topic.name in there]
+    existing, brokers = _listed(admin)
+    present = [topic for topic in topics if topic.name in existing]
     if not present:
         return []
     differing = [
-        Difference(topic.name, "partitions", str(topic.partitions), str(found))
+        Difference(topic.name, "partitions", str(topic.partitions), str(partition_count))
         for topic in present
-        if (found := len(there[topic.name].partitions)) != topic.partitions
+        if (partition_count := len(existing[topic.name].partitions)) != topic.partitions
     ]
     resources = {
         ConfigResource(ResourceType.TOPIC, topic.name): topic.properties for topic in present
     }
-    for resource, answer in admin.describe_configs(list(resources)).items():
+    for resource, future in admin.describe_configs(list(resources)).items():
         try:
-            found = answer.result(ANSWER_S)
+            existing_settings = future.result(ANSWER_S)
         except KafkaException as error:
             raise translated(error, f"look at the settings of topic {resource.name!r}") from error
         except TimeoutError as error:
             raise _silent(settings) from error
         differing += [
-            Difference(resource.name, setting, declared, str(found[setting].value))
+            Difference(resource.name, setting, declared, str(existing_settings[setting].value))
             for setting, declared in resources[resource].items()
-            if setting in found and not _same(declared, found[setting].value)
+            if setting in existing_settings
+            and not _same(declared, existing_settings[setting].value)
         ]
         copies = min(
-            len(partition.replicas) for partition in there[resource.name].partitions.values()
+            len(partition.replicas) for partition in existing[resource.name].partitions.values()
         )
-        values = {setting: str(one.value) for setting, one in found.items()}
+        values = {setting: str(value.value) for setting, value in existing_settings.items()}
         differing += weaknesses(resource.name, copies, brokers, values)
     return differing
 
@@ -141,24 +142,24 @@ def weaknesses(
         yield Difference(topic, _UNCLEAN, "false", "true")
 
 
-def _same(declared: str, found: str | None) -> bool:
+def _same(declared: str, actual: str | None) -> bool:
     """Return whether two values of a setting are equal, ignoring the order of a list."""
-    return sorted(declared.split(",")) == sorted((found or "").split(","))
+    return sorted(declared.split(",")) == sorted((actual or "").split(","))
 
 
 def _missing(admin: AdminClient, topics: Iterable[Topic]) -> list[str]:
-    there, _ = _listed(admin)
-    return [topic.name for topic in topics if topic.name not in there]
+    existing, _ = _listed(admin)
+    return [topic.name for topic in topics if topic.name not in existing]
 
 
 def _listed(admin: AdminClient) -> tuple[dict[str, TopicMetadata], int]:
     """Return the existing topics, and the number of brokers."""
     try:
-        found = admin.list_topics(timeout=ANSWER_S)
+        metadata = admin.list_topics(timeout=ANSWER_S)
     except KafkaException as error:
         raise translated(error, "list the topics") from error
-    topics = {name: topic for name, topic in found.topics.items() if topic.error is None}
-    return topics, len(found.brokers)
+    topics = {name: topic for name, topic in metadata.topics.items() if topic.error is None}
+    return topics, len(metadata.brokers)
 
 
 def _admin(settings: KafkaSettings) -> AdminClient:

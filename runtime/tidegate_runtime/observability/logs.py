@@ -40,10 +40,10 @@ def log_event(
     if not logger.isEnabledFor(level):
         return
     # Made here and not by `logger.log`, which walks the stack for a source line that is not logged.
-    told = _Event(event, fields)
+    message = _Event(event, fields)
     error = fault if isinstance(fault, BaseException) else None
     trace = None if error is None else (type(error), error, error.__traceback__)
-    logger.handle(logger.makeRecord(logger.name, level, "", 0, told, (), trace))
+    logger.handle(logger.makeRecord(logger.name, level, "", 0, message, (), trace))
 
 
 class Repeats:
@@ -135,7 +135,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "service": self._service,
             "logger": record.name,
-            **_told(record),
+            **_fields_of(record),
         }
         if record.exc_info:
             line["exception"] = "".join(traceback.format_exception(*record.exc_info))
@@ -155,10 +155,10 @@ class TextFormatter(logging.Formatter):
         return line
 
 
-def _thread_failed(told: threading.ExceptHookArgs) -> None:
+def _thread_failed(failure: threading.ExceptHookArgs) -> None:
     """Log an exception that ended a thread; Python would print it, over many lines."""
-    if told.exc_value is not None and told.exc_type is not SystemExit:
-        trace = (told.exc_type, told.exc_value, told.exc_traceback)
+    if failure.exc_value is not None and failure.exc_type is not SystemExit:
+        trace = (failure.exc_type, failure.exc_value, failure.exc_traceback)
         _log.error("thread_failed", exc_info=trace)
 
 
@@ -170,10 +170,10 @@ def _json(line: dict[str, Any]) -> str:
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
-def _told(record: logging.LogRecord) -> dict[str, object]:
-    told: object = record.msg
-    if isinstance(told, _Event):
-        return {"event": told.name, **told.fields}
+def _fields_of(record: logging.LogRecord) -> dict[str, object]:
+    message: object = record.msg
+    if isinstance(message, _Event):
+        return {"event": message.name, **message.fields}
     return {"event": record.getMessage()}
 
 

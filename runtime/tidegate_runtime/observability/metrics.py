@@ -261,8 +261,8 @@ def forget(tables: Collection[str]) -> None:
     for family, labels in _OF_SEVERAL.items():
         of_them = {
             tuple(sample.labels[label] for label in labels)
-            for told in family.collect()
-            for sample in told.samples
+            for samples in family.collect()
+            for sample in samples.samples
             if sample.labels["table"] in tables
         }
         for shown in of_them:

@@ -12,9 +12,9 @@ VARIABLE: Final = "TRACEPARENT"
 
 def traceparent() -> str:
     """Return the environment's trace context, or a new one if it has no valid one."""
-    given = os.environ.get(VARIABLE, "")
-    if is_traceparent(given):
-        return given
+    inherited = os.environ.get(VARIABLE, "")
+    if is_traceparent(inherited):
+        return inherited
     return compose(_dice(TRACE_ID_BITS), _dice(SPAN_ID_BITS))
 
 

@@ -51,7 +51,7 @@ class Health:
         self._stalled_s = stalled_s
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
-        self._ready, self._why = False, "starting"
+        self._ready, self._reason = False, "starting"
 
     def progress(self, name: str) -> None:
         """Record progress of `name`."""
@@ -76,31 +76,31 @@ class Health:
         """Drop all activities and become unready, as the service starts over."""
         with self._lock:
             self._watched.clear()
-            self._ready, self._why = False, "starting again"
+            self._ready, self._reason = False, "starting again"
 
-    def ready(self, is_ready: bool, why: str = "") -> None:
+    def ready(self, is_ready: bool, reason: str = "") -> None:
         """Set whether the service is ready and, if not, why."""
         with self._lock:
-            self._ready, self._why = is_ready, why
+            self._ready, self._reason = is_ready, reason
 
     def is_ready(self) -> tuple[bool, str]:
         """Return what was set last."""
         with self._lock:
-            return self._ready, self._why
+            return self._ready, self._reason
 
     def stalled(self) -> dict[str, str]:
         """Return the activities without due progress, each with the reason."""
         now_s = self._clock.boot_s()
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         with self._lock:
             for name, seen in self._watched.items():
                 age_s = now_s - seen.moved_s
                 if seen.waiting and age_s > self._stalled_s:
-                    found[name] = f"{seen.waiting} waiting, no progress for {age_s:.0f} s"
+                    reasons[name] = f"{seen.waiting} waiting, no progress for {age_s:.0f} s"
                 elif seen.within_s is not None and age_s > seen.within_s:
                     within = f"expected every {seen.within_s:g} s"
-                    found[name] = f"no progress for {age_s:.0f} s, {within}"
-        return found
+                    reasons[name] = f"no progress for {age_s:.0f} s, {within}"
+        return reasons
 
     def _seen(self, name: str) -> _Watched:
         seen = self._watched.get(name)
@@ -189,7 +189,7 @@ class _Server:
             oldest.cancel()
         task = self._loop.create_task(self._answer(reader, writer))
         self._connections[task] = writer
-        task.add_done_callback(lambda done: self._connections.pop(done, None))
+        task.add_done_callback(lambda ended: self._connections.pop(ended, None))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -215,8 +215,8 @@ class _Server:
             stalled = self._health.stalled()
             return _json(_status(not stalled), {"healthy": not stalled, "stalled": stalled})
         if path == b"/readyz":
-            ready, why = self._health.is_ready()
-            return _json(_status(ready), {"ready": ready, "why": why})
+            ready, reason = self._health.is_ready()
+            return _json(_status(ready), {"ready": ready, "why": reason})
         if path == b"/metrics":
             return _message(HTTPStatus.OK, CONTENT_TYPE_LATEST, await self._all_metrics())
         return _json(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/metrics"]})

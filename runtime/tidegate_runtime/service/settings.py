@@ -100,30 +100,30 @@ class _Given:
 
 
 def load(
-    kind: type[S], config: Path | None, overrides: Mapping[str, str], found: Sequence[str] = ()
+    kind: type[S], config: Path | None, overrides: Mapping[str, str], mistakes: Sequence[str] = ()
 ) -> S:
-    """Return the settings of a service; `found` are mistakes that the caller has already found.
+    """Return the settings of a service; `mistakes` are those that the caller has already found.
 
     Raises: Misconfigured, listing all mistakes at once, each with its source.
     """
-    problems = [*found, *_misspelt(kind, os.environ)]
+    problems = [*mistakes, *_misspelt(kind, os.environ)]
     tree: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
-    for given in (
+    for setting in (
         *_default_broker(os.environ),
         *_from_file(kind, config, problems),
         *_from_environment(os.environ),
         *_from_overrides(overrides),
     ):
-        if given.parts[0] in NEIGHBOURS - kind.model_fields.keys():
+        if setting.parts[0] in NEIGHBOURS - kind.model_fields.keys():
             continue
         try:
-            path, value = _settle(kind, given.parts, given.value)
+            path, value = _resolved(kind, setting.parts, setting.value)
         except LookupError as error:
-            problems.append(f"{'.'.join(given.parts)} ({given.origin}): {error.args[0]}")
+            problems.append(f"{'.'.join(setting.parts)} ({setting.origin}): {error.args[0]}")
             continue
         _place(tree, path, value)
-        origins[path] = given.origin
+        origins[path] = setting.origin
     settings = _validated(kind, tree, origins, problems)
     if settings is None or problems:
         count = len(problems)
@@ -149,12 +149,12 @@ def _validated(
     try:
         return kind(**tree)
     except ValidationError as error:
-        for found in error.errors(include_url=False, include_input=False, include_context=False):
-            path = tuple(str(part) for part in found["loc"])
+        for mistake in error.errors(include_url=False, include_input=False, include_context=False):
+            path = tuple(str(part) for part in mistake["loc"])
             origin = _origin(path, origins)
-            message = found["msg"].removeprefix("Value error, ")
+            message = mistake["msg"].removeprefix("Value error, ")
             message = message.replace("a valid tuple", "a list, or text with commas")
-            if found["type"] in _NO_MAPPING:
+            if mistake["type"] in _NO_MAPPING:
                 message = f"should hold settings of its own, `{path[-1]}.name`, not one value"
             if message[1:2].islower():
                 message = message[:1].lower() + message[1:]
@@ -193,8 +193,8 @@ def _line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if mark is None:
         return ": it should be text in UTF-8"
-    where = f" at line {mark.line + 1}, column {mark.column + 1}"
-    return f"{where}: check quotes and indentation at and above it"
+    position = f" at line {mark.line + 1}, column {mark.column + 1}"
+    return f"{position}: check quotes and indentation at and above it"
 
 
 def _leaves(
@@ -223,9 +223,9 @@ def _misspelt(kind: type[BaseModel], environ: Mapping[str, str]) -> Iterator[str
     Other variables with our prefix are ignored: Kubernetes sets some for each service.
     """
     for name in sorted(environ):
-        found = _ONE_UNDERSCORE.fullmatch(name.upper())
-        if found and found[1].lower() in NEIGHBOURS | kind.model_fields.keys():
-            yield f"environment {name}: is no setting; write {PREFIX}{found[1]}__{found[2]}"
+        match = _ONE_UNDERSCORE.fullmatch(name.upper())
+        if match and match[1].lower() in NEIGHBOURS | kind.model_fields.keys():
+            yield f"environment {name}: is no setting; write {PREFIX}{match[1]}__{match[2]}"
 
 
 def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Given]:
@@ -233,7 +233,9 @@ def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Given]:
         yield _Given(tuple(name.split(".")), text, "command line")
 
 
-def _settle(annotation: Any, parts: tuple[str, ...], value: object) -> tuple[tuple[str, ...], Any]:
+def _resolved(
+    annotation: Any, parts: tuple[str, ...], value: object
+) -> tuple[tuple[str, ...], Any]:
     """Return a value's path in the tree of settings, and the value, parsed if it is text.
 
     Raises: LookupError, with what is wrong and the nearest known name.
@@ -244,8 +246,8 @@ def _settle(annotation: Any, parts: tuple[str, ...], value: object) -> tuple[tup
     if model is not None:
         if head not in model.model_fields:
             raise LookupError(_unknown(head, model.model_fields))
-        path, settled = _settle(model.model_fields[head].annotation, tuple(rest), value)
-        return (head, *path), settled
+        path, parsed = _resolved(model.model_fields[head].annotation, tuple(rest), value)
+        return (head, *path), parsed
     item = _item(annotation)
     if item is not None:
         if _model(item) is None:
@@ -253,34 +255,34 @@ def _settle(annotation: Any, parts: tuple[str, ...], value: object) -> tuple[tup
         # Keys of a mapping may contain dots: `cdc.tables.catalog.schema.table.key_columns`.
         is_whole = not rest or (isinstance(value, str) and value.startswith("{"))
         name, below = (parts, ()) if is_whole else (parts[:-1], parts[-1:])
-        path, settled = _settle(item, below, value)
-        return (".".join(name), *path), settled
+        path, parsed = _resolved(item, below, value)
+        return (".".join(name), *path), parsed
     raise LookupError(f"unknown; there is nothing below this setting called {head!r}")
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, 1, 0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(names)}"
+    nearest = difflib.get_close_matches(name, names, 1, 0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here: {', '.join(names)}"
     return f"unknown; {hint}"
 
 
 def _read_text(annotation: Any, value: object) -> object:
-    bare = _bare(annotation)
+    kind = _bare(annotation)
     if not isinstance(value, str):
-        return json.dumps(value) if bare is str and isinstance(value, int | float) else value
+        return json.dumps(value) if kind is str and isinstance(value, int | float) else value
     if NoneType in get_args(annotation) and value.lower() in ("", "null", "none", "off"):
         return None
-    many = get_origin(bare) in (list, tuple, set, frozenset)
-    if (many or _model(bare) or _item(bare)) and value[:1] in ("[", "{"):
+    is_list = get_origin(kind) in (list, tuple, set, frozenset)
+    if (is_list or _model(kind) or _item(kind)) and value[:1] in ("[", "{"):
         try:
             read = json.loads(value)
         except ValueError as error:
             raise LookupError(f"is no JSON: {error}") from error
-        if isinstance(read, dict) and _item(bare) is str:
-            return {key: _read_text(str, one) for key, one in read.items()}
+        if isinstance(read, dict) and _item(kind) is str:
+            return {key: _read_text(str, item) for key, item in read.items()}
         return read
-    return [part.strip() for part in value.split(",") if part.strip()] if many else value
+    return [part.strip() for part in value.split(",") if part.strip()] if is_list else value
 
 
 def _place(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
@@ -305,20 +307,20 @@ def _bare(annotation: Any) -> Any:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    bare = _bare(annotation)
-    return bare if isinstance(bare, type) and issubclass(bare, BaseModel) else None
+    kind = _bare(annotation)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def _item(annotation: Any) -> Any:
     """Return the type of a mapping's values, or None for any other type."""
-    bare = _bare(annotation)
-    return get_args(bare)[1] if get_origin(bare) in (dict, Mapping) else None
+    kind = _bare(annotation)
+    return get_args(kind)[1] if get_origin(kind) in (dict, Mapping) else None
 
 
 def _origin(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str:
     """Return the source of the value at a path, or the first source of a part of it."""
     above = (origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins)
-    below = (origin for given, origin in origins.items() if given[: len(path)] == path)
+    below = (origin for origin_path, origin in origins.items() if origin_path[: len(path)] == path)
     return next(iter((*above, *below)), "default")
 
 
@@ -327,7 +329,7 @@ def _starred(value: object, name: str = "") -> object:
         return {key: _starred(item, str(key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_starred(item, name) for item in value]
-    secret = any(word in name.lower() for word in _SECRET) or name.lower() == "key"
+    secret = any(secret_word in name.lower() for secret_word in _SECRET) or name.lower() == "key"
     if secret and value:
         return _HIDDEN
     return _LOGIN.sub(_HIDDEN, value) if isinstance(value, str) else value

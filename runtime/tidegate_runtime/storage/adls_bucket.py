@@ -47,15 +47,15 @@ RENEWAL_S: Final = 30.0
 class AdlsBucket:
     """A container of an account: `container@account.dfs.core.windows.net`."""
 
-    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
         container, _, host = name.partition("@")
-        self._system = file_system("abfss", "adls", _arguments(host, told))
+        self._system = file_system("abfss", "adls", _arguments(host, options))
         client = self._system.service_client
         # The client would split larger blobs into blocks: several requests, of which the last
         # decides.
         client._config.max_single_put_size = SINGLE_PUT_BYTES_MAX
         self._container = client.get_container_client(container)
-        self._looked_s = -math.inf
+        self._searched_s = -math.inf
 
     async def page(
         self, prefix: str, start: str, token: str | None, *, is_deep: bool = False
@@ -65,10 +65,10 @@ class AdlsBucket:
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata; its ETag is its version."""
-        told = await self._read(self._blob(key).get_blob_properties(**_ONCE))
-        if told.size is None or told.etag is None:
+        properties = await self._read(self._blob(key).get_blob_properties(**_ONCE))
+        if properties.size is None or properties.etag is None:
             raise ErrorResponse(0, "", "the answer has no size or no ETag, so it is no store's")
-        return Head(told.size, told.etag)
+        return Head(properties.size, properties.etag)
 
     async def read(self, key: str) -> bytes:
         """Return a whole object."""
@@ -99,13 +99,13 @@ class AdlsBucket:
         return self._container.get_blob_client(key)
 
     async def _page(self, prefix: str, token: str | None, *, is_deep: bool) -> Page:
-        asked: dict[str, Any] = {"include": ["metadata"], "results_per_page": _PAGE, **_ONCE}
+        options: dict[str, Any] = {"include": ["metadata"], "results_per_page": _PAGE, **_ONCE}
         pages = (
-            self._container.list_blobs(prefix, **asked)
+            self._container.list_blobs(prefix, **options)
             if is_deep
-            else self._container.walk_blobs(prefix, delimiter="/", **asked)
+            else self._container.walk_blobs(prefix, delimiter="/", **options)
         ).by_page(token)
-        blobs = [one async for one in await anext(pages)]
+        blobs = [blob async for blob in await anext(pages)]
         entries = tuple(
             FileStat(blob.name, blob.size, int(blob.last_modified.timestamp() * 1000))
             for blob in blobs
@@ -129,8 +129,8 @@ class AdlsBucket:
             return await self._sent(request)
         except Exception as error:
             if getattr(error, "status_code", None) == 404 and not getattr(error, "error_code", ""):
-                why = "a 404 without a code is no store's: look at the endpoint"
-                raise ErrorResponse(0, "", why) from error
+                message = "a 404 without a code is no store's: look at the endpoint"
+                raise ErrorResponse(0, "", message) from error
             raise
 
     async def _sent(self, request: Awaitable[T]) -> T:
@@ -149,38 +149,38 @@ class AdlsBucket:
             raise ErrorResponse(0, "", f"the answer cannot be read: {error}") from error
         except Exception as error:
             if any(kind.__name__ == _NO_TOKEN for kind in type(error).__mro__):
-                await self._look_anew()
+                await self._search_credentials()
             raise
 
-    async def _look_anew(self) -> None:
+    async def _search_credentials(self) -> None:
         """Let the platform's credential chain look for its credentials again.
 
         It reads a certificate only once, and the file may hold another one by now.
         """
         chain, now_s = self._system.credential, asyncio.get_running_loop().time()
-        if type(chain).__name__ == _CHAIN and now_s >= self._looked_s + RENEWAL_S:
-            self._looked_s = now_s
+        if type(chain).__name__ == _CHAIN and now_s >= self._searched_s + RENEWAL_S:
+            self._searched_s = now_s
             await chain.close()
             chain.__init__()
 
 
-def _arguments(host: str, told: Mapping[str, str]) -> dict[str, Any]:
+def _arguments(host: str, options: Mapping[str, str]) -> dict[str, Any]:
     account = host.partition(".")[0]
-    key = told.get("azure_account_key")
-    endpoint = told.get("azure_endpoint_url")
+    key = options.get("azure_account_key")
+    endpoint = options.get("azure_endpoint_url")
     if endpoint is not None:
         parts = {"AccountName": account, "AccountKey": key, "BlobEndpoint": endpoint}
-        given = [f"{name}={value}" for name, value in parts.items() if value is not None]
-        sas = told.get("azure_sas_token")
-        given += [f"SharedAccessSignature={sas.removeprefix('?')}"] if sas else []
-        return {"account_name": account, "connection_string": ";".join(given)}
+        settings = [f"{name}={value}" for name, value in parts.items() if value is not None]
+        sas = options.get("azure_sas_token")
+        settings += [f"SharedAccessSignature={sas.removeprefix('?')}"] if sas else []
+        return {"account_name": account, "connection_string": ";".join(settings)}
     return {
         "account_name": account,
         "account_host": host.replace(".dfs.", ".blob.", 1),
         "account_key": key,
-        "sas_token": told.get("azure_sas_token"),
-        "client_id": told.get("azure_client_id"),
-        "client_secret": told.get("azure_client_secret"),
-        "tenant_id": told.get("azure_tenant_id"),
-        "anon": told.get("azure_anonymous", "").lower() == "true",
+        "sas_token": options.get("azure_sas_token"),
+        "client_id": options.get("azure_client_id"),
+        "client_secret": options.get("azure_client_secret"),
+        "tenant_id": options.get("azure_tenant_id"),
+        "anon": options.get("azure_anonymous", "").lower() == "true",
     }

@@ -24,7 +24,11 @@ from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
 from tidegate_runtime.storage.object_bucket import Head, Page, file_system, send_once
-from tidegate_runtime.storage.object_responses import ErrorResponse, malformed_as_error, said
+from tidegate_runtime.storage.object_responses import (
+    ErrorResponse,
+    malformed_as_error,
+    required_value,
+)
 
 OPTIONS: Final = ("google_application_credentials", "google_endpoint_url", "google_anonymous")
 """The options of Google's store. Without credentials the platform's own chain is used."""
@@ -47,12 +51,12 @@ RENEWAL_S: Final = 30.0
 class GcsBucket:
     """A bucket, by its name. Raises: Misconfigured; Unavailable, without credentials."""
 
-    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
         self._bucket = f"b/{quote(name, safe='')}/o"
-        is_anonymous = told.get("google_anonymous", "").lower() == "true"
+        is_anonymous = options.get("google_anonymous", "").lower() == "true"
         arguments = {
-            "token": "anon" if is_anonymous else _key_file(told),
-            "endpoint_url": told.get("google_endpoint_url"),
+            "token": "anon" if is_anonymous else _key_file(options),
+            "endpoint_url": options.get("google_endpoint_url"),
         }
         self._system = file_system("gs", "gcs", arguments)
         if not is_anonymous and self._system.on_google and not self._system.credentials.credentials:
@@ -67,40 +71,40 @@ class GcsBucket:
         # resolved.
         self._thread = ThreadPoolExecutor(1, "token")
         self._is_refused = False
-        self._looked_s = -math.inf
+        self._searched_s = -math.inf
 
     async def page(
         self, prefix: str, start: str, token: str | None, *, is_deep: bool = False
     ) -> Page:
         """Return objects directly under `prefix`, or all; the store begins at `start`."""
-        place = {"pageToken": token} if token else {}
-        asked = {
+        continuation = {"pageToken": token} if token else {}
+        parameters = {
             "prefix": prefix,
             **({} if is_deep else {"delimiter": "/"}),
             "startOffset": prefix + start,
             "maxResults": str(_PAGE),
             "fields": "kind,items(name,size,updated),prefixes,nextPageToken",
         }
-        page = _object(await self._send("GET", self._bucket, {**asked, **place}))
-        said(page, "kind")
+        page = _object(await self._send("GET", self._bucket, {**parameters, **continuation}))
+        required_value(page, "kind")
         with malformed_as_error():
             entries = tuple(
-                FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
-                for one in page.get("items", ())
+                FileStat(item["name"], int(item.get("size", 0)), _ms(item["updated"]))
+                for item in page.get("items", ())
             )
         return Page(entries, page.get("nextPageToken"), tuple(page.get("prefixes", ())))
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata; its generation is its version."""
         try:
-            told = _object(await self._send("GET", self._object(key), {}))
+            metadata = _object(await self._send("GET", self._object(key), {}))
         except ErrorResponse as refusal:
             if _is_anybodys(refusal):
-                why = "a 404 without a reason is no store's: look at the endpoint"
-                raise ErrorResponse(0, "", why) from refusal
+                message = "a 404 without a reason is no store's: look at the endpoint"
+                raise ErrorResponse(0, "", message) from refusal
             raise
         with malformed_as_error():
-            return Head(int(told.get("size", 0)), str(said(told, "generation")))
+            return Head(int(metadata.get("size", 0)), str(required_value(metadata, "generation")))
 
     async def read(self, key: str) -> bytes:
         """Return a whole object."""
@@ -148,8 +152,8 @@ class GcsBucket:
         Raises: ErrorResponse.
         """
         try:
-            asked = {"alt": "media", **condition}
-            return await self._send("GET", self._object(key), asked, headers=headers)
+            parameters = {"alt": "media", **condition}
+            return await self._send("GET", self._object(key), parameters, headers=headers)
         except ErrorResponse as refusal:
             if _is_anybodys(refusal):
                 await self.head(key)
@@ -159,17 +163,17 @@ class GcsBucket:
             raise
 
     async def _upload(self, key: str, content: bytes, condition: Mapping[str, str]) -> None:
-        place = f"{self._system._location}/upload/storage/v1/{self._bucket}"
-        asked = {"uploadType": "media", "name": key, **condition}
+        url = f"{self._system._location}/upload/storage/v1/{self._bucket}"
+        parameters = {"uploadType": "media", "name": key, **condition}
         kind = {"Content-Type": "application/octet-stream"}
-        told = await self._send("POST", place, asked, headers=kind, content=content)
-        said(_object(told), "generation")
+        response = await self._send("POST", url, parameters, headers=kind, content=content)
+        required_value(_object(response), "generation")
 
     async def _send(
         self,
         method: str,
-        place: str,
-        asked: Mapping[str, str],
+        path_or_url: str,
+        parameters: Mapping[str, str],
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> Response:
@@ -179,21 +183,21 @@ class GcsBucket:
         """
         session = await self._system._set_session()
         send_once(session)
-        url = place if place.startswith("http") else self._system.base + place
+        url = path_or_url if path_or_url.startswith("http") else self._system.base + path_or_url
         # aiohttp follows a redirect with a GET, whose response is not that of the request.
-        how = {"allow_redirects": False, "proxy": self._proxy}
-        told_by = await self._signed(headers or {})
+        options = {"allow_redirects": False, "proxy": self._proxy}
+        signed_headers = await self._signed(headers or {})
         async with session.request(
-            method, url, params=asked, headers=told_by, data=content, **how
-        ) as answer:
-            told: bytes = await answer.read()
-            if answer.status == 401:
+            method, url, params=parameters, headers=signed_headers, data=content, **options
+        ) as response:
+            body: bytes = await response.read()
+            if response.status == 401:
                 self._is_refused = True
-            if answer.status >= 300:
-                raise ErrorResponse(answer.status, *_reason(told))
+            if response.status >= 300:
+                raise ErrorResponse(response.status, *_reason(body))
             # The hashes may come in separate headers.
-            names = {name.lower() for name in answer.headers}
-            return told, {name: ",".join(answer.headers.getall(name)) for name in names}
+            names = {name.lower() for name in response.headers}
+            return body, {name: ",".join(response.headers.getall(name)) for name in names}
 
     async def _signed(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers with those of the credentials.
@@ -203,17 +207,17 @@ class GcsBucket:
         Raises: ErrorResponse.
         """
         keeper = self._system.credentials
-        told = {"User-Agent": ENGINE, **headers}
+        signed = {"User-Agent": ENGINE, **headers}
         if keeper.credentials is None:
-            return told
+            return signed
         if self._is_refused or not keeper._credentials_valid(_AHEAD_S):
             if self._renewing is None or self._renewing.done():
                 self._renewing = asyncio.ensure_future(self._renew())
                 self._renewing.add_done_callback(_heard)
             if self._is_refused or not keeper.credentials.valid:
                 await asyncio.shield(self._renewing)
-        self._system.credentials.credentials.apply(told)
-        return told
+        self._system.credentials.credentials.apply(signed)
+        return signed
 
     async def _renew(self) -> None:
         """Get a token with the current credentials, or with new ones if they fail.
@@ -227,62 +231,62 @@ class GcsBucket:
             if failed is None:
                 return
         if self._is_due():
-            found = await self._aside(_found_anew, keeper)
-            if not isinstance(found, BaseException):
-                self._system.credentials = found
+            renewed = await self._aside(_new_credentials, keeper)
+            if not isinstance(renewed, BaseException):
+                self._system.credentials = renewed
                 return
-            failed = failed or found
+            failed = failed or renewed
         if failed is not None:
             # gcsfs wraps the token service's message in its own.
             raise ErrorResponse(
                 401, "", f"there is no token: {failed.__cause__ or failed}"
             ) from failed
 
-    async def _aside(self, asked: Callable[..., Any], *about: object) -> Any:
+    async def _aside(self, call: Callable[..., Any], *arguments: object) -> Any:
         """Run a call in the thread, and return its result or its exception."""
-        answer = asyncio.get_running_loop().run_in_executor(self._thread, asked, *about)
-        return (await asyncio.gather(answer, return_exceptions=True))[0]
+        future = asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        return (await asyncio.gather(future, return_exceptions=True))[0]
 
     def _is_due(self) -> bool:
         """Return whether to search for credentials, which is done at most every `RENEWAL_S`."""
         now_s = time.monotonic()
-        is_due = now_s >= self._looked_s + RENEWAL_S
-        self._looked_s = now_s if is_due else self._looked_s
+        is_due = now_s >= self._searched_s + RENEWAL_S
+        self._searched_s = now_s if is_due else self._searched_s
         return is_due
 
 
-def _heard(asked: "asyncio.Future[None]") -> None:
+def _heard(future: "asyncio.Future[None]") -> None:
     """Retrieve the exception, which asyncio would log: later requests raise it anyway."""
-    if not asked.cancelled():
-        asked.exception()
+    if not future.cancelled():
+        future.exception()
 
 
-def _found_anew(keeper: Any) -> Any:
+def _new_credentials(keeper: Any) -> Any:
     """Return newly found credentials, with a token. Raises: as gcsfs does; ErrorResponse."""
-    found = type(keeper)(keeper.project, keeper.access, keeper.token, None, keeper.on_google)
-    if found.credentials is None:
+    renewed = type(keeper)(keeper.project, keeper.access, keeper.token, None, keeper.on_google)
+    if renewed.credentials is None:
         raise ErrorResponse(401, "", "the credentials are gone")
-    found.maybe_refresh(_AHEAD_S)
-    return found
+    renewed.maybe_refresh(_AHEAD_S)
+    return renewed
 
 
-def _key_file(told: Mapping[str, str]) -> str | None:
+def _key_file(options: Mapping[str, str]) -> str | None:
     """Return the credentials' file. If it does not exist, gcsfs would take its name for a token.
 
     Raises: Misconfigured.
     """
-    name = told.get("google_application_credentials")
+    name = options.get("google_application_credentials")
     if name is not None and os.sep in name and not os.path.isfile(name):
         raise Misconfigured(f"google_application_credentials: there is no file {name}")
     return name
 
 
-def _proxy(place: str) -> str | None:
+def _proxy(url: str) -> str | None:
     """Return the proxy that the environment names.
 
-    aiohttp looks there only if told to, and then for passwords, too.
+    aiohttp reads it only on request, and then reads passwords from a file, too.
     """
-    parts = urlsplit(place)
+    parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
@@ -292,7 +296,7 @@ def _is_anybodys(refusal: ErrorResponse) -> bool:
 
 def _generation(headers: Mapping[str, str]) -> str:
     """Return the generation of an object's content. Raises: ErrorResponse, without one."""
-    return str(said(headers, "x-goog-generation"))
+    return str(required_value(headers, "x-goog-generation"))
 
 
 def _check_hash(content: bytes, headers: Mapping[str, str]) -> None:
@@ -300,13 +304,15 @@ def _check_hash(content: bytes, headers: Mapping[str, str]) -> None:
 
     A composed object has none, and a compressed one has that of its compressed bytes.
     """
-    told = _MD5.search(headers.get("x-goog-hash", ""))
+    stated = _MD5.search(headers.get("x-goog-hash", ""))
     is_packed = headers.get("x-goog-stored-content-encoding", _AS_IT_IS) != _AS_IT_IS
-    if told is None or is_packed or "content-encoding" in headers:
+    if stated is None or is_packed or "content-encoding" in headers:
         return
-    if b64decode(told[1]) != hashlib.md5(content, usedforsecurity=False).digest():
-        why = "the answer's bytes are not those of the object: look at what lies before the store"
-        raise ErrorResponse(0, "", why)
+    if b64decode(stated[1]) != hashlib.md5(content, usedforsecurity=False).digest():
+        message = (
+            "the answer's bytes are not those of the object: look at what lies before the store"
+        )
+        raise ErrorResponse(0, "", message)
 
 
 def _object(answer: Response) -> dict[str, Any]:
@@ -320,14 +326,14 @@ def _object(answer: Response) -> dict[str, Any]:
     return value
 
 
-def _reason(told: bytes) -> tuple[str, str]:
+def _reason(body: bytes) -> tuple[str, str]:
     """Return the store's error code and message, which may come as JSON or plain text."""
-    text = told.decode("utf-8", errors="replace")
+    text = body.decode("utf-8", errors="replace")
     try:
-        error: Any = orjson.loads(told)["error"]
+        error: Any = orjson.loads(body)["error"]
         if isinstance(error, str):
             return "", error
-        reasons = [one.get("reason", "") for one in error.get("errors", ())]
+        reasons = [entry.get("reason", "") for entry in error.get("errors", ())]
         message = str(error.get("message", ""))
     except (ValueError, LookupError, TypeError, AttributeError):
         reasons, message = [], text

@@ -96,12 +96,12 @@ class LocalStore:
 
         Raises: Unavailable.
         """
-        bare = checked_folder(folder, self._root)
+        parent = checked_folder(folder, self._root)
         try:
-            self._check_folder(self._place(bare), folder)
-            self._settle_listed(self._place(bare))
-            with os.scandir(self._place(bare)) as entries:
-                found = sorted(
+            self._check_folder(self._place(parent), folder)
+            self._sync_before_listing(self._place(parent))
+            with os.scandir(self._place(parent)) as entries:
+                entries_found = sorted(
                     (entry for entry in entries if entry.name >= start and _is_ours(entry.name)),
                     key=lambda entry: entry.name,
                 )
@@ -109,8 +109,8 @@ class LocalStore:
             return
         except OSError as error:
             raise self._unavailable("list", folder, error) from error
-        for entry in found:
-            stat = self._stat(joined(bare, entry.name), entry)
+        for entry in entries_found:
+            stat = self._stat(joined(parent, entry.name), entry)
             if stat is not None:
                 yield stat
 
@@ -121,16 +121,16 @@ class LocalStore:
         """
         folders = [""]
         while folders:
-            bare = folders.pop()
+            parent = folders.pop()
             try:
-                with os.scandir(self._place(bare)) as entries:
-                    found = [entry for entry in entries if _is_ours(entry.name)]
+                with os.scandir(self._place(parent)) as entries:
+                    children = [entry for entry in entries if _is_ours(entry.name)]
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise self._unavailable("list", bare, error) from error
-            for entry in found:
-                path = joined(bare, entry.name)
+                raise self._unavailable("list", parent, error) from error
+            for entry in children:
+                path = joined(parent, entry.name)
                 if entry.is_dir(follow_symlinks=False):
                     if is_wanted(path):
                         folders.append(path)
@@ -142,10 +142,10 @@ class LocalStore:
 
         Raises: Unavailable; BrokenLog (`NoRegularFile`, `PathOutsideTable`).
         """
-        place = self._file(path)
+        full_path = self._file(path)
         try:
-            self._settle(os.path.dirname(place))
-            with self._opened(place, path) as file:
+            self._sync_if_unsure(os.path.dirname(full_path))
+            with self._opened(full_path, path) as file:
                 return file.read()
         except FileNotFoundError:
             return None
@@ -228,22 +228,24 @@ class LocalStore:
     def _place(self, path: str) -> str:
         return joined(self._folder, path) if path else self._folder
 
-    def _opened(self, place: str, path: str) -> BinaryIO:
+    def _opened(self, full_path: str, path: str) -> BinaryIO:
         """Return a reader of a regular file below the root, without waiting for a pipe's writer.
 
         The checks come after opening: before that, the name may be made to refer to another file.
         Raises: FileNotFoundError; OSError; BrokenLog; InvalidRequest.
         """
         try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            descriptor = os.open(full_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:
             if error.errno in _NO_NAME:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place) from error
+                raise FileNotFoundError(
+                    errno.ENOENT, os.strerror(errno.ENOENT), full_path
+                ) from error
             if error.errno in _NO_REGULAR_FILE:
                 raise self._no_regular_file(path) from error
             raise
         try:
-            self._check_inside(_real_path(descriptor, place), path)
+            self._check_inside(_real_path(descriptor, full_path), path)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise self._no_regular_file(path)
             return os.fdopen(descriptor, "rb")
@@ -323,19 +325,21 @@ class LocalStore:
             return Put.UNKNOWN
 
     def _sync(self, folder: str) -> None:
-        """Make a folder's names durable. If that fails, `_settle` does it before the next read."""
+        """Make a folder's names durable. If that fails, `_sync_if_unsure` repeats it before the
+        next read.
+        """
         self._unsure_folders.add(folder)
         _fsync_folder(folder)
         self._unsure_folders.discard(folder)
 
-    def _settle(self, folder: str) -> None:
+    def _sync_if_unsure(self, folder: str) -> None:
         """Sync a folder again if its last sync failed."""
         if folder in self._unsure_folders:
             self._sync(folder)
 
-    def _settle_listed(self, folder: str) -> None:
+    def _sync_before_listing(self, folder: str) -> None:
         """Sync a folder before it is first listed: a dead writer may have left a name unsynced."""
-        self._settle(folder)
+        self._sync_if_unsure(folder)
         if folder not in self._listed_folders:
             try:
                 _fsync_folder(folder)
@@ -360,10 +364,10 @@ class LocalStore:
     def _compare(self, target: str, content: bytes, path: str) -> Put:
         try:
             with self._opened(target, path) as file:
-                there = file.read()
+                stored = file.read()
         except FileNotFoundError:
             return Put.UNKNOWN
-        return Put.WON if there == content else Put.LOST
+        return Put.WON if stored == content else Put.LOST
 
     def _write_hidden(self, hidden: str, content: bytes, path: str) -> None:
         folder = os.path.dirname(hidden)
@@ -419,22 +423,22 @@ class LocalStore:
             "back"
         )
 
-    def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:
+    def _unavailable(self, operation: str, path: str, error: OSError) -> Unavailable:
         remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror}: look at the device")
-        return Unavailable(f"cannot {verb} {path!r} of the table at {self._root}; {remedy}")
+        return Unavailable(f"cannot {operation} {path!r} of the table at {self._root}; {remedy}")
 
 
 def _is_below(real: str, folder: str) -> bool:
     return real == folder or real.startswith(folder.rstrip("/") + "/")
 
 
-def _real_path(descriptor: int, place: str) -> str:
-    """Return the path of an open file, without links; `place` is the one by which it was opened."""
+def _real_path(descriptor: int, opened_path: str) -> str:
+    """Return the path of an open file, without links; it was opened by `opened_path`."""
     try:
         return os.readlink(f"{_DESCRIPTORS}/{descriptor}")
     except FileNotFoundError:
         # Without `/proc` the name is resolved again.
-        return os.path.realpath(place)
+        return os.path.realpath(opened_path)
 
 
 def _version_before(target: str) -> str | None:
@@ -451,9 +455,9 @@ def _is_known(commit: str) -> bool:
     if os.path.isfile(commit):
         return True
     folder, name = os.path.split(commit)
-    there = (parse(one) for one in os.listdir(folder))
+    files = (parse(file_name) for file_name in os.listdir(folder))
     return any(
-        one is not None and one.is_checkpoint and one.name[:20] == name[:20] for one in there
+        file is not None and file.is_checkpoint and file.name[:20] == name[:20] for file in files
     )
 
 

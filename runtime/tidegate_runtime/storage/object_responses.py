@@ -101,16 +101,16 @@ def words(answer: Response) -> str:
     return f"{type(answer).__name__}: {code}{text}"
 
 
-def said(answer: Mapping[str, Any], word: str) -> Any:
+def required_value(answer: Mapping[str, Any], name: str) -> Any:
     """Return a value that every response of a store to such a request has.
 
     Raises: ErrorResponse, if it is missing: a gateway's page may have the same status.
     """
-    if word not in answer:
+    if name not in answer:
         raise ErrorResponse(
-            0, "", f"the answer has no {word}, so it is no store's: look at the endpoint"
+            0, "", f"the answer has no {name}, so it is no store's: look at the endpoint"
         )
-    return answer[word]
+    return answer[name]
 
 
 @contextmanager

@@ -77,9 +77,9 @@ Opening = Callable[[str, str, Mapping[str, str]], Bucket]
 """Opens a bucket, given scheme, name and options."""
 
 
-def opened_alone(scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
+def opened_alone(scheme: str, name: str, options: Mapping[str, str]) -> Bucket:
     """Return a bucket with connections of its own."""
-    return BUCKETS[scheme](name, told)
+    return BUCKETS[scheme](name, options)
 
 
 class SharedBuckets:
@@ -94,14 +94,14 @@ class SharedBuckets:
         self._opened: WeakValueDictionary[Hashable, Bucket] = WeakValueDictionary()
         self._turns: dict[Hashable, Lock] = {}
 
-    def __call__(self, scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
+    def __call__(self, scheme: str, name: str, options: Mapping[str, str]) -> Bucket:
         """Return a bucket, opening it if necessary. Raises: Misconfigured; Unavailable."""
         # A child process has another event loop, and must not use its parent's connections.
-        key = (os.getpid(), scheme, name, tuple(sorted(told.items())))
+        key = (os.getpid(), scheme, name, tuple(sorted(options.items())))
         with self._turns.setdefault(key, Lock()):
             bucket = self._opened.get(key)
             if bucket is None:
-                bucket = self._opened[key] = opened_alone(scheme, name, told)
+                bucket = self._opened[key] = opened_alone(scheme, name, options)
             return bucket
 
 
@@ -115,14 +115,14 @@ class ObjectStore:
         opening: Opening = opened_alone,
     ) -> None:
         self._root = canonical_root(root)
-        self._scheme, _, place = self._root.partition("://")
+        self._scheme, _, location = self._root.partition("://")
         if self._scheme not in BUCKETS:
             raise Misconfigured(
                 f"{self._root} is not in an object store; give s3://bucket/key, gs://bucket/key or "
                 "abfss://container@account.dfs.core.windows.net/key"
             )
-        self._name, _, self._prefix = place.partition("/")
-        self._told = _told(options, self._root)
+        self._name, _, self._prefix = location.partition("/")
+        self._options = _options(options, self._root)
         self._open = opening
         self._turn = Lock()
 
@@ -137,13 +137,13 @@ class ObjectStore:
         S3 and GCS begin at `start`; Azure lists the folder from its first file.
         Raises: Unavailable.
         """
-        bare = checked_folder(folder, self._root)
-        prefix = joined(self._prefix, joined(bare, "")) if bare else joined(self._prefix, "")
+        parent = checked_folder(folder, self._root)
+        prefix = joined(self._prefix, joined(parent, "")) if parent else joined(self._prefix, "")
         for page in self._pages(prefix, start):
             for entry in page.entries:
                 name = entry.path[len(prefix) :]
                 if name and name >= start:
-                    yield FileStat(joined(bare, name), entry.size, entry.modified_ms)
+                    yield FileStat(joined(parent, name), entry.size, entry.modified_ms)
 
     def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
         """Yield all files below the root, without those below a folder that is not wanted.
@@ -155,7 +155,7 @@ class ObjectStore:
         top, are_wanted = joined(self._prefix, ""), with_parents(is_wanted)
         folders: list[str] = []
         for page in self._pages(top, ""):
-            folders += (one for one in page.folders if is_wanted(one[len(top) : -1]))
+            folders += (folder for folder in page.folders if is_wanted(folder[len(top) : -1]))
             yield from _below(top, page)
         for folder in folders:
             for page in self._pages(folder, "", is_deep=True):
@@ -239,7 +239,7 @@ class ObjectStore:
 
     @cached_property
     def _opened(self) -> Bucket:
-        return self._open(self._scheme, self._name, self._told)
+        return self._open(self._scheme, self._name, self._options)
 
     @property
     def _bucket(self) -> Bucket:
@@ -273,12 +273,12 @@ class ObjectStore:
 
     def _compare(self, path: str, content: bytes) -> Put:
         try:
-            there = self.read(path)
+            stored = self.read(path)
         except Unavailable:
             return Put.UNKNOWN
-        if there is None:
+        if stored is None:
             return Put.UNKNOWN
-        return Put.WON if there == content else Put.LOST
+        return Put.WON if stored == content else Put.LOST
 
     def _ask(
         self,
@@ -313,15 +313,16 @@ class ObjectStore:
         answers: list[Response] = sync(get_loop(), patient)
         return answers[0]
 
-    def _value(self, verb: str, path: str, answer: Response) -> Any:
+    def _value(self, operation: str, path: str, answer: Response) -> Any:
         if judge(answer) is ResponseMeaning.DONE:
             return answer
-        raise self._unavailable(verb, path, answer)
+        raise self._unavailable(operation, path, answer)
 
-    def _unavailable(self, verb: str, path: str, answer: Response) -> Unavailable:
-        told = words(answer)
+    def _unavailable(self, operation: str, path: str, answer: Response) -> Unavailable:
+        message = words(answer)
         error = Unavailable(
-            f"cannot {verb} {path!r} of the table at {self._root}: {told}; {_remedy(told)}",
+            f"cannot {operation} {path!r} of the table at {self._root}: {message}; "
+            f"{_remedy(message)}",
             error_class=NO_CONDITION if is_not_implemented(answer) else None,
         )
         error.__cause__ = answer if isinstance(answer, BaseException) else None
@@ -370,10 +371,10 @@ def _below(top: str, page: Page) -> Iterator[FileStat]:
             yield FileStat(path, entry.size, entry.modified_ms)
 
 
-def _remedy(told: str) -> str:
-    if any(one in told for one in _SKEWED):
+def _remedy(message: str) -> str:
+    if any(sign in message for sign in _SKEWED):
         return "set this machine's clock"
-    if _UNTRUSTED in told:
+    if _UNTRUSTED in message:
         return "have the authority of the store's certificate trusted (S3: AWS_CA_BUNDLE)"
     return "check the bucket, the access rights and the storage options"
 
@@ -382,12 +383,12 @@ def _patience_s(size: int) -> float:
     return _PATIENCE_S + size / _SLOWEST_BYTES_PER_S
 
 
-def _told(options: Mapping[str, str], root: str) -> dict[str, str]:
-    told = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
-    unknown = sorted(set(told) - set(OPTIONS))
+def _options(options: Mapping[str, str], root: str) -> dict[str, str]:
+    known_options = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
+    unknown = sorted(set(known_options) - set(OPTIONS))
     if unknown:
         raise Misconfigured(
             f"unknown storage options for {root}: {', '.join(unknown)}; there are: "
             f"{', '.join(OPTIONS)}"
         )
-    return told
+    return known_options

@@ -10,25 +10,25 @@ from tidegate_messages.published_records import CommittedFile, TableRecord
 from tidegate_runtime.storage.log_store import LogStore
 
 
-def overwritten(root: str, one: CommittedFile) -> BrokenLog:
+def overwritten(root: str, committed: CommittedFile) -> BrokenLog:
     """Return the error for a version whose file was overwritten."""
     return BrokenLog(
-        f"version {one.version} of {root} is another file than the one that was committed: "
-        f"somebody overwrote it; restore the one whose SHA-256 is {one.sha256} from a backup",
+        f"version {committed.version} of {root} is another file than the one that was committed: "
+        f"somebody overwrote it; restore the one whose SHA-256 is {committed.sha256} from a backup",
         error_class="CorruptCommit",
     )
 
 
-def check_restored(store: LogStore, one: CommittedFile | None) -> None:
+def check_restored(store: LogStore, committed: CommittedFile | None) -> None:
     """Refuse a log with an overwritten version, until it is restored or has been cleaned up.
 
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
     """
-    if one is None:
+    if committed is None:
         return
-    content = store.read(in_log(commit_name(one.version)))
-    if content is not None and sha256(content) != one.sha256:
-        raise overwritten(store.root, one)
+    content = store.read(in_log(commit_name(committed.version)))
+    if content is not None and sha256(content) != committed.sha256:
+        raise overwritten(store.root, committed)
 
 
 def check_promised(store: LogStore, record: TableRecord) -> None:

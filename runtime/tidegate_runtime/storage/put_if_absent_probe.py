@@ -95,8 +95,8 @@ def probe(
         lost=scratch.puts[Put.LOST],
         unknown=scratch.puts[Put.UNKNOWN],
         failures=tuple(
-            said if times == 1 else f"{said} ({times} times)"
-            for said, times in scratch.wrong.items()
+            failure if times == 1 else f"{failure} ({times} times)"
+            for failure, times in scratch.wrong.items()
         ),
         left=scratch.left,
     )
@@ -141,28 +141,30 @@ class _Scratch:
             return False
         return True
 
-    def decide(self, path: str, contents: Sequence[bytes], told: Iterable["Future[Put]"]) -> None:
+    def decide(
+        self, path: str, contents: Sequence[bytes], futures: Iterable["Future[Put]"]
+    ) -> None:
         """Compare the results of two contestants with what the store holds."""
-        answers = [_answer(future) for future in told]
-        self.puts.update(answers)
-        there = self.store.read(path)
-        self.doubts += answers.count(Put.UNKNOWN) if there is None else 0
-        self.wrong.update(_wrong(answers, contents, there))
+        results = [_answer(future) for future in futures]
+        self.puts.update(results)
+        stored = self.store.read(path)
+        self.doubts += results.count(Put.UNKNOWN) if stored is None else 0
+        self.wrong.update(_wrong(results, contents, stored))
 
     def cut(self, path: str, cut_s: float) -> None:
         """Cut a PUT off: it must leave nothing or all, and the same bytes must win afterwards."""
         content = secrets.token_bytes(_CUT_BYTES)
         first = self.store.put_if_absent(path, content, cut_s)
-        there = self.store.read(path)
-        if there is not None and there != content:
+        stored = self.store.read(path)
+        if stored is not None and stored != content:
             self.wrong["a PUT that was cut short left other bytes than it was given"] += 1
         elif first is Put.LOST:
             self.wrong["a PUT to a fresh name lost"] += 1
         else:
-            again = self._settled(path, content)
+            repeated = self._settled(path, content)
             rival = self._settled(path, content[::-1])
-            if again is not Put.WON or self.store.read(path) != content:
-                self.wrong[f"sent again after a cut, the same bytes were {again.value}"] += 1
+            if repeated is not Put.WON or self.store.read(path) != content:
+                self.wrong[f"sent again after a cut, the same bytes were {repeated.value}"] += 1
             if rival is not Put.LOST:
                 self.wrong[f"other bytes after a cut were {rival.value}"] += 1
 
@@ -180,21 +182,21 @@ class _Scratch:
 
     def compare_listing(self, paths: Sequence[str]) -> None:
         """Compare a listing with what was written."""
-        asked, shown = set(paths), []
+        expected, shown = set(paths), []
         for stat in self.store.list_from(_FOLDER, self.prefix):
             if not stat.path.startswith(joined(_FOLDER, self.prefix)):
                 break
-            shown += [stat.path] if stat.path in asked else []
+            shown += [stat.path] if stat.path in expected else []
         if shown != list(paths):
             self.wrong["a listing does not show in order what was written"] += 1
 
     def clear(self, pool: ThreadPoolExecutor) -> None:
         """Delete the scratch files, and count those that can't be deleted."""
-        for done in [pool.submit(self.store.delete, name) for name in self.names]:
-            if isinstance(done.exception(), Unavailable):
+        for deletion in [pool.submit(self.store.delete, name) for name in self.names]:
+            if isinstance(deletion.exception(), Unavailable):
                 self.left += 1
             else:
-                done.result()
+                deletion.result()
 
 
 def _contest(
@@ -211,23 +213,23 @@ def _contest(
     return path, contents, [contestants.submit(contend, content) for content in contents]
 
 
-def _answer(told: "Future[Put]") -> Put:
+def _answer(future: "Future[Put]") -> Put:
     with suppress(Unavailable):
-        return told.result()
+        return future.result()
     return Put.UNKNOWN
 
 
-def _wrong(answers: list[Put], contents: Sequence[bytes], there: bytes | None) -> list[str]:
-    wrong = []
-    if answers.count(Put.WON) > 1:
-        wrong.append("both were told that they won")
-    for answer, content in zip(answers, contents, strict=True):
-        if answer is Put.WON and there != content:
-            wrong.append("the winner's bytes are not there")
-        if answer is Put.LOST and there == content:
-            wrong.append("the loser's bytes are there")
-    if answers.count(Put.LOST) == len(answers):
-        wrong.append("both were told that they lost")
-    if there not in contents and Put.UNKNOWN not in answers:
-        wrong.append("neither one's bytes are there")
-    return wrong
+def _wrong(results: list[Put], contents: Sequence[bytes], stored: bytes | None) -> list[str]:
+    failures = []
+    if results.count(Put.WON) > 1:
+        failures.append("both were told that they won")
+    for result, content in zip(results, contents, strict=True):
+        if result is Put.WON and stored != content:
+            failures.append("the winner's bytes are not there")
+        if result is Put.LOST and stored == content:
+            failures.append("the loser's bytes are there")
+    if results.count(Put.LOST) == len(results):
+        failures.append("both were told that they lost")
+    if stored not in contents and Put.UNKNOWN not in results:
+        failures.append("neither one's bytes are there")
+    return failures

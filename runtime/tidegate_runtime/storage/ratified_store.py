@@ -62,7 +62,7 @@ class RatifyLog:
         self._producer = bus.producer()
         self._next: Offset | None = None
         self._topic_id = ""
-        self._looked_s = -math.inf
+        self._read_end_s = -math.inf
         self._tables: dict[str, Ratified] = {}
         self._reading, self._sending = Lock(), Lock()
 
@@ -89,9 +89,9 @@ class RatifyLog:
         now_s = self._clock.boot_s()
         first, end = self._reader.bounds(self._at)
         is_shorter = self._next is not None and end < self._next
-        if is_shorter or now_s - self._looked_s > _STALE_S:
+        if is_shorter or now_s - self._read_end_s > _STALE_S:
             self._meet(is_shorter)
-        self._looked_s = now_s
+        self._read_end_s = now_s
         position = first if self._next is None else self._next
         until_s = now_s + _PATIENCE_S
         while position < end:
@@ -118,8 +118,8 @@ class RatifyLog:
         topic = self._at.topic
         topic_id = self._bus.identity([topic]).topic_ids[topic]
         if self._next is not None and (is_shorter or topic_id != self._topic_id):
-            where = f"{topic}/{self._at.partition}"
-            log_event(_log, "recreated", level=logging.ERROR, record=where, read=self._next)
+            source = f"{topic}/{self._at.partition}"
+            log_event(_log, "recreated", level=logging.ERROR, record=source, read=self._next)
             self._next = None
             self._tables.clear()
         self._topic_id = topic_id
@@ -129,8 +129,8 @@ class RatifyLog:
             record = decode(Ratification, value)
         except MalformedRecord as error:
             # No process can read it, so it decides nothing for any of them.
-            where = f"{self._at}@{offset}"
-            log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
+            source = f"{self._at}@{offset}"
+            log_event(_log, "malformed", level=logging.ERROR, record=source, why=error)
             return
         ratified = fold(self._tables.get(record.table_root), record)
         if ratified is not None:
@@ -202,7 +202,7 @@ class RatifiedStore:
         ends_s = self._clock.boot_s() + deadline_s
         version = _version_of(path)
         if version is None:
-            return self._look_and_put(path, content)
+            return self._put_unless_exists(path, content)
         with self._turn:
             ratified = self._follow() or self._begin(ends_s)
             if version <= ratified.head:
@@ -277,8 +277,8 @@ class RatifiedStore:
     def _publish(self, claim: Ratification, asked_s: float) -> None:
         assert claim.staged is not None, "a claim names what was staged"
         path = in_log(commit_name(claim.version))
-        there = self._below.read(path)
-        content = self._below.read(_staged_path(claim.staged)) if there is None else None
+        published = self._below.read(path)
+        content = self._below.read(_staged_path(claim.staged)) if published is None else None
         if content is not None and sha256(content) == claim.sha256:
             if self._clock.boot_s() - asked_s > _OLD_S:
                 raise Unavailable(
@@ -286,34 +286,34 @@ class RatifiedStore:
                     "now: others may have published it, and cleaned it up; it is read again"
                 )
             self._below.put(path, content)
-            there = content
-        elif there is None:
+            published = content
+        elif published is None:
             # Another committer may have published it and deleted the staged file between our two
             # reads.
-            there = self._below.read(path)
-        if there is None:
+            published = self._below.read(path)
+        if published is None:
             raise BrokenLog(
                 f"version {claim.version} of {self.root} was decided, but neither its file nor the "
                 f"staged file {claim.staged} is there: restore one of them",
                 error_class="LogGap",
             )
-        if sha256(there) != claim.sha256:
+        if sha256(published) != claim.sha256:
             raise self._written_past(claim.version)
         self._below.delete(_staged_path(claim.staged))
 
     def _compare(self, path: str, content: bytes) -> Put:
-        there = self._below.read(path)
-        if there is None:
+        stored = self._below.read(path)
+        if stored is None:
             # Cleaned up, or not visible yet in a store that is eventually consistent.
             return Put.UNKNOWN
-        return Put.WON if there == content else Put.LOST
+        return Put.WON if stored == content else Put.LOST
 
-    def _look_and_put(self, path: str, content: bytes) -> Put:
-        there = self._below.read(path)
-        if there is None:
+    def _put_unless_exists(self, path: str, content: bytes) -> Put:
+        stored = self._below.read(path)
+        if stored is None:
             self._below.put(path, content)
             return Put.WON
-        return Put.WON if there == content else Put.LOST
+        return Put.WON if stored == content else Put.LOST
 
     def _written_past(self, version: int) -> BrokenLog:
         return BrokenLog(

@@ -45,8 +45,8 @@ def checked_folder(folder: str, root: str) -> str:
 
     Raises: InvalidRequest (`PathOutsideTable`).
     """
-    bare = folder.removesuffix("/")
-    return checked(bare, root) if bare else ""
+    trimmed = folder.removesuffix("/")
+    return checked(trimmed, root) if trimmed else ""
 
 
 def joined(folder: str, name: str) -> str:
@@ -97,61 +97,61 @@ def root_prefix(uri_or_path: str) -> str:
             f"{uri_or_path!r} is no place for tables: write file:///…, s3://bucket/…, "
             "gs://bucket/… or abfss://container@account.dfs.core.windows.net/…"
         )
-    place, slash, below = rest.partition("/")
-    return f"{known}://{_canonical_azure_host(known, place)}{slash}{below}"
+    bucket, slash, below = rest.partition("/")
+    return f"{known}://{_canonical_azure_host(known, bucket)}{slash}{below}"
 
 
 def lies_under(root: str, prefix: str) -> bool:
     """Return whether a canonical root lies under a `root_prefix`, comparing text only."""
-    bare = prefix.rstrip("/")
-    return root == bare or root.startswith(f"{bare}/")
+    trimmed = prefix.rstrip("/")
+    return root == trimmed or root.startswith(f"{trimmed}/")
 
 
 def _local_root(path: str) -> str:
     if not path.strip():
         raise Misconfigured("the table root is empty; give a path or a URI")
-    bare = posixpath.normpath(os.path.abspath(path))
-    bare = "/" + bare.lstrip("/")
-    if bare == "/":
+    normal = posixpath.normpath(os.path.abspath(path))
+    normal = "/" + normal.lstrip("/")
+    if normal == "/":
         raise Misconfigured("the table root '/' is the whole file system; give a folder of its own")
-    return f"file://{bare}"
+    return f"file://{normal}"
 
 
-def _of_this_machine(rest: str, given: str) -> str:
+def _of_this_machine(rest: str, uri: str) -> str:
     """Return the path of a URI of the scheme `file`, which comes after the host."""
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost"):
         raise Misconfigured(
-            f"the table root {given!r} names the host {host!r}, and files are opened on this "
+            f"the table root {uri!r} names the host {host!r}, and files are opened on this "
             f"machine alone; write file:///{rest} for the path /{rest}"
         )
     return f"{slash}{path.lstrip('/')}"
 
 
-def _object_root(scheme: str, rest: str, given: str) -> str:
+def _object_root(scheme: str, rest: str, uri: str) -> str:
     bucket, _, key = rest.rstrip("/").partition("/")
     parts = key.split("/") if key else []
     if not bucket or any(part in ("", ".", "..") for part in parts):
         raise Misconfigured(
-            f"the table root {given!r} needs the form {scheme}://bucket/key, without empty parts, "
+            f"the table root {uri!r} needs the form {scheme}://bucket/key, without empty parts, "
             "'.' or '..'"
         )
     bucket = _canonical_azure_host(scheme, bucket)
     if scheme == "abfss" and not _ACCOUNT.fullmatch(bucket):
         raise Misconfigured(
-            f"the table root {given!r} names no account; give "
+            f"the table root {uri!r} names no account; give "
             "abfss://container@account.dfs.core.windows.net/key"
         )
     return f"{scheme}://{'/'.join([bucket, *parts])}"
 
 
-def _canonical_azure_host(scheme: str, place: str) -> str:
+def _canonical_azure_host(scheme: str, bucket: str) -> str:
     """Return the place with the canonical host of an Azure account, which has several.
 
     It has no port, is in lower case, and is the name for the protocol with folders.
     """
-    container, at, host = place.partition("@")
-    if scheme != "abfss" or not at:
-        return place
-    bare = host.lower().removesuffix(":443").removesuffix(".")
-    return f"{container}@{bare.replace('.blob.', '.dfs.', 1)}"
+    container, separator, host = bucket.partition("@")
+    if scheme != "abfss" or not separator:
+        return bucket
+    canonical = host.lower().removesuffix(":443").removesuffix(".")
+    return f"{container}@{canonical.replace('.blob.', '.dfs.', 1)}"

@@ -21,7 +21,7 @@ from tidegate_runtime.storage.object_responses import (
     is_missing,
     judge,
     malformed_as_error,
-    said,
+    required_value,
 )
 from tidegate_runtime.storage.s3_conditional_put import (
     CONNECTIONS_MAX,
@@ -67,12 +67,12 @@ _log = logging.getLogger(__name__)
 class S3Bucket:
     """A bucket, by its name. The store has to obey the condition of a PUT."""
 
-    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
         self._name = name
-        self._told = told
-        self._system = _file_system(told)
+        self._options = options
+        self._system = _file_system(options)
         # A bucket with Requester Pays needs that in every request.
-        pays = told.get("request_payer", "").lower() == "true"
+        pays = options.get("request_payer", "").lower() == "true"
         self._place = {"Bucket": name, **({"RequestPayer": "requester"} if pays else {})}
         self._is_outdated = False
         self._renewed_s = -math.inf
@@ -86,17 +86,21 @@ class S3Bucket:
     ) -> Page:
         """Return objects directly under `prefix`, or all; the store begins at `start`."""
         # StartAfter excludes the name itself, so it gets the name without its last character.
-        place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
+        continuation = (
+            {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
+        )
         depth = {} if is_deep else {"Delimiter": "/"}
-        page = await self._call("list_objects_v2", Prefix=prefix, **depth, **place)
-        is_part = said(page, "IsTruncated")
+        page = await self._call("list_objects_v2", Prefix=prefix, **depth, **continuation)
+        is_part = required_value(page, "IsTruncated")
         with malformed_as_error():
             entries = tuple(
-                FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
-                for one in page.get("Contents", ())
+                FileStat(item["Key"], item["Size"], int(item["LastModified"].timestamp() * 1000))
+                for item in page.get("Contents", ())
             )
-            folders = tuple(one["Prefix"] for one in page.get("CommonPrefixes", ()))
-        return Page(entries, said(page, "NextContinuationToken") if is_part else None, folders)
+            folders = tuple(item["Prefix"] for item in page.get("CommonPrefixes", ()))
+        return Page(
+            entries, required_value(page, "NextContinuationToken") if is_part else None, folders
+        )
 
     async def head(self, key: str) -> Head:
         """Return an object's metadata; its ETag is its version."""
@@ -108,7 +112,7 @@ class S3Bucket:
                 # gateway's.
                 await self._body(Key=key, Range="bytes=0-0")
             raise
-        return Head(said(answer, "ContentLength"), etag(answer))
+        return Head(required_value(answer, "ContentLength"), etag(answer))
 
     async def read(self, key: str) -> bytes:
         """Return a whole object."""
@@ -131,7 +135,7 @@ class S3Bucket:
         """
         if self._takes_other_way:
             return False
-        wrong = import_module("botocore.exceptions")
+        exceptions = import_module("botocore.exceptions")
         try:
             client = self._conditional_puts().client(_patience_s(timeout_s, len(content)))
             if not turn():
@@ -147,7 +151,7 @@ class S3Bucket:
                 self._take_other_way(refusal)
             self._heed(refusal.code)
             raise
-        except wrong.BotoCoreError as error:
+        except exceptions.BotoCoreError as error:
             if judge(error) is not ResponseMeaning.UNKNOWN:
                 return False
             raise OSError(str(error)) from error
@@ -162,8 +166,8 @@ class S3Bucket:
         await self._call("delete_object", Key=key)
 
     async def _put(self, key: str, content: bytes, **condition: str) -> None:
-        whole = {"Key": key, "Body": content, "ContentMD5": _checksum(content)}
-        check_written(await self._call("put_object", **whole, **condition))
+        request = {"Key": key, "Body": content, "ContentMD5": _checksum(content)}
+        check_written(await self._call("put_object", **request, **condition))
 
     async def _body(self, **request: str) -> bytes:
         try:
@@ -191,28 +195,28 @@ class S3Bucket:
             with understood():
                 return await system._call_s3(method, **self._place, **request)
         except OSError as error:
-            told = getattr(error.__cause__, "response", None) or {}
-            self._heed(told.get("Error", {}).get("Code"))
+            response = getattr(error.__cause__, "response", None) or {}
+            self._heed(response.get("Error", {}).get("Code"))
             check_redirect(error)
             raise
 
     def _heed(self, code: str | None) -> None:
         """Note that the credentials were refused, unless they come from the options."""
-        if code in OUTDATED and "access_key_id" not in self._told:
+        if code in OUTDATED and "access_key_id" not in self._options:
             self._is_outdated = True
 
     def _renew(self, now_s: float) -> None:
         """Reload the credentials if the current ones were refused."""
         if self._is_outdated and now_s >= self._renewed_s + RENEWAL_S:
             self._is_outdated, self._renewed_s = False, now_s
-            self._system = _file_system(self._told)
+            self._system = _file_system(self._options)
             # In this order, and without the lock: it is held while a client is made, which waits
             # for credentials, and all stores share the event loop that would block here.
             self._puts = None
 
-    def _take_other_way(self, why: Exception) -> None:
+    def _take_other_way(self, reason: Exception) -> None:
         self._takes_other_way = True
-        log_event(_log, "puts_by_s3fs", bucket=self._name, why=str(why))
+        log_event(_log, "puts_by_s3fs", bucket=self._name, why=str(reason))
 
     def _conditional_puts(self) -> ConditionalPuts:
         """Return the PUTs by obstore. Raises: UseOtherWay; Misconfigured; botocore's errors."""
@@ -245,14 +249,14 @@ def has_configured_endpoint() -> bool:
     Files that can't be read count as no: opening the store raises their error.
     """
     try:
-        wrong = import_module("botocore.exceptions")
+        exceptions = import_module("botocore.exceptions")
     except ImportError:
         return False
     try:
-        told = import_module("botocore.session").Session().get_scoped_config()
-    except wrong.BotoCoreError:
+        config = import_module("botocore.session").Session().get_scoped_config()
+    except exceptions.BotoCoreError:
         return False
-    return "endpoint_url" in told or "services" in told
+    return "endpoint_url" in config or "services" in config
 
 
 @contextmanager
@@ -264,15 +268,15 @@ def _fitting() -> Iterator[None]:
         raise Misconfigured(f"the storage options of s3:// are wrong: {error}") from error
 
 
-def _file_system(told: Mapping[str, str]) -> Any:
-    region = {"region_name": told["region"]} if "region" in told else {}
-    style = {"addressing_style": "path"} if told.get("path_style", "").lower() == "true" else {}
+def _file_system(options: Mapping[str, str]) -> Any:
+    region = {"region_name": options["region"]} if "region" in options else {}
+    style = {"addressing_style": "path"} if options.get("path_style", "").lower() == "true" else {}
     arguments = {
-        "anon": told.get("anonymous", "").lower() == "true",
-        "endpoint_url": told.get("endpoint_url"),
-        "key": told.get("access_key_id"),
-        "secret": told.get("secret_access_key"),
-        "token": told.get("session_token"),
+        "anon": options.get("anonymous", "").lower() == "true",
+        "endpoint_url": options.get("endpoint_url"),
+        "key": options.get("access_key_id"),
+        "secret": options.get("secret_access_key"),
+        "token": options.get("session_token"),
         "client_kwargs": region,
         "config_kwargs": {
             "retries": {"mode": "standard", "total_max_attempts": 1},

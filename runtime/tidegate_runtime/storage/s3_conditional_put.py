@@ -54,8 +54,8 @@ _ETAG: Final = re.compile(r'"?[0-9a-fA-F]{32}"?')
 class UseOtherWay(Exception):
     """Nothing was written, and s3fs may be able to; `for_good`: for all PUTs to this bucket."""
 
-    def __init__(self, why: str, *, for_good: bool = True) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, for_good: bool = True) -> None:
+        super().__init__(reason)
         self.for_good = for_good
 
 
@@ -133,14 +133,14 @@ def conditional_puts(system: Any, bucket: str, *, pays: bool) -> ConditionalPuts
         raise UseOtherWay("access points and directory buckets have rules of their own")
     session = _session()
     client = _client(session, system)
-    where = _url(client, bucket, "key").removesuffix("/key")
-    said = session.get_scoped_config().get("s3", {})
-    if isinstance(said, Mapping) and said.get("signature_version", "s3v4") != "s3v4":
+    endpoint = _url(client, bucket, "key").removesuffix("/key")
+    s3_config = session.get_scoped_config().get("s3", {})
+    if isinstance(s3_config, Mapping) and s3_config.get("signature_version", "s3v4") != "s3v4":
         raise UseOtherWay("AWS's configuration names another signature")
     config = {
         # The constructor takes from the environment what it is not given.
-        "endpoint": where,
-        "aws_endpoint_url_s3": where,
+        "endpoint": endpoint,
+        "aws_endpoint_url_s3": endpoint,
         "virtual_hosted_style_request": True,
         "region": client.meta.region_name or "us-east-1",
         "skip_signature": system.anon,
@@ -153,7 +153,7 @@ def conditional_puts(system: Any, bucket: str, *, pays: bool) -> ConditionalPuts
     }
     options = {
         "user_agent": ENGINE,
-        "allow_http": where.startswith("http://"),
+        "allow_http": endpoint.startswith("http://"),
         "allow_invalid_certificates": False,
         "http1_only": True,
         "pool_max_idle_per_host": str(CONNECTIONS_MAX),
@@ -167,47 +167,47 @@ def send(client: Any, key: str, content: bytes) -> None:
 
     Raises: ErrorResponse; OSError, for a response that did not come; UseOtherWay.
     """
-    wrong = import_module("obstore.exceptions")
+    exceptions = import_module("obstore.exceptions")
     if key.strip("/") != key or not key:
         raise UseOtherWay(f"obstore would take {key!r} for another key", for_good=False)
     try:
-        answer = import_module("obstore").put(
+        response = import_module("obstore").put(
             client, key, content, mode="create", use_multipart=False
         )
     except ValueError as error:
         raise UseOtherWay(f"the key cannot be sent: {error}", for_good=False) from error
-    except (wrong.BaseError, OSError) as error:
-        raise _as_told(error) from error
-    etag = answer["e_tag"] or ""
+    except (exceptions.BaseError, OSError) as error:
+        raise _translated(error) from error
+    etag = response["e_tag"] or ""
     if not _ETAG.fullmatch(etag):
         raise ErrorResponse(0, "", f"the answer's ETag {etag} is not as S3's are: it is compared")
 
 
-def _as_told(error: Exception) -> Exception:
+def _translated(error: Exception) -> Exception:
     """Translate obstore's exception, which has the status only in its text."""
-    said, _, inside = str(error).partition("\n\nDebug source")
-    found = _STATUS.search(said)
-    if found is not None:
-        status, page = int(found[1]), found[2]
+    message, _, details = str(error).partition("\n\nDebug source")
+    match = _STATUS.search(message)
+    if match is not None:
+        status, page = int(match[1]), match[2]
         refusal = ErrorResponse(status, _element(page, "Code"), _element(page, "Message"))
         is_elsewhere = status in _NOT_HERE and refusal.code not in (*OUTDATED, "RequestTimeout")
         return UseOtherWay(str(refusal)) if is_elsewhere else refusal
-    if _REDIRECT in said:
-        return UseOtherWay(said)
-    if _NO_ETAG in said:
+    if _REDIRECT in message:
+        return UseOtherWay(message)
+    if _NO_ETAG in message:
         return ErrorResponse(
             0, "", "the answer has no ETag, so it is no store's: look at the endpoint"
         )
     if (known := _STATUSES.get(type(error).__name__)) is not None:
-        return ErrorResponse(known, "", said)
+        return ErrorResponse(known, "", message)
     # Only the inner error says why no response came: refused, reset, not trusted.
-    why = " ".join(inside.partition("inner:")[2].split())
-    return OSError(f"{said}: {why[:_WHY_MAX]}")
+    cause = " ".join(details.partition("inner:")[2].split())
+    return OSError(f"{message}: {cause[:_WHY_MAX]}")
 
 
 def _element(page: str, name: str) -> str:
-    found = re.search(f"<{name}>([^<]*)</{name}>", page)
-    return unescape(found[1]) if found else ""
+    match = re.search(f"<{name}>([^<]*)</{name}>", page)
+    return unescape(match[1]) if match else ""
 
 
 def _authorities(session: Any) -> bytes:
@@ -217,8 +217,8 @@ def _authorities(session: Any) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise Misconfigured(f"AWS_CA_BUNDLE, or ca_bundle, names {path}: {why}") from error
+        cause = error.strerror or type(error).__name__
+        raise Misconfigured(f"AWS_CA_BUNDLE, or ca_bundle, names {path}: {cause}") from error
 
 
 def _session() -> Any:
@@ -226,9 +226,9 @@ def _session() -> Any:
     session = import_module("botocore.session").Session()
     # Credentials are renewed in the thread of a PUT, and by default with the timeouts of any
     # request: a minute for each address, five times.
-    asked = {"connect_timeout": SIGNER_S, "read_timeout": SIGNER_S}
+    timeouts = {"connect_timeout": SIGNER_S, "read_timeout": SIGNER_S}
     session.set_default_client_config(
-        import_module("botocore.config").Config(**asked, retries={"total_max_attempts": 2})
+        import_module("botocore.config").Config(**timeouts, retries={"total_max_attempts": 2})
     )
     return session
 
@@ -250,8 +250,8 @@ def _url(client: Any, bucket: str, key: str) -> str:
     client.meta.events.register_last("before-send.s3.PutObject", instead)
     try:
         client.put_object(Bucket=bucket, Key=key)
-    except _NotSent as told:
-        return told.url
+    except _NotSent as not_sent:
+        return not_sent.url
     raise AssertionError("the library calls this event before it sends anything")
 
 
@@ -265,7 +265,7 @@ def _credentials(session: Any, system: Any) -> Any:
     if system.key and system.secret:
         kind = import_module("botocore.credentials").Credentials
         return kind(system.key, system.secret, system.token)
-    found = None if system.key or system.secret else session.get_credentials()
-    if found is None:
+    credentials = None if system.key or system.secret else session.get_credentials()
+    if credentials is None:
         raise UseOtherWay("there are no credentials", for_good=False)
-    return found
+    return credentials

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tidegate_runtime.storage.object_responses import ErrorResponse, said
+from tidegate_runtime.storage.object_responses import ErrorResponse, required_value
 
 OUTDATED: Final = ("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired")
 """S3's error codes for credentials that are not valid any longer: their file may hold new ones."""
@@ -17,10 +17,10 @@ def etag(answer: Mapping[str, Any]) -> str:
 
     Raises: ErrorResponse, for a weak ETag: web servers give one to each page, S3 never does.
     """
-    told = str(said(answer, "ETag"))
-    if told.startswith("W/"):
+    value = str(required_value(answer, "ETag"))
+    if value.startswith("W/"):
         raise ErrorResponse(0, "", "the answer's ETag is a weak one, so it is no store's")
-    return told
+    return value
 
 
 def check_written(answer: Mapping[str, Any]) -> None:
@@ -43,8 +43,8 @@ def check_404_origin(error: OSError) -> None:
     answer = getattr(error.__cause__, "response", None) or {}
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if status == 404 and answer.get("Error", {}).get("Code") in ("404", "", None):
-        why = "a 404 without a code is no store's: look at the endpoint"
-        raise ErrorResponse(0, "", why) from error
+        message = "a 404 without a code is no store's: look at the endpoint"
+        raise ErrorResponse(0, "", message) from error
 
 
 def ask_region_once(client: Any) -> None:
@@ -66,8 +66,8 @@ def check_redirect(error: OSError) -> None:
     answer = getattr(error.__cause__, "response", None) or {}
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if status in _REDIRECTS:
-        why = "the store leads elsewhere: give the endpoint_url that it leads to, or the region"
-        raise ErrorResponse(status, answer.get("Error", {}).get("Code", ""), why) from error
+        message = "the store leads elsewhere: give the endpoint_url that it leads to, or the region"
+        raise ErrorResponse(status, answer.get("Error", {}).get("Code", ""), message) from error
 
 
 @contextmanager

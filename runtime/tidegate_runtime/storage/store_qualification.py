@@ -60,10 +60,10 @@ ProbeCall = Callable[[str, Callable[[], ProbeReport]], Future[ProbeReport]]
 _CLOCK: Final = SystemClock()
 
 
-def _at_once(root: str, asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
+def _at_once(root: str, probe_call: Callable[[], ProbeReport]) -> Future[ProbeReport]:
     report: Future[ProbeReport] = Future()
     try:
-        report.set_result(asked())
+        report.set_result(probe_call())
     except Unavailable as error:
         report.set_exception(error)
     return report
@@ -93,12 +93,14 @@ class StoreQualification:
         self,
         options: Mapping[str, str],
         contests: int = CONTESTS,
-        asking: ProbeCall = _at_once,
+        run_probe: ProbeCall = _at_once,
         clock: Clock = _CLOCK,
     ) -> None:
-        self._options = {name.lower().removeprefix("aws_"): one for name, one in options.items()}
+        self._options = {
+            name.lower().removeprefix("aws_"): value for name, value in options.items()
+        }
         self._contests = contests
-        self._asking = asking
+        self._run_probe = run_probe
         self._clock = clock
         self._passed: set[str] = set()
         self._probing: dict[str, _Probing] = {}
@@ -112,10 +114,10 @@ class StoreQualification:
         """
         if isinstance(store, RatifiedStore):
             return
-        place = _place(store.root)
-        if not self._contests or place in self._passed or self._is_known(store.root):
+        location = _place(store.root)
+        if not self._contests or location in self._passed or self._is_known(store.root):
             return
-        report = self._report(place, store)
+        report = self._report(location, store)
         if not report.passed:
             raise Misconfigured(
                 f"the store of {store.root} failed the probe of its put-if-absent, so two writers "
@@ -124,26 +126,26 @@ class StoreQualification:
                 error_class="UnsafeStore",
             )
         with self._turn:
-            self._passed.add(place)
-            self._probing.pop(place, None)
+            self._passed.add(location)
+            self._probing.pop(location, None)
 
-    def _report(self, place: str, store: LogStore) -> ProbeReport:
+    def _report(self, location: str, store: LogStore) -> ProbeReport:
         now_s, wait_s = self._clock.boot_s(), 0.0
         with self._turn:
-            there = self._probing.get(place)
-            if there is None or there.is_over(now_s):
-                asked = self._asking(
+            running = self._probing.get(location)
+            if running is None or running.is_over(now_s):
+                report = self._run_probe(
                     store.root, lambda: probe(store, self._contests, at_once=_AT_ONCE)
                 )
-                there = probing = self._probing[place] = _Probing(asked, now_s)
-                asked.add_done_callback(lambda _: probing.end(self._clock.boot_s()))
+                running = probing = self._probing[location] = _Probing(report, now_s)
+                report.add_done_callback(lambda _: probing.end(self._clock.boot_s()))
                 wait_s = WAIT_S
         try:
-            return there.report.result(wait_s)
+            return running.report.result(wait_s)
         except TimeoutError:
             raise Unavailable(
-                f"the store of {store.root} has been under a probe for {now_s - there.since_s:.0f} "
-                "s: try again in a moment"
+                f"the store of {store.root} has been under a probe for "
+                f"{now_s - running.since_s:.0f} s: try again in a moment"
             ) from None
 
     def _is_known(self, root: str) -> bool:
@@ -180,16 +182,16 @@ def _mounts() -> dict[str, str]:
     mounts = {}
     for line in lines:
         before, _, after = line.partition(" - ")
-        place = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
-        mounts[place] = after.split(" ")[0]
+        mount_point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])
+        mounts[mount_point] = after.split(" ")[0]
     return mounts
 
 
 def _mount_point(path: str, mounts: Mapping[str, str]) -> str:
-    place = os.path.realpath(path)
-    while place not in mounts and place != os.path.dirname(place):
-        place = os.path.dirname(place)
-    return place
+    folder = os.path.realpath(path)
+    while folder not in mounts and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _file_system(path: str, mounts: Mapping[str, str]) -> str:

@@ -51,7 +51,7 @@ class OldCalendar:
 
     def is_about(self, kind: DataType) -> bool:
         """Return whether a column of a type holds any value to rebase."""
-        return holds(kind, lambda one: self._is_counted(one))
+        return holds(kind, lambda part: self._is_counted(part))
 
     def recounted(self, array: Any, kind: DataType) -> Any:
         """Return logical values of a type, rebased to Delta's calendar. Raises: ValueError."""
@@ -60,23 +60,23 @@ class OldCalendar:
         match kind:
             case StructType():
                 parts = [
-                    self.recounted(part, one.kind)
-                    for part, one in zip(array.flatten(), kind.fields, strict=True)
+                    self.recounted(part, field.kind)
+                    for part, field in zip(array.flatten(), kind.fields, strict=True)
                 ]
                 fields = list(array.type)
                 return pa.StructArray.from_arrays(parts, fields=fields, mask=pc.is_null(array))
             case ArrayType():
-                whole = pa.concat_arrays([array, array.slice(0, 0)])
-                values = self.recounted(whole.values, kind.element)
-                mask = pc.is_null(whole)
-                return pa.ListArray.from_arrays(whole.offsets, values, type=array.type, mask=mask)
+                compact = pa.concat_arrays([array, array.slice(0, 0)])
+                values = self.recounted(compact.values, kind.element)
+                mask = pc.is_null(compact)
+                return pa.ListArray.from_arrays(compact.offsets, values, type=array.type, mask=mask)
             case MapType():
-                whole = pa.concat_arrays([array, array.slice(0, 0)])
-                keys = self.recounted(whole.keys, kind.key)
-                items = self.recounted(whole.items, kind.value)
-                mask = pc.is_null(whole)
+                compact = pa.concat_arrays([array, array.slice(0, 0)])
+                keys = self.recounted(compact.keys, kind.key)
+                items = self.recounted(compact.items, kind.value)
+                mask = pc.is_null(compact)
                 return pa.MapArray.from_arrays(
-                    whole.offsets, keys, items, type=array.type, mask=mask
+                    compact.offsets, keys, items, type=array.type, mask=mask
                 )
         return _days(array) if kind == DATE else self._moments(array)
 
@@ -89,28 +89,30 @@ class OldCalendar:
         if oldest is None or oldest >= _EVEN_ZONES_FROM_US:
             return array
         if self.zone in _UTC:
-            moved = [_in_utc(one) for one in counts.to_pylist()]
+            moved = [_in_utc(count) for count in counts.to_pylist()]
         else:
             zone = _zone(self.zone)
-            moved = [_in_zone(one, zone) for one in counts.to_pylist()]
+            moved = [_in_zone(count, zone) for count in counts.to_pylist()]
         return pa.array(moved, pa.int64()).cast(array.type)
 
 
 def calendar_of(parquet: pq.ParquetFile) -> OldCalendar | None:
     """Return what of a file is in the old calendar, or None if nothing is."""
-    told: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
-    if _VERSION not in told:
+    metadata: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
+    if _VERSION not in metadata:
         return None
-    dates, int96 = (_is_marked(told, *mark) for mark in (_OF_DATES, _OF_INT96))
+    dates, int96 = (_is_marked(metadata, *mark) for mark in (_OF_DATES, _OF_INT96))
     if not (dates or int96):
         return None
     stored = parquet.schema
-    held = any(stored.column(at).physical_type == "INT96" for at in range(len(stored.names)))
-    return OldCalendar(dates, int96 if held else dates, told.get(_ZONE, b"").decode())
+    has_int96 = any(
+        stored.column(index).physical_type == "INT96" for index in range(len(stored.names))
+    )
+    return OldCalendar(dates, int96 if has_int96 else dates, metadata.get(_ZONE, b"").decode())
 
 
-def _is_marked(told: Mapping[bytes, bytes], key: bytes, since: str) -> bool:
-    return key in told or told[_VERSION].decode() < since
+def _is_marked(metadata: Mapping[bytes, bytes], key: bytes, since: str) -> bool:
+    return key in metadata or metadata[_VERSION].decode() < since
 
 
 def _days(array: Any) -> Any:
@@ -118,7 +120,7 @@ def _days(array: Any) -> Any:
     oldest = pc.min(counts).as_py()
     if oldest is None or oldest >= _GREGORIAN_FROM:
         return array
-    moved = [None if one is None else _day(one) for one in counts.to_pylist()]
+    moved = [None if count is None else _day(count) for count in counts.to_pylist()]
     return pa.array(moved, pa.int32()).cast(array.type)
 
 
@@ -153,11 +155,11 @@ def _in_zone(count: int | None, zone: tzinfo) -> int | None:
         return count
     offset = zone.utcoffset(_EVEN_ZONES_FROM) or timedelta()
     days, rest = divmod(count + offset // timedelta(microseconds=1), _DAY_US)
-    there = _EPOCH + timedelta(days=_day(days), microseconds=rest)
-    first, again = (zone.utcoffset(there.replace(fold=fold)) or timedelta() for fold in (0, 1))
+    local = _EPOCH + timedelta(days=_day(days), microseconds=rest)
+    first, second = (zone.utcoffset(local.replace(fold=fold)) or timedelta() for fold in (0, 1))
     # Of a local time that occurs twice, take the one with the writer's offset.
-    past = again if again < first != offset else first
-    return (there - past - _EPOCH) // timedelta(microseconds=1)
+    chosen = second if second < first != offset else first
+    return (local - chosen - _EPOCH) // timedelta(microseconds=1)
 
 
 def _zone(name: str) -> tzinfo:

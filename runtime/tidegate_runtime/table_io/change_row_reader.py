@@ -49,7 +49,7 @@ def change_fields(metadata: Metadata) -> StructType:
 
 @dataclass(frozen=True)
 class ChangeRange:
-    """What changed in some versions, and the metadata in whose schema it is told."""
+    """What changed in some versions, and the metadata with the schema of the changes."""
 
     metadata: Metadata
     plans: tuple[ChangePlan, ...]
@@ -75,11 +75,11 @@ def read_change_file(
         columns = batch.columns
         if file.change != "cdc":
             columns = [*columns, pa.repeat(pa.scalar(file.change), size)]
-        told = [
+        constants = [
             pa.repeat(pa.scalar(int(of.version), pa.int64()), size),
             pa.repeat(pa.scalar(of.timestamp_ms * 1000, instant), size),
         ]
-        yield pa.RecordBatch.from_arrays([*columns, *told], schema=shape)
+        yield pa.RecordBatch.from_arrays([*columns, *constants], schema=shape)
 
 
 def read_changes(store: LogStore, start_version: int, end_version: int | None = None) -> pa.Table:
@@ -102,14 +102,14 @@ def stream_changes(
     held in memory.
     Raises: as `plan_changes`; as `read_file`.
     """
-    found = plan_changes(store, start_version, end_version)
+    changes = plan_changes(store, start_version, end_version)
     batches = (
         batch
-        for one in found.plans
-        for file in one.files
-        for batch in read_change_file(store, one, file, found.metadata)
+        for version_plan in changes.plans
+        for file in version_plan.files
+        for batch in read_change_file(store, version_plan, file, changes.metadata)
     )
-    return change_schema(found.metadata), batches
+    return change_schema(changes.metadata), batches
 
 
 def plan_changes(
@@ -125,7 +125,7 @@ def plan_changes(
     end = _checked_range(store, head, start_version, end_version)
     first = open_keys(store, start_version)
     _check_recorded(store, first.metadata, start_version)
-    teller = _teller(store, first, end, head)
+    schema_snapshot = _schema_snapshot(store, first, end, head)
     times = commit_timestamps(store, head, start_version, end)
     plans = []
     metadata = first.metadata
@@ -134,11 +134,11 @@ def plan_changes(
         is_partitioned = bool(metadata.partition_columns)
         if version > start_version:
             metadata = commit.metadata or metadata
-            _check_followable(store, commit, metadata, teller)
+            _check_followable(store, commit, metadata, schema_snapshot)
         at_ms = _timestamp_ms(commit, times[version])
         plans.append(plan(commit, at_ms, is_partitioned=is_partitioned))
-    _check_schema(store, first.metadata, start_version, teller)
-    return ChangeRange(teller.metadata, tuple(plans))
+    _check_schema(store, first.metadata, start_version, schema_snapshot)
+    return ChangeRange(schema_snapshot.metadata, tuple(plans))
 
 
 def _partition_values(metadata: Metadata, file: ChangeFile) -> PartitionValues:
@@ -147,19 +147,19 @@ def _partition_values(metadata: Metadata, file: ChangeFile) -> PartitionValues:
     The table may have been partitioned otherwise when the file was written: a present partition
     column may be in the file, and a former one may be in the log only.
     """
-    mode, stated = mode_of(metadata), file.partition_values
+    mode, logged = mode_of(metadata), file.partition_values
     named = {field.name: physical_name(field, mode) for field in schema_of(metadata).fields}
-    found = partition_values_of(metadata, stated)
-    there = {name: text for name, text in found.items() if text is not None}
-    return {**there, **{name: stated[key] for name, key in named.items() if key in stated}}
+    by_name = partition_values_of(metadata, logged)
+    not_null = {name: text for name, text in by_name.items() if text is not None}
+    return {**not_null, **{name: logged[key] for name, key in named.items() if key in logged}}
 
 
-def _teller(store: LogStore, first: LiveKeys, end: int, head: LiveKeys) -> LiveKeys:
+def _schema_snapshot(store: LogStore, first: LiveKeys, end: int, head: LiveKeys) -> LiveKeys:
     """Return the snapshot whose schema the changes are read in."""
     if end == head.version:
         return head
     last = open_keys(store, end)
-    modes = {mode_of(one.metadata) for one in (first, last, head)}
+    modes = {mode_of(snapshot.metadata) for snapshot in (first, last, head)}
     return head if modes == {ColumnMappingMode.NONE} else last
 
 
@@ -180,14 +180,14 @@ def _checked_range(store: LogStore, head: LiveKeys, start: int, end: int | None)
 
 
 def _commit(store: LogStore, version: int) -> Commit:
-    found = read_commit(store, version)
-    if found is None:
+    read = read_commit(store, version)
+    if read is None:
         raise BrokenLog(
             f"version {version} of table {store.root} is not in the log, although later ones are: "
             "read the changes from a later version on",
             error_class="LogGap",
         )
-    return found[0]
+    return read[0]
 
 
 def _check_recorded(store: LogStore, metadata: Metadata, version: int) -> None:
@@ -200,22 +200,26 @@ def _check_recorded(store: LogStore, metadata: Metadata, version: int) -> None:
 
 
 def _check_followable(
-    store: LogStore, commit: Commit, metadata: Metadata, teller: LiveKeys
+    store: LogStore, commit: Commit, metadata: Metadata, schema_snapshot: LiveKeys
 ) -> None:
-    """Refuse a commit whose changes are not recorded or can't be read in the schema of `teller`."""
+    """Refuse a commit whose changes are not recorded, or can't be read in the schema of the
+    snapshot.
+    """
     if commit.protocol is not None:
         check_readable(commit.protocol, metadata, store.root)
     if commit.metadata is not None:
         _check_recorded(store, commit.metadata, commit.version)
-        _check_schema(store, commit.metadata, commit.version, teller)
+        _check_schema(store, commit.metadata, commit.version, schema_snapshot)
 
 
-def _check_schema(store: LogStore, metadata: Metadata, version: int, teller: LiveKeys) -> None:
-    if not is_change_feed_readable_as(metadata, teller.metadata):
+def _check_schema(
+    store: LogStore, metadata: Metadata, version: int, schema_snapshot: LiveKeys
+) -> None:
+    if not is_change_feed_readable_as(metadata, schema_snapshot.metadata):
         raise UnsupportedFeature(
             f"changes of table {store.root}: the schema of version {version} can't be told in "
-            f"that of version {teller.version} (a column was dropped, renamed or has another "
-            "type); ask for versions after the change",
+            f"that of version {schema_snapshot.version} (a column was dropped, renamed or has "
+            "another type); ask for versions after the change",
             feature="changes across schemas",
         )
 

@@ -41,8 +41,8 @@ def newest_whole_checkpoint(store: LogStore, after: int) -> LastCheckpoint | Non
     """
     listed = [file for file, _ in list_log(store, f"{after + 1:020d}")]
     for version, parts in sorted(complete_checkpoints(listed).items(), reverse=True):
-        if found := _described(store, version, parts):
-            return found
+        if hint := _described(store, version, parts):
+            return hint
     return None
 
 

@@ -93,7 +93,7 @@ def read_checkpoint(
         txns=tuple(txn for part in read for txn in part.txns),
         domains=tuple(domain for part in read for domain in part.domains),
         name=next(
-            (one.name for one, top in zip(named, tops, strict=True) if top.part.metadata),
+            (file.name for file, top in zip(named, tops, strict=True) if top.part.metadata),
             named[0].name,
         ),
     )
@@ -123,13 +123,13 @@ def read_sidecar_names(store: LogStore, file: LogFile) -> frozenset[str] | None:
             return None
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _corrupt(store.root, file.name, f"can't be read ({error})") from error
-    return frozenset(sidecar_path(one).rpartition("/")[2] for one in sidecars)
+    return frozenset(sidecar_path(sidecar).rpartition("/")[2] for sidecar in sidecars)
 
 
 def _sidecars_in(rows: pa.Table) -> Iterator[Sidecar]:
-    for one in _models(rows, _SIDECAR, Sidecar):
-        assert isinstance(one, Sidecar), "read as one"
-        yield one
+    for sidecar in _models(rows, _SIDECAR, Sidecar):
+        assert isinstance(sidecar, Sidecar), "read as one"
+        yield sidecar
 
 
 def _read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevelFile:
@@ -168,15 +168,15 @@ def _read_parquet(store: LogStore, path: str, columns: FileColumns) -> TopLevelF
 
 
 def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevelFile:
-    found = read_footer(source)
-    file = pq.ParquetFile(source, metadata=found.metadata, coerce_int96_timestamp_unit="us")
-    footer = _Held(file.schema_arrow, found, file.schema)
+    parsed = read_footer(source)
+    file = pq.ParquetFile(source, metadata=parsed.metadata, coerce_int96_timestamp_unit="us")
+    footer = _Held(file.schema_arrow, parsed, file.schema)
     of_files = footer.with_parsed(columns.files)
     files, tombstones = [of_files.empty_table()], [REMOVE_SCHEMA.empty_table()]
     objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
-    for group in range(len(found.groups)):
+    for group in range(len(parsed.groups)):
         held = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
-        names = [one for one in held if one in _OBJECTS]
+        names = [kind for kind in held if kind in _OBJECTS]
         names += footer.paths(group, "add", of_files) if "add" in held else []
         if columns.tombstones is not None and "remove" in held:
             names += footer.paths(group, "remove", columns.tombstones)
@@ -187,7 +187,7 @@ def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevelFile:
         for kind, model in _OBJECTS.items():
             objects[kind].extend(_models(rows, kind, model))
     part = LogPart(
-        files=_settled(stacked(files)),
+        files=_without_needless_stats(stacked(files)),
         tombstones=stacked(tombstones),
         protocol=next(iter(objects["protocol"]), None),
         metadata=next(iter(objects["metaData"]), None),
@@ -215,8 +215,8 @@ class _Held:
 
     def paths(self, group: int, action: str, schema: pa.Schema) -> list[str]:
         """Return the dotted names of the wanted fields that are not null throughout a row group."""
-        there = _fields_of(self._shape, action)
-        names = [f"{action}.{one.name}" for one in schema if one.name in there]
+        stored_fields = _fields_of(self._shape, action)
+        names = [f"{action}.{field.name}" for field in schema if field.name in stored_fields]
         rows = self._groups[group].rows
         return [
             name
@@ -248,12 +248,12 @@ class _Held:
 def _in_utc(kind: pa.DataType, path: str, instants: Collection[str]) -> pa.DataType:
     """Return a type with its INT96 leaves as UTC timestamps, the only use of INT96."""
     if pa.types.is_struct(kind):
-        inner = [_in_utc(one.type, f"{path}.{one.name}", instants) for one in kind]
-        return pa.struct(list(map(pa.field, [one.name for one in kind], inner)))
+        inner = [_in_utc(field.type, f"{path}.{field.name}", instants) for field in kind]
+        return pa.struct(list(map(pa.field, [field.name for field in kind], inner)))
     return pa.timestamp("us", "UTC") if path in instants else kind
 
 
-def _settled(files: pa.Table) -> pa.Table:
+def _without_needless_stats(files: pa.Table) -> pa.Table:
     """Return files without typed statistics that are not needed."""
     if PARSED not in files.schema.names:
         return files
@@ -271,43 +271,45 @@ def _fields_of(shape: pa.Schema, action: str) -> Mapping[str, pa.DataType]:
     index = shape.get_field_index(action)
     if index < 0 or not pa.types.is_struct(shape.field(index).type):
         return {}
-    return {one.name: one.type for one in shape.field(index).type}
+    return {field.name: field.type for field in shape.field(index).type}
 
 
 def _actions(rows: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
-    there = _fields_of(rows.schema, action)
-    if "path" not in there:
+    stored_fields = _fields_of(rows.schema, action)
+    if "path" not in stored_fields:
         return schema.empty_table()
     column = rows.column(rows.schema.get_field_index(action))
     paths = pc.struct_field(column, "path")
     kept = column.filter(pc.is_valid(paths)) if paths.null_count else column
     columns = [
-        _cast(pc.struct_field(kept, one.name), one.type)
-        if one.name in there
-        else missing(len(kept), one.type)
-        for one in schema
+        _cast(pc.struct_field(kept, field.name), field.type)
+        if field.name in stored_fields
+        else missing(len(kept), field.type)
+        for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     """Return a column in our type; a struct gets the fields it lacks."""
-    if column.type == wanted:
+    if column.type == target:
         return column
-    if not (pa.types.is_struct(wanted) and pa.types.is_struct(column.type)):
-        return column.cast(wanted)
-    there = {field.name for field in column.type.fields}
-    return pa.chunked_array([_struct(chunk, wanted, there) for chunk in column.chunks], wanted)
+    if not (pa.types.is_struct(target) and pa.types.is_struct(column.type)):
+        return column.cast(target)
+    stored_names = {field.name for field in column.type.fields}
+    return pa.chunked_array(
+        [_struct(chunk, target, stored_names) for chunk in column.chunks], target
+    )
 
 
-def _struct(chunk: pa.StructArray, wanted: pa.StructType, there: set[str]) -> pa.StructArray:
+def _struct(chunk: pa.StructArray, target: pa.StructType, stored_names: set[str]) -> pa.StructArray:
     children = [
-        pc.struct_field(chunk, one.name).cast(one.type)
-        if one.name in there
-        else pa.nulls(len(chunk), one.type)
-        for one in wanted
+        pc.struct_field(chunk, field.name).cast(field.type)
+        if field.name in stored_names
+        else pa.nulls(len(chunk), field.type)
+        for field in target
     ]
-    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=pc.is_null(chunk))
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=pc.is_null(chunk))
 
 
 def _models(rows: pa.Table, kind: str, model: type[Action]) -> Iterator[Action]:
@@ -330,15 +332,15 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             plain[name] = _plain(value)
         elif name in _MAPS and isinstance(value, list):
-            plain[name] = {key: told for key, told in value if told is not None}
+            plain[name] = {key: item for key, item in value if item is not None}
         elif value is not None:
             plain[name] = value
     return plain
 
 
-def _corrupt(root: str, name: str, what: str) -> BrokenLog:
+def _corrupt(root: str, name: str, problem: str) -> BrokenLog:
     return BrokenLog(
-        f"checkpoint file {name} of table {root} {what}: remove the checkpoint if the commits "
+        f"checkpoint file {name} of table {root} {problem}: remove the checkpoint if the commits "
         "before it are still there, or restore it from a backup",
         error_class="CorruptCheckpoint",
     )

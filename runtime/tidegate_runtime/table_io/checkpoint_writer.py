@@ -25,8 +25,8 @@ def write_classic(store: LogStore, snapshot: Snapshot, now_ms: int) -> LastCheck
     If another writer was first, its checkpoint stays. Raises: OutcomeUnknown; Unavailable.
     """
     content, size = encode_classic(snapshot, now_ms)
-    there = put_checkpoint(store, checkpoint_name(snapshot.version), content)
-    return there or LastCheckpoint(
+    existing = put_checkpoint(store, checkpoint_name(snapshot.version), content)
+    return existing or LastCheckpoint(
         version=snapshot.version,
         size=size,
         size_in_bytes=len(content),
@@ -58,10 +58,10 @@ def put_checkpoint(store: LogStore, name: str, content: bytes) -> LastCheckpoint
         return None
     file = parse(name)
     assert file is not None, "the name of a checkpoint"
-    there = whole_checkpoint(store, file.version)
-    if there is None:
+    existing = whole_checkpoint(store, file.version)
+    if existing is None:
         store.put(in_log(name), content)
-    return there
+    return existing
 
 
 def move_hint_forward(store: LogStore, hint: LastCheckpoint) -> bool:
@@ -87,8 +87,8 @@ def hinted_version(store: LogStore, at_least: int = 0) -> int:
     Return -1 without a look at the checkpoint if its version is below `at_least`.
     Raises: Unavailable.
     """
-    there = store.read(in_log(LAST_CHECKPOINT))
-    known = None if there is None else hints.decode(there)
+    content = store.read(in_log(LAST_CHECKPOINT))
+    known = None if content is None else hints.decode(content)
     if known is None or known.version < at_least:
         return -1
     return -1 if whole_checkpoint(store, known.version) is None else known.version

@@ -59,25 +59,32 @@ def checksum_contradiction(store: LogStore, snapshot: Snapshot) -> str:
     stated = stated_checksum(store, snapshot.version)
     if stated is None:
         return ""
-    found = version_checksum.of(snapshot)
-    names = version_checksum.differences(stated, found)
+    computed = version_checksum.of(snapshot)
+    names = version_checksum.differences(stated, computed)
     if not names:
         return ""
-    told = ", ".join(
-        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(found, name))}"
+    listed = ", ".join(
+        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(computed, name))}"
         for name in names
     )
     return (
         f"{checksum_name(snapshot.version)} of table {store.root} contradicts the log up to "
-        f"version {snapshot.version}: it states {told}. Compare the table with a backup; if "
+        f"version {snapshot.version}: it states {listed}. Compare the table with a backup; if "
         "the log is right, delete the checksum file"
     )
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _warn_once(root: str, version: int, why: str) -> None:
+def _warn_once(root: str, version: int, contradiction: str) -> None:
     """Log a contradiction; the cache limits it to once for each version."""
-    log_event(_log, "checksum_doubted", level=logging.WARNING, root=root, version=version, why=why)
+    log_event(
+        _log,
+        "checksum_doubted",
+        level=logging.WARNING,
+        root=root,
+        version=version,
+        why=contradiction,
+    )
 
 
 def _shown(value: object) -> str:

@@ -89,7 +89,7 @@ def scan(
     (`BadPredicate`) for a predicate outside the grammar.
     """
     metadata = snapshot.metadata
-    names = [one.name for one in selected(metadata, columns)]
+    names = [field.name for field in selected(metadata, columns)]
     if predicate is None:
         for file in rows_of(snapshot.files):
             yield from read_file(store, file, metadata, names)
@@ -97,8 +97,8 @@ def scan(
     _check_grammar(predicate)
     _check_comparable(predicate, schema_of(metadata), store.root)
     kept = prune(predicate, snapshot.files, metadata)
-    looked_at = [one.name for one in selected(metadata, sorted(columns_of(predicate)))]
-    needed = list(dict.fromkeys([*names, *looked_at]))
+    predicate_columns = [field.name for field in selected(metadata, sorted(columns_of(predicate)))]
+    needed = list(dict.fromkeys([*names, *predicate_columns]))
     for file in rows_of(kept):
         for batch in read_file(store, file, metadata, needed):
             yield matching(batch, predicate).select(names)
@@ -173,11 +173,11 @@ def matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 
 
 def _check_grammar(predicate: Predicate) -> None:
-    wrong = wrong_with([predicate], NODES_MAX)
-    if wrong is not None:
+    mistake = wrong_with([predicate], NODES_MAX)
+    if mistake is not None:
         raise InvalidRequest(
-            f"the predicate {wrong[1]}: use the grammar of `delta/files/grammar.py`, or leave the "
-            "condition out and apply it to the rows",
+            f"the predicate {mistake[1]}: use the grammar of `delta/files/grammar.py`, or leave "
+            "the condition out and apply it to the rows",
             error_class="BadPredicate",
         )
 
@@ -217,7 +217,7 @@ def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructF
     schema = schema_of(metadata)
     if columns is None:
         return schema.fields
-    found: list[StructField] = []
+    fields: list[StructField] = []
     for column in columns:
         name = find_name(schema.names, column)
         field = tracked_field(metadata, column) if name is None else schema.get(name)
@@ -226,8 +226,8 @@ def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructF
                 f"there is no column {column!r}; there are {', '.join(schema.names)}",
                 error_class="DELTA_COLUMN_NOT_FOUND",
             )
-        found.append(field)
-    return tuple(found)
+        fields.append(field)
+    return tuple(fields)
 
 
 def partition_values_of(metadata: Metadata, values: PartitionValues) -> PartitionValues:
@@ -236,8 +236,11 @@ def partition_values_of(metadata: Metadata, values: PartitionValues) -> Partitio
     A value that the log leaves out is null.
     """
     keys = physical_partition_columns(metadata)
-    spelled = _spelled(metadata.schema_string, metadata.partition_columns)
-    return {spelled[name]: values.get(key, values.get(spelled[name])) for name, key in keys.items()}
+    schema_names = _spelled(metadata.schema_string, metadata.partition_columns)
+    return {
+        schema_names[name]: values.get(key, values.get(schema_names[name]))
+        for name, key in keys.items()
+    }
 
 
 @lru_cache(maxsize=64)
@@ -268,13 +271,13 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     own = [field for field in fields if field.name not in partition_values and field != POSITION]
     sources = sources_of(parquet.schema_arrow, own, mode)
-    wanted = [name for name in sources.values() if name is not None]
+    physical_names = [name for name in sources.values() if name is not None]
     rows = parquet.metadata.num_rows
     conformed = partial(_conformed, mode=mode, calendar=calendar_of(parquet))
     logical = partial(_logical, fields, sources, partition_values, conformed)
     start = 0
-    if wanted:
-        for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=wanted):
+    if physical_names:
+        for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=physical_names):
             yield logical(batch, range(start, start + batch.num_rows))
             start += batch.num_rows
         return
@@ -322,7 +325,7 @@ def _conformed(
     column: pa.Array, field: StructField, mode: ColumnMappingMode, calendar: OldCalendar | None
 ) -> pa.Array:
     try:
-        found = conform(column, field.kind, mode)
-        return found if calendar is None else calendar.recounted(found, field.kind)
+        conformed = conform(column, field.kind, mode)
+        return conformed if calendar is None else calendar.recounted(conformed, field.kind)
     except WrongType as error:
         raise WrongType(f"column {field.name!r}: {error}") from error

@@ -86,10 +86,10 @@ def chosen_rows(store: LogStore, choice: RowChoice, path: str = "") -> ChosenRow
 
     Raises: as `read_vector`.
     """
-    without = Bitmap() if choice.without is None else read_vector(store, choice.without, path)
+    left_out = Bitmap() if choice.without is None else read_vector(store, choice.without, path)
     if choice.only is None:
-        return ChosenRows(without, are_left_out=True)
-    return ChosenRows(read_vector(store, choice.only, path) - without, are_left_out=False)
+        return ChosenRows(left_out, are_left_out=True)
+    return ChosenRows(read_vector(store, choice.only, path) - left_out, are_left_out=False)
 
 
 def read_vector(store: LogStore, vector: DeletionVector, path: str = "") -> Bitmap:
@@ -103,13 +103,13 @@ def read_vector(store: LogStore, vector: DeletionVector, path: str = "") -> Bitm
             return descriptors.inline_rows(vector)
         return _read_file(store, vector)
     except ValueError as error:
-        of = f" of {path!r}" if path else ""
-        raise _corrupt(store, f"deletion vector {vector.unique_id!r}{of}", error) from error
+        of_file = f" of {path!r}" if path else ""
+        raise _corrupt(store, f"deletion vector {vector.unique_id!r}{of_file}", error) from error
 
 
-def _corrupt(store: LogStore, what: str, why: ValueError) -> BrokenLog:
+def _corrupt(store: LogStore, subject: str, cause: ValueError) -> BrokenLog:
     return BrokenLog(
-        f"{what} of table {store.root} can't be read: {why}; {_REMEDY}",
+        f"{subject} of table {store.root} can't be read: {cause}; {_REMEDY}",
         error_class="CorruptDeletionVector",
     )
 
@@ -128,8 +128,8 @@ def _read_file(store: LogStore, vector: DeletionVector) -> Bitmap:
             file.seek(frame.start)
             return descriptors.framed_rows(vector, file.read(len(frame)))
     except ValueError as error:
-        what = f"{path}, which holds deletion vector {vector.unique_id!r},"
-        raise _corrupt(store, what, error) from error
+        subject = f"{path}, which holds deletion vector {vector.unique_id!r},"
+        raise _corrupt(store, subject, error) from error
     except FileNotFoundError as error:
         raise BrokenLog(
             f"{path}, which holds a deletion vector of table {store.root}, is not there, although "

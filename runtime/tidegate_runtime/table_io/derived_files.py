@@ -19,7 +19,7 @@ def put_derived(store: LogStore, name: str, content: bytes) -> bool:
     """
     path = in_log(name)
     try:
-        told = store.put_if_absent(path, content, _PUT_S + len(content) / _SLOWEST_BYTES_PER_S)
+        result = store.put_if_absent(path, content, _PUT_S + len(content) / _SLOWEST_BYTES_PER_S)
     except Unavailable as error:
         if error.error_class != NO_CONDITION:
             raise
@@ -29,9 +29,9 @@ def put_derived(store: LogStore, name: str, content: bytes) -> bool:
             store.put(path, content)
             return True
         return False
-    if told is Put.UNKNOWN:
+    if result is Put.UNKNOWN:
         raise OutcomeUnknown(
             f"the store did not say whether {name} of table {store.root} was written; the log is "
             "read again and what is missing is written then"
         )
-    return told is Put.WON
+    return result is Put.WON

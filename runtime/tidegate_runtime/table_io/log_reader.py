@@ -132,8 +132,8 @@ def _side_by_side(
             # One more than there are threads: groups that wait for conversion take memory.
             if len(under_way) > threads:
                 parts += under_way.popleft().result()
-        for one in under_way:
-            parts += one.result()
+        for conversion in under_way:
+            parts += conversion.result()
     return parts
 
 
@@ -182,9 +182,9 @@ def defined_in(names: Collection[str]) -> Iterator[None]:
     try:
         yield
     except (BrokenLog, UnsupportedFeature) as error:
-        told = " and ".join(names)
-        where = f"its protocol and metaData stand in {told}"
-        raise error.with_fault(f"{error.fault} ({where})") from error
+        files = " and ".join(names)
+        sources = f"its protocol and metaData stand in {files}"
+        raise error.with_fault(f"{error.fault} ({sources})") from error
 
 
 def _starts(store: LogStore, version: int | None) -> Iterator[int]:

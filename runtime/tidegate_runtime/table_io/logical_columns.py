@@ -29,8 +29,8 @@ def find_name(names: Sequence[str], wanted: str) -> str | None:
     """Return the name itself, else the only one that differs only in case, else None."""
     if wanted in names:
         return wanted
-    found = [name for name in names if name.lower() == wanted.lower()]
-    return found[0] if len(found) == 1 else None
+    matches = [name for name in names if name.lower() == wanted.lower()]
+    return matches[0] if len(matches) == 1 else None
 
 
 def sources_of(
@@ -41,16 +41,16 @@ def sources_of(
     Raises: WrongType for a file without field ids, if the table's columns are found by them; as
     `find_field`.
     """
-    there = list(physical)
-    has_ids = any(_id_of(one) is not None for one in there)
-    if mode is ColumnMappingMode.ID and there and wanted and not has_ids:
+    stored = list(physical)
+    has_ids = any(_id_of(field) is not None for field in stored)
+    if mode is ColumnMappingMode.ID and stored and wanted and not has_ids:
         raise WrongType("the table finds its columns by field ids, of which the file has none")
-    found = {one.name: find_field(there, one, mode) for one in wanted}
-    return {name: None if at is None else there[at].name for name, at in found.items()}
+    indexes = {field.name: find_field(stored, field, mode) for field in wanted}
+    return {name: None if index is None else stored[index].name for name, index in indexes.items()}
 
 
 def find_field(
-    there: Sequence[pa.Field], wanted: StructField, mode: ColumnMappingMode
+    stored: Sequence[pa.Field], wanted: StructField, mode: ColumnMappingMode
 ) -> int | None:
     """Return which of a file's fields holds a field of the table, or None.
 
@@ -59,9 +59,11 @@ def find_field(
     """
     number = field_id(wanted)
     if mode is ColumnMappingMode.ID and number is not None:
-        return next((at for at, one in enumerate(there) if _id_of(one) == number), None)
-    names, name = [one.name for one in there], physical_name(wanted, mode)
-    alike = [name] * names.count(name) or [one for one in names if one.lower() == name.lower()]
+        return next((index for index, field in enumerate(stored) if _id_of(field) == number), None)
+    names, name = [field.name for field in stored], physical_name(wanted, mode)
+    alike = [name] * names.count(name) or [
+        candidate for candidate in names if candidate.lower() == name.lower()
+    ]
     if len(alike) > 1:
         raise WrongType(f"column {wanted.name!r} is in the file {len(alike)} times, as {alike}")
     return names.index(alike[0]) if alike else None
@@ -99,17 +101,19 @@ def conform(
 def _struct(array: Any, kind: StructType, target: Any, mode: ColumnMappingMode) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise WrongType(f"{array.type} can't be read as {kind}")
-    there, parts = list(array.type), array.flatten()
+    stored, parts = list(array.type), array.flatten()
     columns = []
     for field in kind.fields:
-        at = find_field(there, field, mode)
+        index = find_field(stored, field, mode)
         columns.append(
             pa.nulls(len(array), arrow_type(field.kind))
-            if at is None
-            else conform(parts[at], field.kind, mode)
+            if index is None
+            else conform(parts[index], field.kind, mode)
         )
     if not columns:
-        return pa.array([None if gone else {} for gone in pc.is_null(array).to_pylist()], target)
+        return pa.array(
+            [None if is_null else {} for is_null in pc.is_null(array).to_pylist()], target
+        )
     return pa.StructArray.from_arrays(columns, fields=list(target), mask=pc.is_null(array))
 
 
@@ -149,18 +153,18 @@ def _plain(array: Any, target: pa.DataType) -> pa.Array:
 
 
 def _family(kind: pa.DataType) -> str:
-    is_ = pa.types
-    if is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind):
+    types = pa.types
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return "number"
-    if is_.is_date(kind) or is_.is_timestamp(kind):
+    if types.is_date(kind) or types.is_timestamp(kind):
         return "moment"
     texts = (
-        is_.is_string,
-        is_.is_large_string,
-        is_.is_string_view,
-        is_.is_binary,
-        is_.is_large_binary,
-        is_.is_binary_view,
-        is_.is_fixed_size_binary,
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_binary_view,
+        types.is_fixed_size_binary,
     )
     return "bytes" if any(is_one(kind) for is_one in texts) else str(kind)

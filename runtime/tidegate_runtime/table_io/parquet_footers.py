@@ -63,9 +63,9 @@ def read_footer(file: BinaryIO) -> Footer:
         raise ValueError("its footer ends in the middle") from error
 
 
-def _tail(file: BinaryIO, size: int, wanted: int) -> bytes:
-    file.seek(max(0, size - wanted))
-    return file.read(wanted)
+def _tail(file: BinaryIO, size: int, length: int) -> bytes:
+    file.seek(max(0, size - length))
+    return file.read(length)
 
 
 class _Compact:
@@ -111,13 +111,13 @@ class _Compact:
         return path, nulls
 
     def _nulls(self) -> int | None:
-        found = None
+        count = None
         for number, kind in self._fields():
             if number == 3 and kind in _INTEGERS:
-                found = self._integer()
+                count = self._integer()
             else:
                 self._skip(kind)
-        return found
+        return count
 
     def _fields(self) -> Iterator[tuple[int, int]]:
         """Yield the number and kind of each field of a struct; the caller takes its value."""
@@ -150,10 +150,10 @@ class _Compact:
 
     def _skip(self, kind: int, left: int = _DEPTH_MAX) -> None:
         if kind in _INTEGERS:
-            at = self._at
-            while self._content[at] > 127:
-                at += 1
-            self._at = at + 1
+            position = self._at
+            while self._content[position] > 127:
+                position += 1
+            self._at = position + 1
         elif kind == _BINARY:
             size = self._varint()
             self._at += size
@@ -181,17 +181,17 @@ class _Compact:
             self._skip(kinds & 15, left - 1)
 
     def _integer(self) -> int:
-        found = self._varint()
-        return (found >> 1) ^ -(found & 1)
+        encoded = self._varint()
+        return (encoded >> 1) ^ -(encoded & 1)
 
     def _varint(self) -> int:
-        found = shift = 0
+        value = shift = 0
         while (byte := self._byte()) > 127:
-            found |= (byte & 127) << shift
+            value |= (byte & 127) << shift
             shift += 7
             if shift > 63:
                 raise ValueError("its footer holds a number that is too long")
-        return found | byte << shift
+        return value | byte << shift
 
     def _byte(self) -> int:
         self._at += 1

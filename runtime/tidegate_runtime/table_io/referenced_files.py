@@ -53,7 +53,7 @@ def vector_files(root: str, vectors: pa.ChunkedArray) -> pa.Array:
     Raises: BrokenLog (`CorruptDeletionVector`).
     """
     stored = vectors.filter(pc.is_valid(vectors)).combine_chunks()
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     seen: set[tuple[str, str]] = set()
     for row in stored.to_pylist():
         name = (row["storageType"], row["pathOrInlineDv"])
@@ -70,5 +70,5 @@ def vector_files(root: str, vectors: pa.ChunkedArray) -> pa.Array:
                 error_class="CorruptDeletionVector",
             ) from error
         if key is not None:
-            found[key] = None
-    return pa.array(found, pa.string())
+            files[key] = None
+    return pa.array(files, pa.string())

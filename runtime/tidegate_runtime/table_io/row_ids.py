@@ -58,8 +58,8 @@ def files_without_row_ids(files: pa.Table) -> tuple[int, str | None]:
 
 
 def _counted(files: pa.Table, marks: pa.ChunkedArray) -> tuple[int, str | None]:
-    found = files["path"].filter(marks)
-    return len(found), found[0].as_py() if len(found) else None
+    paths = files["path"].filter(marks)
+    return len(paths), paths[0].as_py() if len(paths) else None
 
 
 def physical_fields(metadata: Metadata, fields: Sequence[StructField]) -> tuple[StructField, ...]:
@@ -88,8 +88,8 @@ def with_tracking(
         for field in fields
     ]
     shape = [
-        pa.field(one.name, column.type, one.nullable)
-        for one, column in zip(fields, columns, strict=True)
+        pa.field(field.name, column.type, field.nullable)
+        for field, column in zip(fields, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(shape))
 
@@ -98,8 +98,8 @@ def _values(
     batch: pa.RecordBatch, file: Mapping[str, Any], metadata: Metadata, name: str
 ) -> pa.Array:
     kept = _column(metadata, name)
-    at = batch.schema.get_field_index(kept) if kept else -1
-    values = batch.column(at) if at >= 0 else pa.nulls(batch.num_rows, pa.int64())
+    index = batch.schema.get_field_index(kept) if kept else -1
+    values = batch.column(index) if index >= 0 else pa.nulls(batch.num_rows, pa.int64())
     if values.null_count:
         values = pc.coalesce(values, _implied(batch, file, name))
     if values.null_count:
@@ -115,17 +115,17 @@ _STATED: Final = {ROW_ID: "baseRowId", ROW_COMMIT_VERSION: "defaultRowCommitVers
 
 
 def _implied(batch: pa.RecordBatch, file: Mapping[str, Any], name: str) -> pa.Array:
-    stated = pa.scalar(file.get(_STATED[name]), pa.int64())
+    first = pa.scalar(file.get(_STATED[name]), pa.int64())
     if name == ROW_ID:
-        return pc.add(batch.column(batch.schema.get_field_index(POSITION.name)), stated)
-    return pa.repeat(stated, batch.num_rows)
+        return pc.add(batch.column(batch.schema.get_field_index(POSITION.name)), first)
+    return pa.repeat(first, batch.num_rows)
 
 
 def _column(metadata: Metadata, name: str) -> str | None:
-    of = (
+    column_property = (
         table_properties.row_id_column
         if name == ROW_ID
         else table_properties.row_commit_version_column
     )
-    found: str | None = of(metadata)
-    return found
+    column: str | None = column_property(metadata)
+    return column

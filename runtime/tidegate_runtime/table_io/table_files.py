@@ -17,9 +17,9 @@ def open_table_file(store: LogStore, path: str) -> BinaryIO:
     """
     if (key := key_below(store.root, path)) is not None:
         return store.open(key)
-    place = _canonical_place(path)
-    folder, _, name = place.rpartition("/")
-    is_local = store.root.startswith("file://") and place.startswith("file:///")
+    uri = _canonical_place(path)
+    folder, _, name = uri.rpartition("/")
+    is_local = store.root.startswith("file://") and uri.startswith("file:///")
     if is_local and folder != "file://":
         return open_store(folder).open(name)
     raise UnsupportedFeature(
@@ -35,8 +35,8 @@ def key_below(root: str, path: str) -> str | None:
     """
     if not is_absolute(path):
         return canonical_path(path)
-    place = _canonical_place(path)
-    return place.removeprefix(f"{root}/") if place.startswith(f"{root}/") else None
+    uri = _canonical_place(path)
+    return uri.removeprefix(f"{root}/") if uri.startswith(f"{root}/") else None
 
 
 def _canonical_place(path: str) -> str:

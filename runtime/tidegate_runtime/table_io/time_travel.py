@@ -54,29 +54,32 @@ def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     versions: Sequence[int]
     if bound is None or timestamp_ms < bound[1]:
         aged = _commits(store, head.version if bound is None else bound[0] - 1)
-        kept = {v: at for v, at in aged.items() if oldest is not None and v >= oldest}
+        kept = {
+            v: modified_ms for v, modified_ms in aged.items() if oldest is not None and v >= oldest
+        }
         versions, modified = list(kept), _rising(list(kept.values()))
-        found = bisect_right(modified, timestamp_ms) - 1
-        at = modified[found] if found >= 0 else None
+        index = bisect_right(modified, timestamp_ms) - 1
+        found_ms = modified[index] if index >= 0 else None
     else:
         first = head.version + 1 if oldest is None else max(bound[0], oldest)
         versions = range(first, head.version + 1)
-        found = bisect_right(versions, timestamp_ms, key=lambda v: own_timestamp(store, v)) - 1
-        at = own_timestamp(store, versions[found]) if found >= 0 else None
-    asked = f"{instant(timestamp_ms)} UTC"
-    if at is None:
+        index = bisect_right(versions, timestamp_ms, key=lambda v: own_timestamp(store, v)) - 1
+        found_ms = own_timestamp(store, versions[index]) if index >= 0 else None
+    requested = f"{instant(timestamp_ms)} UTC"
+    if found_ms is None:
         raise InvalidRequest(
-            f"table {store.root} has no version as old as {asked}: the oldest that can be read is "
-            f"{'gone' if oldest is None else f'version {oldest}'}; ask for a later time",
+            f"table {store.root} has no version as old as {requested}: the oldest that can be read "
+            f"is {'gone' if oldest is None else f'version {oldest}'}; ask for a later time",
             error_class="TimestampBeforeEarliest",
         )
-    if versions[found] == head.version and at < timestamp_ms:
+    if versions[index] == head.version and found_ms < timestamp_ms:
         raise InvalidRequest(
-            f"the newest version of table {store.root}, {head.version}, is of {instant(at)} UTC, "
-            f"before the {asked} asked for: leave the timestamp out to read the newest version",
+            f"the newest version of table {store.root}, {head.version}, is of {instant(found_ms)} "
+            f"UTC, before the {requested} asked for: leave the timestamp out to read the newest "
+            "version",
             error_class="TimestampAfterLatest",
         )
-    return versions[found]
+    return versions[index]
 
 
 def versions_between(
@@ -110,8 +113,10 @@ def commit_timestamps(store: LogStore, head: Opened, start: int, end: int) -> Ma
     """
     bound = _ict_from(head)
     if bound and start >= bound[0]:
-        found = ((version, _stated_timestamp(store, version)) for version in range(start, end + 1))
-        return {version: at for version, at in found if at is not None}
+        timestamps = (
+            (version, _stated_timestamp(store, version)) for version in range(start, end + 1)
+        )
+        return {version: timestamp for version, timestamp in timestamps if timestamp is not None}
     commits = _commits(store, end, max(start - UNEVEN, 0))
     times = zip(commits, _rising(list(commits.values())), strict=True)
     return {
@@ -127,14 +132,14 @@ def own_timestamp(store: LogStore, version: int) -> int:
     Raises: BrokenLog (`CorruptCommit`) if the table requires one and the commit has none, `LogGap`
     if the commit file is missing.
     """
-    found = _stated_timestamp(store, version)
-    if found is None:
+    timestamp = _stated_timestamp(store, version)
+    if timestamp is None:
         raise BrokenLog(
             f"{commit_name(version)} of table {store.root} is not there any more: open the table "
             "again",
             error_class="LogGap",
         )
-    return found
+    return timestamp
 
 
 def _stated_timestamp(store: LogStore, version: int) -> int | None:
@@ -159,17 +164,17 @@ def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     bound = _ict_from(head)
     if bound is None or timestamp_ms < bound[1]:
         commits = _commits(store, head.version if bound is None else bound[0] - 1)
-        found = bisect_left(_rising(list(commits.values())), timestamp_ms)
-        if found < len(commits):
-            return list(commits)[found]
+        index = bisect_left(_rising(list(commits.values())), timestamp_ms)
+        if index < len(commits):
+            return list(commits)[index]
     own: Sequence[int] = ()
     if bound is not None:
         listed = list_log(store)
         first = next((file.version for file, _ in listed if file.kind is LogFileKind.COMMIT), 0)
         own = range(max(bound[0], first), head.version + 1)
-    found = bisect_left(own, timestamp_ms, key=lambda version: own_timestamp(store, version))
-    if found < len(own):
-        return own[found]
+    index = bisect_left(own, timestamp_ms, key=lambda version: own_timestamp(store, version))
+    if index < len(own):
+        return own[index]
     raise InvalidRequest(
         f"table {store.root} has no version of {instant(timestamp_ms)} UTC or later: its newest "
         f"is {head.version}; ask for an earlier time",
@@ -200,13 +205,13 @@ def _oldest_travelable(store: LogStore) -> int | None:
 
 def _commits(store: LogStore, last: int, first: int = 0) -> dict[int, int]:
     """Return the modification time of each commit between two versions, both included."""
-    found: dict[int, int] = {}
+    modified_by_version: dict[int, int] = {}
     for file, stat in list_log(store, f"{first:020d}" if first else ""):
         if file.start > last:
             break
         if file.kind is LogFileKind.COMMIT:
-            found[file.version] = stat.modified_ms
-    return found
+            modified_by_version[file.version] = stat.modified_ms
+    return modified_by_version
 
 
 def _rising(times: Sequence[int]) -> list[int]:

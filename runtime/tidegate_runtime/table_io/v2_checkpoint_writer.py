@@ -83,10 +83,10 @@ def write_v2(
             feature=FEATURE,
         )
     sidecars: list[Sidecar] = []
-    below = 0
+    rows_below = 0
     if layout.form in WITH_SIDECARS:
         put = list(_put_sidecars(store, snapshot, layout.sidecar_files, now_ms, new_id))
-        sidecars, below = [one for one, _ in put], sum(rows for _, rows in put)
+        sidecars, rows_below = [sidecar for sidecar, _ in put], sum(rows for _, rows in put)
     name = _name(snapshot.version, layout.form, new_id)
     if layout.form is Form.JSON:
         content = top_level_json(snapshot, sidecars, now_ms)
@@ -94,10 +94,10 @@ def write_v2(
     else:
         shape = top_level_schema(snapshot.metadata)
         content, size = _encode(shape, top_level(snapshot, sidecars, now_ms))
-    there = put_checkpoint(store, name, content)
-    return there or LastCheckpoint(
+    existing = put_checkpoint(store, name, content)
+    return existing or LastCheckpoint(
         version=snapshot.version,
-        size=size + below,
+        size=size + rows_below,
         size_in_bytes=len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
         num_of_add_files=snapshot.files.num_rows,
     )
@@ -110,7 +110,7 @@ def _name(version: int, form: Form, new_id: Callable[[], UUID]) -> str:
 
 
 def _put_sidecars(
-    store: LogStore, snapshot: Snapshot, each: int, now_ms: int, new_id: Callable[[], UUID]
+    store: LogStore, snapshot: Snapshot, files_max: int, now_ms: int, new_id: Callable[[], UUID]
 ) -> Iterator[tuple[Sidecar, int]]:
     """Write the sidecars of a snapshot; yield the action and the number of actions of each.
 
@@ -119,12 +119,12 @@ def _put_sidecars(
     shape = sidecar_schema(snapshot.metadata)
     no_files, none = snapshot.files.slice(0, 0), snapshot.tombstones.slice(0, 0)
     parts = [
-        (snapshot.files.slice(start, each), none)
-        for start in range(0, snapshot.files.num_rows, each)
+        (snapshot.files.slice(start, files_max), none)
+        for start in range(0, snapshot.files.num_rows, files_max)
     ]
-    gone = live_tombstones(snapshot, now_ms)
-    if gone.num_rows or not parts:
-        parts.append((no_files, gone))
+    live_removes = live_tombstones(snapshot, now_ms)
+    if live_removes.num_rows or not parts:
+        parts.append((no_files, live_removes))
     for files, tombstones in parts:
         name = sidecar_name(snapshot.version, str(new_id()))
         content, rows = _encode(shape, sidecar_rows(files, tombstones, snapshot.metadata))

@@ -29,25 +29,25 @@ def to_variants(column: Any, target: pa.DataType) -> pa.Array:
     parts = _parts(column)
     if "metadata" not in parts or not parts.keys() & {"value", "typed_value"}:
         raise ValueError(f"{column.type} can't be read as a variant")
-    gone = pc.is_null(column)
+    is_null = pc.is_null(column)
     metadata = parts["metadata"]
     if "typed_value" not in parts:
         columns = [metadata.cast(pa.binary()), parts["value"].cast(pa.binary())]
-        return pa.StructArray.from_arrays(columns, fields=list(target), mask=gone)
-    names = [None if one is None else Dictionary(one) for one in metadata.to_pylist()]
+        return pa.StructArray.from_arrays(columns, fields=list(target), mask=is_null)
+    names = [None if encoded is None else Dictionary(encoded) for encoded in metadata.to_pylist()]
     values = [
         None if own is None else variant_encoding.NULL if built is None else built
         for own, built in zip(names, _built(parts, names), strict=True)
     ]
     grown = [None if name is None else name.encode() for name in names]
     columns = [pa.array(grown, pa.binary()), pa.array(values, pa.binary())]
-    return pa.StructArray.from_arrays(columns, fields=list(target), mask=gone)
+    return pa.StructArray.from_arrays(columns, fields=list(target), mask=is_null)
 
 
 def _parts(group: Any) -> Mapping[str, Any]:
     if not pa.types.is_struct(group.type):
         raise ValueError(f"{group.type} holds no variant: a struct does")
-    return dict(zip([one.name for one in group.type], group.flatten(), strict=True))
+    return dict(zip([field.name for field in group.type], group.flatten(), strict=True))
 
 
 def _built(parts: Mapping[str, Any], names: Sequence[Dictionary | None]) -> _Built:
@@ -59,16 +59,16 @@ def _built(parts: Mapping[str, Any], names: Sequence[Dictionary | None]) -> _Bui
         return left
     if pa.types.is_struct(typed.type):
         return _objects(typed, left, names)
-    found = _arrays(typed, names) if _is_list(typed.type) else _primitives(typed)
-    return [own if built is None else built for own, built in zip(left, found, strict=True)]
+    shredded = _arrays(typed, names) if _is_list(typed.type) else _primitives(typed)
+    return [own if built is None else built for own, built in zip(left, shredded, strict=True)]
 
 
 def _objects(typed: Any, left: _Built, names: Sequence[Dictionary | None]) -> _Built:
     fields = {name: _built(_parts(group), names) for name, group in _parts(typed).items()}
     built: list[bytes | None] = []
-    for row, (own, there) in enumerate(zip(left, typed.is_valid().to_pylist(), strict=True)):
+    for row, (own, is_valid) in enumerate(zip(left, typed.is_valid().to_pylist(), strict=True)):
         dictionary = names[row]
-        if not there or dictionary is None:
+        if not is_valid or dictionary is None:
             built.append(own)
             continue
         rest = {} if own is None else variant_encoding.fields_of(own, dictionary)
@@ -80,7 +80,11 @@ def _objects(typed: Any, left: _Built, names: Sequence[Dictionary | None]) -> _B
 
 def _arrays(typed: Any, names: Sequence[Dictionary | None]) -> _Built:
     lengths = pc.list_value_length(typed).to_pylist()
-    of_items = [one for one, size in zip(names, lengths, strict=True) for _ in range(size or 0)]
+    of_items = [
+        dictionary
+        for dictionary, size in zip(names, lengths, strict=True)
+        for _ in range(size or 0)
+    ]
     items = _built(_parts(pc.list_flatten(typed)), of_items)
     built: list[bytes | None] = []
     start = 0
@@ -94,33 +98,33 @@ def _arrays(typed: Any, names: Sequence[Dictionary | None]) -> _Built:
 
 def _primitives(typed: Any) -> _Built:
     plain, encode = _plain(typed)
-    return [None if one is None else encode(one) for one in plain.to_pylist()]
+    return [None if value is None else encode(value) for value in plain.to_pylist()]
 
 
 def _plain(typed: Any) -> tuple[Any, _Encode]:
     """Return a column as integers, texts or bytes, and the function that encodes a value."""
-    kind, is_ = typed.type, pa.types
+    kind, types = typed.type, pa.types
     if isinstance(kind, pa.UuidType):
         return typed.storage, variant_encoding.uuid
-    if is_.is_boolean(kind):
+    if types.is_boolean(kind):
         return typed, variant_encoding.boolean
-    if is_.is_signed_integer(kind):
-        return typed, lambda one: variant_encoding.integer(one, kind.bit_width)
-    if is_.is_float32(kind):
+    if types.is_signed_integer(kind):
+        return typed, lambda value: variant_encoding.integer(value, kind.bit_width)
+    if types.is_float32(kind):
         return typed, variant_encoding.single
-    if is_.is_float64(kind):
+    if types.is_float64(kind):
         return typed, variant_encoding.double
-    if is_.is_decimal(kind):
-        return typed, lambda one: variant_encoding.decimal(one, kind.precision, kind.scale)
-    if is_.is_date32(kind):
+    if types.is_decimal(kind):
+        return typed, lambda value: variant_encoding.decimal(value, kind.precision, kind.scale)
+    if types.is_date32(kind):
         return typed.cast(pa.int32()), variant_encoding.date
-    if is_.is_timestamp(kind) or is_.is_time64(kind):
+    if types.is_timestamp(kind) or types.is_time64(kind):
         return _moments(typed)
-    if is_.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
+    if types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
         return typed, variant_encoding.uuid
-    if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind):
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
         return typed, variant_encoding.binary
-    if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return typed, variant_encoding.string
     raise ValueError(f"no variant is stored in a column of type {kind}")
 

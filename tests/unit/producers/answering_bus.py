@@ -59,14 +59,16 @@ class Gate(MemoryBus):
             proposals_topic=self.topics.proposals,
             topic_partition=partition,
         )
-        at = TopicPartition(self.topics.table_state, partition)
-        self.append(at, str(TABLE).encode(), encode(record), headers(record))
+        topic_partition = TopicPartition(self.topics.table_state, partition)
+        self.append(topic_partition, str(TABLE).encode(), encode(record), headers(record))
         return record
 
     def tell(self, partition: int, outcome: Outcome) -> None:
         """Publish an outcome."""
-        at = TopicPartition(self.topics.outcomes, partition)
-        self.append(at, str(outcome.proposal_id).encode(), encode(outcome), headers(outcome))
+        topic_partition = TopicPartition(self.topics.outcomes, partition)
+        self.append(
+            topic_partition, str(outcome.proposal_id).encode(), encode(outcome), headers(outcome)
+        )
 
 
 class _Answered(MemoryProducer):
@@ -75,15 +77,19 @@ class _Answered(MemoryProducer):
         self._gate = gate
 
     def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> None:
-        super().publish(at, key, value, headers)
-        if at.topic == self._gate.topics.proposals:
+        super().publish(topic_partition, key, value, headers)
+        if topic_partition.topic == self._gate.topics.proposals:
             assert value is not None
-            self._gate.sent.append((at, value))
+            self._gate.sent.append((topic_partition, value))
             proposal = decode(Proposal, value)
             for outcome in self._gate.answers(proposal, sha256(value)):
-                self._gate.tell(at.partition, outcome)
+                self._gate.tell(topic_partition.partition, outcome)
 
 
 def committed(proposal: Proposal, digest: str, version: int = 1) -> Outcome:

@@ -40,8 +40,10 @@ def bus() -> MemoryBus:
 def tell(bus: MemoryBus, *records: TableRecord) -> None:
     producer = bus.producer()
     for record in records:
-        at = TopicPartition(TOPICS.table_state, record.topic_partition)
-        producer.publish(at, str(record.table).encode(), encode(record), headers(record))
+        topic_partition = TopicPartition(TOPICS.table_state, record.topic_partition)
+        producer.publish(
+            topic_partition, str(record.table).encode(), encode(record), headers(record)
+        )
     producer.flush(1)
 
 
@@ -69,9 +71,9 @@ def test_a_root_that_an_earlier_release_spelled_otherwise_is_found(bus: MemoryBu
 
 def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
     tell(bus, table(1), table(2))
-    at = TopicPartition(TOPICS.table_state, 1)
+    topic_partition = TopicPartition(TOPICS.table_state, 1)
     producer = bus.producer()
-    producer.publish(at, str(UUID(int=1)).encode(), None)
+    producer.publish(topic_partition, str(UUID(int=1)).encode(), None)
     producer.flush(1)
     assert list(read_registry(bus, TOPICS)) == [UUID(int=2)]
 
@@ -152,19 +154,27 @@ class Mute(MemoryBus):
 
 
 class MuteReader(MemoryReader):
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> tuple[Record, ...]:
+    def read(
+        self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+    ) -> tuple[Record, ...]:
         return ()
 
 
 class HalfMuteReader(MemoryReader):
     """One partition answers every read, another one never does."""
 
-    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+    def bounds(
+        self, topic_partition: TopicPartition, timeout_s: float = ANSWER_S
+    ) -> tuple[Offset, Offset]:
         return Offset(0), Offset(1)
 
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> tuple[Record, ...]:
-        said = encode(table(at.partition))
-        return () if at.partition == 1 else (Record(at, start, b"k", said),)
+    def read(
+        self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+    ) -> tuple[Record, ...]:
+        said = encode(table(topic_partition.partition))
+        return (
+            () if topic_partition.partition == 1 else (Record(topic_partition, start, b"k", said),)
+        )
 
 
 def test_who_goes_on_talking_does_not_hide_who_is_mute() -> None:
@@ -205,8 +215,10 @@ class Counted(MemoryBus):
 
 
 class CountedReader(MemoryReader):
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
-        records = super().read(at, start, timeout_s)
+    def read(
+        self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+    ) -> Sequence[Record]:
+        records = super().read(topic_partition, start, timeout_s)
         assert isinstance(self._bus, Counted)
         self._bus.read += len(records)
         return records

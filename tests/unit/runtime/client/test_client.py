@@ -166,7 +166,9 @@ def test_a_topic_that_is_gone_after_the_bytes_were_sent_leaves_the_outcome_unkno
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Gone(MemoryReader):
-        def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> list[Record]:
+        def read(
+            self, topic_partition: TopicPartition, start: Offset, timeout_s: float
+        ) -> list[Record]:
             raise Misconfigured("the topic is not there")
 
     client, gate = client_of(always)
@@ -341,10 +343,12 @@ class _AwayReader(MemoryReader):
         super().__init__(gate)
         self._gate = gate
 
-    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+    def bounds(
+        self, topic_partition: TopicPartition, timeout_s: float = ANSWER_S
+    ) -> tuple[Offset, Offset]:
         if self._gate.clock.at_s < self._gate.back_s:
             raise Unavailable("no broker answers")
-        return super().bounds(at, timeout_s)
+        return super().bounds(topic_partition, timeout_s)
 
 
 def away_for(seconds: float) -> tuple[Client, Away]:

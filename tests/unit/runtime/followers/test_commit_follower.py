@@ -104,7 +104,7 @@ class Followed:
 
     def poll(self) -> None:
         """Request a poll, from the thread of a turn."""
-        self._one._loop.call_soon_threadsafe(self._one._begin, self._one._look)
+        self._one._loop.call_soon_threadsafe(self._one._begin, self._one._poll)
 
     def take(self, table: UUID) -> None:
         """Deliver one more record, from the thread of a turn."""

@@ -241,7 +241,11 @@ class Dead(MemoryProducer):
     """A producer after a fatal error: every call fails."""
 
     def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
     ) -> None:
         raise Unavailable("_FATAL: out of order sequence number")
 
