@@ -81,17 +81,17 @@ def _from_data(commit: Commit, is_partitioned: bool) -> Iterator[ChangeFile]:
     removes = {
         canonical_path(remove.path): remove for remove in commit.removes if remove.data_change
     }
-    stays = [(adds[path], removes[path]) for path in adds if path in removes]
+    kept = [(adds[path], removes[path]) for path in adds if path in removes]
     for path, remove in removes.items():
         if path not in adds:
             yield _deleted(commit.version, remove, is_partitioned)
-    for add, remove in stays:
+    for add, remove in kept:
         yield from _between(add, "delete", remove.deletion_vector, add.deletion_vector)
     for path, add in adds.items():
         if path not in removes:
             rows = RowChoice(add.deletion_vector)
             yield ChangeFile("insert", add.path, add.partition_values, rows, add.size)
-    for add, remove in stays:
+    for add, remove in kept:
         yield from _between(add, "insert", add.deletion_vector, remove.deletion_vector)
 
 
@@ -116,43 +116,43 @@ def _deleted(version: int, remove: Remove, is_partitioned: bool) -> ChangeFile:
     return ChangeFile("delete", remove.path, values, rows, remove.size)
 
 
-def is_change_feed_readable_as(written: Metadata, wanted: Metadata) -> bool:
+def is_change_feed_readable_as(written: Metadata, target: Metadata) -> bool:
     """Return whether the changes of one version can be returned in the columns of a later one.
 
     Under column mapping no column may have been renamed or dropped in between, the mapping may not
     have been turned off, and the partitioning may not have changed.
     Spec: "Reader Requirements for AddCDCFile"
     """
-    before, after = parse_schema(written.schema_string), parse_schema(wanted.schema_string)
-    return _is_mapped_as(written, wanted, before, after) and is_schema_readable_as(before, after)
+    before, after = parse_schema(written.schema_string), parse_schema(target.schema_string)
+    return _is_mapped_as(written, target, before, after) and is_schema_readable_as(before, after)
 
 
 def _is_mapped_as(
-    written: Metadata, wanted: Metadata, before: StructType, after: StructType
+    written: Metadata, target: Metadata, before: StructType, after: StructType
 ) -> bool:
-    old_mode, new_mode = mode_of(written), mode_of(wanted)
+    old_mode, new_mode = mode_of(written), mode_of(target)
     if new_mode is ColumnMappingMode.NONE:
         return old_mode is ColumnMappingMode.NONE
     if old_mode not in (ColumnMappingMode.NONE, new_mode):
         return False
-    if written.partition_columns != wanted.partition_columns:
+    if written.partition_columns != target.partition_columns:
         return False
     names = logical_names(after, new_mode)
     old_names = logical_names(before, old_mode)
     return all(names.get(path) == name for path, name in old_names.items())
 
 
-def is_schema_readable_as(written: StructType, wanted: StructType) -> bool:
+def is_schema_readable_as(written: StructType, target: StructType) -> bool:
     """Return whether every row of one schema is valid in the other, with new columns null.
 
     No column may be missing, have another type, or be non-null where it was nullable.
     Spec: "Reader Requirements for AddCDCFile"
     """
     fields = {field.name.lower(): field for field in written.fields}
-    names = {field.name.lower() for field in wanted.fields}
+    names = {field.name.lower() for field in target.fields}
     if not fields.keys() <= names:
         return False
-    for new in wanted.fields:
+    for new in target.fields:
         old = fields.get(new.name.lower())
         if old is None:
             continue
@@ -163,21 +163,21 @@ def is_schema_readable_as(written: StructType, wanted: StructType) -> bool:
     return True
 
 
-def _type_reads_as(written: DataType, wanted: DataType) -> bool:
-    match written, wanted:
+def _type_reads_as(written: DataType, target: DataType) -> bool:
+    match written, target:
         case StructType(), StructType():
-            return is_schema_readable_as(written, wanted)
+            return is_schema_readable_as(written, target)
         case ArrayType(), ArrayType():
-            return _loosens(written.contains_null, wanted.contains_null) and _type_reads_as(
-                written.element, wanted.element
+            return _loosens(written.contains_null, target.contains_null) and _type_reads_as(
+                written.element, target.element
             )
         case MapType(), MapType():
             return (
-                _loosens(written.value_contains_null, wanted.value_contains_null)
-                and _type_reads_as(written.key, wanted.key)
-                and _type_reads_as(written.value, wanted.value)
+                _loosens(written.value_contains_null, target.value_contains_null)
+                and _type_reads_as(written.key, target.key)
+                and _type_reads_as(written.value, target.value)
             )
-    return written in (VOID, wanted)
+    return written in (VOID, target)
 
 
 def _loosens(written_nullable: object, wanted_nullable: object) -> bool:

@@ -31,10 +31,10 @@ class TidegateError(Exception):
 
     def with_fault(self, fault: str) -> Self:
         """Return the same error with another `fault` and the same remedy."""
-        told = copy(self)
-        told.fault = fault
-        told.args = (_message(fault, self.remedy),)
-        return told
+        error = copy(self)
+        error.fault = fault
+        error.args = (_message(fault, self.remedy),)
+        return error
 
 
 class Unavailable(TidegateError):
@@ -58,8 +58,8 @@ class MalformedRecord(TidegateError):
     def __init__(
         self, what: str, *, error_class: str | None = None, field: str = "(record)"
     ) -> None:
-        told = what if field == "(record)" else f"field {field!r}: {what}"
-        super().__init__(told, error_class=error_class)
+        message = what if field == "(record)" else f"field {field!r}: {what}"
+        super().__init__(message, error_class=error_class)
         self.field = field
         self.what = what
 

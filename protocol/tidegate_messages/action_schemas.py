@@ -83,19 +83,19 @@ _EXTENDED: Final = {
 
 def action_schemas() -> dict[str, Schema]:
     """Return the schemas of actions and what they hold, by name; `ROW` is that of one action."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for kind in PROPOSED:
-        found |= _definitions(kind)
+        schemas |= _definitions(kind)
     vector = _definitions(DeletionVector)[DeletionVector.__name__]
-    found[_NEW_VECTOR] = {**vector, "title": _NEW_VECTOR}
-    found[ROWS_TO_DELETE] = {**vector, "title": ROWS_TO_DELETE}
+    schemas[_NEW_VECTOR] = {**vector, "title": _NEW_VECTOR}
+    schemas[ROWS_TO_DELETE] = {**vector, "title": ROWS_TO_DELETE}
     for name, fields in _REQUIRED.items():
-        properties = found[name]["properties"]
-        limited = {field: _with(properties[field], more) for field, more in fields.items()}
-        found[name] = {**found[name], "properties": {**properties, **limited}}
-    found["Remove"] = {**found["Remove"], **_EXTENDED}
-    found[ROW] = _row()
-    return found
+        properties = schemas[name]["properties"]
+        limited = {field: _with(properties[field], limits) for field, limits in fields.items()}
+        schemas[name] = {**schemas[name], "properties": {**properties, **limited}}
+    schemas["Remove"] = {**schemas["Remove"], **_EXTENDED}
+    schemas[ROW] = _row()
+    return schemas
 
 
 def _definitions(kind: type[Action]) -> dict[str, Schema]:
@@ -119,12 +119,12 @@ def _or_null(field: Schema) -> Schema:
     return {"anyOf": [plain, {"type": "null"}], **named}
 
 
-def _with(field: Schema, more: Mapping[str, Any]) -> Schema:
+def _with(field: Schema, limits: Mapping[str, Any]) -> Schema:
     """Return the schema of a field with more required of its value where that is not null."""
     if "anyOf" not in field:
-        return {**field, **more}
+        return {**field, **limits}
     options = [
-        option if option == {"type": "null"} else {**option, **more} for option in field["anyOf"]
+        option if option == {"type": "null"} else {**option, **limits} for option in field["anyOf"]
     ]
     return {**field, "anyOf": options}
 

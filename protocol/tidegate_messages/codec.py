@@ -57,12 +57,12 @@ def encode(message: Message) -> bytes:
 
 def headers(message: Message, extra: Iterable[tuple[str, bytes]] = ()) -> Headers:
     """Return the headers: `format`, `table`, `proposal_id` if there is one, and `extra`."""
-    told = [(FORMAT, FORMATS[type(message)].encode())]
+    own_headers = [(FORMAT, FORMATS[type(message)].encode())]
     for name in ("proposal_id", "table"):
         value = getattr(message, name, None)
         if value is not None:
-            told.append((name, str(value).encode()))
-    return (*told, *extra)
+            own_headers.append((name, str(value).encode()))
+    return (*own_headers, *extra)
 
 
 def other_format(headers: Headers, kind: type[Message]) -> str | None:
@@ -104,10 +104,10 @@ def validated(kind: type[M], body: dict[str, Any]) -> M:
         return kind.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        told = first["msg"].removeprefix("Value error, ")
+        field = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
         raise MalformedRecord(
-            f"{told} ({FORMATS[kind]})", error_class="malformed", field=where or "(record)"
+            f"{message} ({FORMATS[kind]})", error_class="malformed", field=field or "(record)"
         ) from error
 
 

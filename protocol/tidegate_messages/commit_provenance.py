@@ -81,7 +81,7 @@ class Provenance(Message):
 _BEFORE_ACCEPTED: Final = ("epoch", "stream", "offsets", "rules")
 
 _IDENTITY: Final = frozenset(
-    name for name, one in Accepted.model_fields.items() if one.is_required()
+    name for name, field in Accepted.model_fields.items() if field.is_required()
 )
 """The fields that identify a proposal. Without them the object is not taken for provenance."""
 
@@ -113,32 +113,32 @@ def spelled(provenance: Provenance) -> bytes:
     five fields. These are encoded here directly, for a fifth of what pydantic's serializer costs.
     Law: spelled(p) == p.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
     """
-    told = provenance.model_dump(
+    body = provenance.model_dump(
         mode="json", exclude_none=True, exclude_defaults=True, exclude={"accepted"}
     )
     if not provenance.accepted:
-        return orjson.dumps(told)
-    accepted = [_told(one) for one in provenance.accepted]
+        return orjson.dumps(body)
+    accepted = [_accepted_body(proposal) for proposal in provenance.accepted]
     # The fields keep the order in which pydantic's serializer writes them.
-    before = {name: told.pop(name) for name in _BEFORE_ACCEPTED if name in told}
-    return orjson.dumps({**before, "accepted": accepted, **told})
+    before = {name: body.pop(name) for name in _BEFORE_ACCEPTED if name in body}
+    return orjson.dumps({**before, "accepted": accepted, **body})
 
 
-def _told(one: Accepted) -> Any:
-    said = vars(one)
-    metrics = said["metrics"]
-    counted = said["rows_deleted"] is not None or said["patched"]
-    numbered = said["identity_blocks"] or said["identity_used"]
-    if counted or numbered or said["row_mapping"] or one.model_extra:
-        return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
+def _accepted_body(accepted: Accepted) -> Any:
+    fields = vars(accepted)
+    metrics = fields["metrics"]
+    counted = fields["rows_deleted"] is not None or fields["patched"]
+    numbered = fields["identity_blocks"] or fields["identity_used"]
+    if counted or numbered or fields["row_mapping"] or accepted.model_extra:
+        return orjson.Fragment(accepted.model_dump_json(exclude_none=True, exclude_defaults=True))
     if not _PLAIN.issuperset(map(type, metrics.values())):
-        return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
-    told = {"id": said["id"], "offset": said["offset"], "sha256": said["sha256"]}
-    if said["operation"] is not None:
-        told["operation"] = said["operation"]
+        return orjson.Fragment(accepted.model_dump_json(exclude_none=True, exclude_defaults=True))
+    body = {"id": fields["id"], "offset": fields["offset"], "sha256": fields["sha256"]}
+    if fields["operation"] is not None:
+        body["operation"] = fields["operation"]
     if metrics:
-        told["metrics"] = metrics
-    return told
+        body["metrics"] = metrics
+    return body
 
 
 def deleting_proposals(origin: Provenance, removed: Sequence[str], path: str) -> Sequence[int]:
@@ -149,22 +149,22 @@ def deleting_proposals(origin: Provenance, removed: Sequence[str], path: str) ->
     """
     if path not in removed:
         return ()
-    place = removed.index(path) - sum(origin.files_removed)
-    return origin.rows_by[place] if 0 <= place < len(origin.rows_by) else ()
+    index = removed.index(path) - sum(origin.files_removed)
+    return origin.rows_by[index] if 0 <= index < len(origin.rows_by) else ()
 
 
 def of(commit: Commit) -> Provenance | None:
     """Return the provenance of an entry, or None for a version that another program wrote."""
-    told = commit.info.tidegate if commit.info else None
-    if told is None:
+    content = commit.info.tidegate if commit.info else None
+    if content is None:
         return None
     try:
-        return Provenance.model_validate(told)
+        return Provenance.model_validate(content)
     except ValidationError as error:
-        return _readable_part(told, error)
+        return _readable_part(content, error)
 
 
-def _readable_part(told: Any, error: ValidationError) -> Provenance | None:
+def _readable_part(content: Any, error: ValidationError) -> Provenance | None:
     """Return provenance without the fields that are unreadable, or None if it is not ours.
 
     Another release may write fields differently. Which proposals the entry accepted and refused
@@ -172,13 +172,15 @@ def _readable_part(told: Any, error: ValidationError) -> Provenance | None:
     other fields are left out, which is the safe reading of each. Any writer may use this field
     name.
     """
-    known = deepcopy(told)
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        match one["loc"]:
+    known = deepcopy(content)
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        match fault["loc"]:
             case ("accepted", int(), str(name), *_) if name not in _IDENTITY:
-                known["accepted"][one["loc"][1]].pop(name, None)
-            case ("refused", int(at), "reason", *_):
-                known["refused"][at]["reason"] = _readable(told["refused"][at].get("reason"))
+                known["accepted"][fault["loc"][1]].pop(name, None)
+            case ("refused", int(index), "reason", *_):
+                known["refused"][index]["reason"] = _readable(
+                    content["refused"][index].get("reason")
+                )
             case (str(name), *_) if name in _STAND_INS:
                 known[name] = _STAND_INS[name]
             case (str(name), *_) if name in _COUNTS:
@@ -187,13 +189,16 @@ def _readable_part(told: Any, error: ValidationError) -> Provenance | None:
             case _:
                 return None
     try:
-        found = Provenance.model_validate(known)
+        provenance = Provenance.model_validate(known)
     except ValidationError:
         return None
-    return found if found.accepted or found.refused else None
+    return provenance if provenance.accepted or provenance.refused else None
 
 
 def _readable(reason: Any) -> Mapping[str, JsonValue]:
     """Return the readable part of a refusal reason that another release wrote."""
-    said = reason if isinstance(reason, dict) else {}
-    return {**_UNREAD, **{name: said[name] for name in _UNREAD if isinstance(said.get(name), str)}}
+    fields = reason if isinstance(reason, dict) else {}
+    return {
+        **_UNREAD,
+        **{name: fields[name] for name in _UNREAD if isinstance(fields.get(name), str)},
+    }

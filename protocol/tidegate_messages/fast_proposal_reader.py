@@ -33,9 +33,9 @@ PLACES_MAX: Final = 4096
 PLACE_CHARS_MAX: Final = 1024
 """How many tables' common fields are cached, and how many characters these fields may have."""
 
-_PROPOSAL: Final[Fields] = {name: one.default for name, one in Proposal.model_fields.items()}
-_OPERATION: Final[Fields] = {name: one.default for name, one in Operation.model_fields.items()}
-_READS: Final[Fields] = {name: one.default for name, one in ReadSet.model_fields.items()}
+_PROPOSAL: Final[Fields] = {name: field.default for name, field in Proposal.model_fields.items()}
+_OPERATION: Final[Fields] = {name: field.default for name, field in Operation.model_fields.items()}
+_READS: Final[Fields] = {name: field.default for name, field in ReadSet.model_fields.items()}
 _NUMBERS: Final = itemgetter("created_ms", "files_since_ms", "deadline_ms")
 _PLACE: Final = itemgetter("table", "table_root", "table_id", "name", "isolation", "engine_info")
 _LOOKED_AT: Final = frozenset(
@@ -50,10 +50,10 @@ _LOOKED_AT: Final = frozenset(
 
 _ISOLATIONS: Final = ("default", "Serializable", "WriteSerializable", "SnapshotIsolation")
 _LISTS: Final = (("predicates", dict), ("files", str), ("app_ids", str), ("domains", str))
-_READ_HERE: Final = frozenset(
+_READ_FIELDS: Final = frozenset(
     {*("whole_table", "delete_insensitive"), *(name for name, _ in _LISTS)}
 )
-_SAID_HERE: Final = frozenset({"name", "parameters", "metrics"})
+_OPERATION_FIELDS: Final = frozenset({"name", "parameters", "metrics"})
 _NOTHING_READ: Final = ReadSet()
 _UUID: Final = TypeAdapter(UUID)
 _ROOT: Final = TypeAdapter(TableRoot)
@@ -107,10 +107,10 @@ def _frequent(body: Fields) -> Proposal:
     if fields["app_txn"] is not None:
         fields["app_txn"] = AppTxn.model_validate(fields["app_txn"])
     if "app_txns" in body:
-        given = _all_of(dict, fields["app_txns"])
-        if len(given) > APP_TXNS_MAX:
+        app_txns = _all_of(dict, fields["app_txns"])
+        if len(app_txns) > APP_TXNS_MAX:
             _leave()
-        fields["app_txns"] = tuple(map(AppTxnAdvance.model_validate, given))
+        fields["app_txns"] = tuple(map(AppTxnAdvance.model_validate, app_txns))
     fields["proposal_id"] = _UUID.validator.validate_python(fields["proposal_id"])
     try:
         fields["table"], fields["table_root"] = _place(_PLACE(fields))
@@ -135,17 +135,17 @@ def _given(known: frozenset[str], names: tuple[str, ...]) -> set[str]:
 
 
 @lru_cache(PLACES_MAX)
-def _place(said: tuple[Any, ...]) -> tuple[UUID, str]:
+def _place(shared_fields: tuple[Any, ...]) -> tuple[UUID, str]:
     """Check the fields that all proposals of a table share, and return its id and root.
 
     Raises: _UnusualError.
     """
-    table, root, _, _, isolation, _ = said
-    if not (_MAYBE_TEXT.issuperset(map(type, said)) and table and root):
+    table, root, _, _, isolation, _ = shared_fields
+    if not (_MAYBE_TEXT.issuperset(map(type, shared_fields)) and table and root):
         _leave()
     if len(table) != UUID_CHARS:
         _leave()
-    if isolation not in _ISOLATIONS or sum(map(len, filter(None, said))) > PLACE_CHARS_MAX:
+    if isolation not in _ISOLATIONS or sum(map(len, filter(None, shared_fields))) > PLACE_CHARS_MAX:
         _leave()
     return _UUID.validate_python(table), _ROOT.validate_python(root)
 
@@ -153,13 +153,13 @@ def _place(said: tuple[Any, ...]) -> tuple[UUID, str]:
 def _operation(body: Any) -> Operation:
     if type(body) is not dict:
         _leave()
-    given = _given(_SAID_HERE, tuple(body))
+    names_given = _given(_OPERATION_FIELDS, tuple(body))
     fields = {**_OPERATION, **body}
     if not (type(fields["name"]) is str and type(fields["parameters"]) is dict):
         _leave()
     if type(fields["metrics"]) is not dict:
         _leave()
-    return Operation.trusted(fields, given)
+    return Operation.trusted(fields, names_given)
 
 
 def _reads(body: Any) -> ReadSet:
@@ -167,31 +167,31 @@ def _reads(body: Any) -> ReadSet:
         _leave()
     if not body:
         return _NOTHING_READ
-    given = _given(_READ_HERE, tuple(body))
+    names_given = _given(_READ_FIELDS, tuple(body))
     fields = {**_READS, **body}
     if not (type(fields["whole_table"]) is type(fields["delete_insensitive"]) is bool):
         _leave()
     for name, kind in _LISTS:
         if name in body:
             fields[name] = _all_of(kind, body[name])
-    return ReadSet.trusted(fields, given)
+    return ReadSet.trusted(fields, names_given)
 
 
-def _silent(default: Any, said: Any) -> Any:
+def _silent(default: Any, value: Any) -> Any:
     """Return the value of an empty field. Raises: _UnusualError, if it is not empty."""
-    if said is None and default is None:
+    if value is None and default is None:
         return None
-    if said != [] or default != ():
+    if value != [] or default != ():
         _leave()
     return ()
 
 
-def _all_of(kind: type, found: Any) -> tuple[Any, ...]:
-    if found == ():
+def _all_of(kind: type, value: Any) -> tuple[Any, ...]:
+    if value == ():
         return ()
-    if type(found) is not list or not {kind}.issuperset(map(type, found)):
+    if type(value) is not list or not {kind}.issuperset(map(type, value)):
         _leave()
-    return tuple(found)
+    return tuple(value)
 
 
 def _leave() -> NoReturn:

@@ -59,8 +59,8 @@ def shipped_schema(kind: type[Message]) -> bytes:
 def examples_of(kind: type[Message]) -> Mapping[str, dict[str, Any]]:
     """Return the examples of a message by name (`create`), in alphabetical order."""
     start = f"{_stem(kind)}."
-    found = files(_PACKAGE).joinpath(EXAMPLES).iterdir()
-    named = sorted((file for file in found if file.name.startswith(start)), key=lambda f: f.name)
+    entries = files(_PACKAGE).joinpath(EXAMPLES).iterdir()
+    named = sorted((file for file in entries if file.name.startswith(start)), key=lambda f: f.name)
     return {
         file.name.removeprefix(start).removesuffix(".json"): orjson.loads(file.read_bytes())
         for file in named

@@ -31,4 +31,4 @@ class Message(BaseModel):
 @cache
 def _template(kind: type[Message]) -> Mapping[str, Any]:
     """Return the default of every field, in the order of the fields."""
-    return {name: one.default for name, one in kind.model_fields.items()}
+    return {name: field.default for name, field in kind.model_fields.items()}

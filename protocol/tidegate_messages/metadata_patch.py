@@ -127,9 +127,9 @@ def metadata_hash(metadata: Metadata) -> str:
     Shape: of the UTF-8 JSON object of `schemaString`, `partitionColumns` and `configuration`, as
     the log holds them, its keys sorted, without spaces.
     """
-    told: dict[str, Any] = {
+    patchable: dict[str, Any] = {
         "schemaString": metadata.schema_string,
         "partitionColumns": list(metadata.partition_columns),
         "configuration": dict(metadata.configuration),
     }
-    return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return hashlib.sha256(orjson.dumps(patchable, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -27,7 +27,9 @@ def proposal_schema() -> Schema:
     """Return the schema of a proposal, without dialect and id."""
     made = Proposal.model_json_schema()
     own = made.pop("$defs")
-    closed = {name: _closed(one) if "properties" in one else one for name, one in own.items()}
+    closed = {
+        name: _closed(schema) if "properties" in schema else schema for name, schema in own.items()
+    }
     _refer(closed["ReadSet"], "predicates", PREDICATE)
     closed["RowIntent"]["properties"]["rows"] = {"$ref": f"#/$defs/{ROWS_TO_DELETE}"}
     _refer(made, "actions", ROW)
@@ -65,8 +67,8 @@ def _has(**fields: Schema) -> Schema:
     return {"properties": fields, "required": list(fields)}
 
 
-def _if(found: Schema, then: Schema, why: str) -> Schema:
-    return {"description": why, "if": found, "then": then}
+def _if(condition: Schema, then: Schema, description: str) -> Schema:
+    return {"description": description, "if": condition, "then": then}
 
 
 def _kind(*names: str) -> Mapping[str, Schema]:
@@ -80,8 +82,8 @@ def _rules() -> list[Schema]:
     read = _has(read_version={"minimum": 0})
     unread = _has(read_version={"maximum": -1})
     some_rows = {"anyOf": [_has(actions=_FILLED), _has(dv_intents=_FILLED)]}
-    without = dict.fromkeys(("actions", "dv_intents", "row_mapping"), _EMPTY)
-    no_files = {"properties": {**without, "claim_check": _ABSENT}}
+    empty_lists = dict.fromkeys(("actions", "dv_intents", "row_mapping"), _EMPTY)
+    no_files = {"properties": {**empty_lists, "claim_check": _ABSENT}}
     return [
         _if(
             {"allOf": [{"properties": _kind("commit", "verbatim")}, read]},

@@ -33,19 +33,19 @@ class ReplyRequest(NamedTuple):
 
     def wrong(self, topics: Topics) -> tuple[str, ...]:
         """Return what can't be done as asked, as warnings for the outcome."""
-        found = []
+        warnings = []
         if self.topic is not None and not topics.is_for_replies(self.topic):
-            found.append(
+            warnings.append(
                 f"{REPLY_TO}: {self.topic[:_SHOWN_CHARS]!r} is no topic for replies, so the "
                 f"outcome is in {topics.outcomes!r} alone; name a topic that begins with "
                 f"{topics.replies!r}"
             )
         if self.correlation_id is not None and not self.headers:
-            found.append(
+            warnings.append(
                 f"{CORRELATION_ID}: it has {len(self.correlation_id)} bytes and is not passed on; "
                 f"give at most {CORRELATION_BYTES_MAX}"
             )
-        return tuple(found)
+        return tuple(warnings)
 
 
 NO_REPLY: Final = ReplyRequest()

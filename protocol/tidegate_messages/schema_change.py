@@ -53,12 +53,12 @@ class Column(Message):
     @property
     def is_as_before(self) -> bool:
         """Whether values need no change."""
-        inside = [one for one in (self.element, self.key, self.value) if one is not None]
+        inner = [column for column in (self.element, self.key, self.value) if column is not None]
         return (
             self.before == self.name
             and self.type is None
             and (self.fields is None)
-            and all(one.is_as_before for one in inside)
+            and all(column.is_as_before for column in inner)
         )
 
 
@@ -150,19 +150,19 @@ def _kept(name: str, old: DataType, new: DataType, modes: _Modes) -> Column | No
     """Return how a value of one type becomes one of another; None if it can't."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         fields = _fields(old, new, modes)
-        same = old.names == new.names and all(field.is_as_before for field in fields)
-        return Column(name=name, before=name, fields=None if same else fields)
+        is_same = old.names == new.names and all(field.is_as_before for field in fields)
+        return Column(name=name, before=name, fields=None if is_same else fields)
     steps = steps_inside(old)
     if steps and type(old) is type(new):
-        inside: dict[str, Any] = {}
-        for (step, below), (_, above) in zip(steps, steps_inside(new), strict=True):
-            kept = _kept(step, below, above, modes)
+        inner: dict[str, Any] = {}
+        for (step, old_kind), (_, new_kind) in zip(steps, steps_inside(new), strict=True):
+            kept = _kept(step, old_kind, new_kind, modes)
             if kept is None:
                 return None
-            inside[step] = kept
-        if all(one.is_as_before for one in inside.values()):
+            inner[step] = kept
+        if all(column.is_as_before for column in inner.values()):
             return Column(name=name, before=name)
-        return Column(name=name, before=name, **inside)
+        return Column(name=name, before=name, **inner)
     if old == new:
         return Column(name=name, before=name)
     if widens(old, new):
@@ -174,25 +174,25 @@ def _steps(
     old: StructType, columns: tuple[Column, ...], new: StructType, above: FieldPath
 ) -> list[SchemaStep]:
     kept = {column.before for column in columns}
-    found = [
+    schema_steps = [
         SchemaStep(change="drop", column=(*above, field.name), before=str(field.kind))
         for field in old
         if field.name not in kept
     ]
     for column, field in zip(columns, new, strict=True):
-        was = None if column.before is None else old.get(column.before)
-        if was is None:
+        old_field = None if column.before is None else old.get(column.before)
+        if old_field is None:
             path = (*above, field.name)
-            found.append(SchemaStep(change="add", column=path, after=str(field.kind)))
+            schema_steps.append(SchemaStep(change="add", column=path, after=str(field.kind)))
             continue
-        path = (*above, was.name)
-        if was.name != field.name:
-            step = SchemaStep(change="rename", column=path, before=was.name, after=field.name)
-            found.append(step)
-        if was.nullable != field.nullable:
-            found.append(_nullability(path, before=was.nullable, after=field.nullable))
-        found += _inside(was.kind, column, field.kind, path)
-    return found
+        path = (*above, old_field.name)
+        if old_field.name != field.name:
+            step = SchemaStep(change="rename", column=path, before=old_field.name, after=field.name)
+            schema_steps.append(step)
+        if old_field.nullable != field.nullable:
+            schema_steps.append(_nullability(path, before=old_field.nullable, after=field.nullable))
+        schema_steps += _inside(old_field.kind, column, field.kind, path)
+    return schema_steps
 
 
 def _nullability(path: FieldPath, *, before: bool, after: bool) -> SchemaStep:
@@ -207,15 +207,15 @@ def _inside(old: DataType, column: Column, new: DataType, path: FieldPath) -> li
     if isinstance(old, StructType) and isinstance(new, StructType):
         columns = column.fields
         if columns is None:
-            columns = tuple(Column(name=one.name, before=one.name) for one in new)
+            columns = tuple(Column(name=field.name, before=field.name) for field in new)
         return _steps(old, columns, new, path)
-    found: list[SchemaStep] = []
+    schema_steps: list[SchemaStep] = []
     parts: Mapping[str, Column | None] = {
         ELEMENT: column.element,
         KEY: column.key,
         VALUE: column.value,
     }
-    for (step, below), (_, at) in zip(steps_inside(old), steps_inside(new), strict=True):
+    for (step, old_kind), (_, new_kind) in zip(steps_inside(old), steps_inside(new), strict=True):
         inner = parts[step] or Column(name=step, before=step)
-        found += _inside(below, inner, at, (*path, step))
-    return found
+        schema_steps += _inside(old_kind, inner, new_kind, (*path, step))
+    return schema_steps

@@ -50,16 +50,16 @@ def positions_of(newest: Mapping[bytes | None, bytes | None]) -> Positions:
     After a tombstone a table begins with a new snapshot. People write tombstones by hand, so a key
     that is no table id is ignored.
     """
-    found: dict[UUID, Position | MalformedRecord] = {}
+    positions: dict[UUID, Position | MalformedRecord] = {}
     for key, value in newest.items():
         table = _table(key)
         if table is None or value is None:
             continue
         try:
-            found[table] = decode(value, table)
+            positions[table] = decode(value, table)
         except MalformedRecord as error:
-            found[table] = error
-    return found
+            positions[table] = error
+    return positions
 
 
 def position_of(positions: Positions, table: UUID) -> Position | None:
@@ -67,10 +67,10 @@ def position_of(positions: Positions, table: UUID) -> Position | None:
 
     Raises: MalformedRecord.
     """
-    told = positions.get(table)
-    if isinstance(told, MalformedRecord):
-        raise told
-    return told
+    position = positions.get(table)
+    if isinstance(position, MalformedRecord):
+        raise position
+    return position
 
 
 def _table(key: bytes | None) -> UUID | None:

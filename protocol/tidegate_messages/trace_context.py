@@ -23,8 +23,8 @@ _FORM: Final = re.compile(
 
 def is_traceparent(text: str) -> bool:
     """Return whether a text is a trace context that W3C allows to be passed on."""
-    found = _FORM.fullmatch(text) if len(text) <= LENGTH_MAX else None
-    return found is not None and not (found["version"] == "00" and found["more"])
+    match = _FORM.fullmatch(text) if len(text) <= LENGTH_MAX else None
+    return match is not None and not (match["version"] == "00" and match["more"])
 
 
 def compose(trace_id: int, span_id: int) -> str:

@@ -26,9 +26,9 @@ def trusted(
     its own. `more` are fields that this release does not know.
     Spec: "Actions"
     """
-    one = kind.__new__(kind)
-    _set_fields(one, fields)
-    _set_given(one, given)
-    _set_more(one, more)
-    _set_private(one, None)
-    return one
+    instance = kind.__new__(kind)
+    _set_fields(instance, fields)
+    _set_given(instance, given)
+    _set_more(instance, more)
+    _set_private(instance, None)
+    return instance

@@ -105,7 +105,7 @@ def _null_at(add: Add, statistics: dict[str, Any], after: TableDefinition) -> Re
         if path[0] in after.partition_kinds:
             is_null = not add.partition_values.get(path[0])
         else:
-            count = _at(statistics, "nullCount", path)
+            count = _statistic_at(statistics, "nullCount", path)
             is_null = is_exact and type(count) is int and count > 0
         if is_null:
             return flaw(
@@ -124,7 +124,7 @@ def _bounded_variant(
     """Return which variant has bounds that only a shredded one may have, or None."""
     for path in after.unbounded_variants:
         for name in ("minValues", "maxValues"):
-            if _at(statistics, name, path) is not None:
+            if _statistic_at(statistics, name, path) is not None:
                 return flaw(
                     BOUNDS_OF_VARIANTS,
                     f"actions.add.stats.{name}",
@@ -153,7 +153,7 @@ def _dotted(path: FieldPath) -> str:
     return repr(".".join(path)[:WORDS_CHARS_MAX])
 
 
-def _at(statistics: Any, name: str, path: FieldPath) -> Any:
+def _statistic_at(statistics: Any, name: str, path: FieldPath) -> Any:
     for step in (name, *path):
         statistics = statistics.get(step) if isinstance(statistics, dict) else None
     return statistics

@@ -46,28 +46,28 @@ def _differences(checkpoint: Snapshot, folded: Snapshot, now_ms: int) -> Iterato
     needed = pc.unique(keys(live_tombstones(folded, now_ms)))
     # The sum of no values is null, not 0.
     held = pc.sum(pc.is_in(needed, keys(checkpoint.tombstones)), min_count=0).as_py()
-    if lost := len(needed) - held:
-        yield f"it lacks {lost} tombstones that have not expired"
+    if missing := len(needed) - held:
+        yield f"it lacks {missing} tombstones that have not expired"
 
 
 def _transactions(checkpoint: Snapshot, folded: Snapshot) -> Iterator[str]:
     held, known = checkpoint.app_transactions, folded.app_transactions
-    if wrong := sorted(app for app, txn in held.items() if known.get(app) != txn):
-        yield f"its transaction of application {wrong[0]!r} is another"
+    if differing := sorted(app for app, txn in held.items() if known.get(app) != txn):
+        yield f"its transaction of application {differing[0]!r} is another"
     may_expire = txn_retention_ms(folded.metadata) is not None
-    if not may_expire and (lost := sorted(known.keys() - held.keys())):
-        yield f"it lacks the transaction of application {lost[0]!r}"
+    if not may_expire and (missing := sorted(known.keys() - held.keys())):
+        yield f"it lacks the transaction of application {missing[0]!r}"
 
 
 def _domains(checkpoint: Snapshot, folded: Snapshot) -> Iterator[str]:
     held, known = (
-        {name: one for name, one in snapshot.domains.items() if not one.removed}
+        {name: domain for name, domain in snapshot.domains.items() if not domain.removed}
         for snapshot in (checkpoint, folded)
     )
-    if wrong := sorted(
+    if differing := sorted(
         name for name in held.keys() | known.keys() if held.get(name) != known.get(name)
     ):
-        yield f"its domain {wrong[0]!r} is another"
+        yield f"its domain {differing[0]!r} is another"
 
 
 def _files(checkpoint: Snapshot, folded: Snapshot) -> Iterator[str]:
@@ -75,12 +75,12 @@ def _files(checkpoint: Snapshot, folded: Snapshot) -> Iterator[str]:
     held_order, known_order = pc.sort_indices(held_keys), pc.sort_indices(known_keys)
     if not held_keys.take(held_order).equals(known_keys.take(known_order)):
         held, known = set(held_keys.to_pylist()), set(known_keys.to_pylist())
-        lost, extra = sorted(known - held), sorted(held - known)
-        if lost:
-            yield f"it lacks {len(lost)} live files, {lost[0]} for one"
+        missing, extra = sorted(known - held), sorted(held - known)
+        if missing:
+            yield f"it lacks {len(missing)} live files, {missing[0]} for one"
         if extra:
             yield f"it has {len(extra)} files that are not live, {extra[0]} for one"
-        if not lost and not extra:
+        if not missing and not extra:
             yield "it names a file twice"
         return
     held_files = with_texts(checkpoint.files).take(held_order)
@@ -100,7 +100,8 @@ def _files(checkpoint: Snapshot, folded: Snapshot) -> Iterator[str]:
 def _same_maps(held: pa.ChunkedArray, known: pa.ChunkedArray) -> bool:
     """Return whether maps are equal in any order, an empty text being a null."""
     return held.equals(known) or (
-        [_plain(one) for one in held.to_pylist()] == [_plain(one) for one in known.to_pylist()]
+        [_plain(mapping) for mapping in held.to_pylist()]
+        == [_plain(mapping) for mapping in known.to_pylist()]
     )
 
 

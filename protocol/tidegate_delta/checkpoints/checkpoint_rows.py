@@ -67,7 +67,7 @@ def classic_schema(metadata: Metadata) -> pa.Schema:
 
     Spec: "Checkpoint Schema"
     """
-    add = [one for one in ADD_SCHEMA if one.name != "stats" or _keeps_json(metadata)]
+    add = [field for field in ADD_SCHEMA if field.name != "stats" or _keeps_json(metadata)]
     parsed = parsed_of(metadata)
     return pa.schema(
         [
@@ -193,8 +193,8 @@ def _metadata(metadata: Metadata) -> dict[str, Any]:
 def _unchanged(files: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return files in the checkpoint's columns, with `dataChange` false."""
     unchanged = pa.repeat(pa.scalar(False), files.num_rows)
-    at = schema.get_field_index("dataChange")
-    return files.select(schema.names).set_column(at, schema.field(at), unchanged)
+    index = schema.get_field_index("dataChange")
+    return files.select(schema.names).set_column(index, schema.field(index), unchanged)
 
 
 def _adds(files: pa.Table, metadata: Metadata) -> pa.Array:
@@ -212,9 +212,9 @@ def _keeps_json(metadata: Metadata) -> bool:
     return table_properties.checkpoint_stats_as_json(metadata)
 
 
-def _struct(parts: Sequence[Any], of: Sequence[pa.Field]) -> pa.Array:
+def _struct(parts: Sequence[Any], struct_fields: Sequence[pa.Field]) -> pa.Array:
     flat = [part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part for part in parts]
-    return pa.StructArray.from_arrays(flat, fields=list(of))
+    return pa.StructArray.from_arrays(flat, fields=list(struct_fields))
 
 
 def _chunks(files: pa.Table) -> Iterator[pa.Table]:

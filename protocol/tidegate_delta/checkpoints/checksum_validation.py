@@ -44,19 +44,21 @@ def validate(content: bytes, snapshot: Snapshot) -> ChecksumVerdict:
         stated = version_checksum.decode(content)
     except BrokenLog:
         return UNREADABLE
-    found = version_checksum.of(snapshot)
-    names = [_WIRE[name] for name in version_checksum.differences(stated, found) if name in _WIRE]
-    vectors = deletion_vector_totals.to_body(found.deletions)
+    computed = version_checksum.of(snapshot)
+    names = [
+        _WIRE[name] for name in version_checksum.differences(stated, computed) if name in _WIRE
+    ]
+    vectors = deletion_vector_totals.to_body(computed.deletions)
     names += [name for name, value in vectors.items() if body.get(name, value) != value]
     return _of_fields([*names, *singles])
 
 
 def _differing_totals(body: Mapping[str, Any], snapshot: Snapshot) -> list[str]:
-    found = {
+    computed = {
         "tableSizeBytes": version_checksum.size_of(snapshot),
         "numFiles": snapshot.files.num_rows,
     }
-    return [name for name, value in found.items() if body.get(name, value) != value]
+    return [name for name, value in computed.items() if body.get(name, value) != value]
 
 
 def _of_fields(names: list[str]) -> ChecksumVerdict:

@@ -59,8 +59,8 @@ def of_files(files: pa.Table) -> Deletions | None:
     vectors = files["deletionVector"]
     if vectors.null_count == len(vectors):
         return none_in(len(vectors))
-    told = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
-    rows = pc.max_element_wise(told, pa.scalar(0, pa.int64()))
+    cardinalities = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    rows = pc.max_element_wise(cardinalities, pa.scalar(0, pa.int64()))
     records = total(rows)
     if records is None:
         return None

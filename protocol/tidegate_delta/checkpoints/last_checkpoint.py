@@ -56,8 +56,8 @@ def decode(content: bytes) -> LastCheckpoint | None:
     """
     try:
         text = content.decode()
-        found = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
-        plain = _checked(found, text)
+        body = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        plain = _checked(body, text)
         fields: dict[str, Any] = {name: plain.get(wire) for wire, name in _WIRE}
         return LastCheckpoint(**fields)
     except (ValueError, RecursionError):
@@ -80,16 +80,16 @@ def canonical(text: str) -> str:
     Spec: "JSON checksum"
     """
     try:
-        found = json.loads(
+        parsed = json.loads(
             text,
             object_pairs_hook=_object,
             parse_int=_Spelled,
             parse_float=_Spelled,
             parse_constant=_refuse,
         )
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             raise ValueError("no JSON object")
-        body = {name: value for name, value in found.items() if name != CHECKSUM}
+        body = {name: value for name, value in parsed.items() if name != CHECKSUM}
         pairs = sorted(_leaves(body, ()), key=lambda pair: pair[0].encode())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
@@ -103,10 +103,10 @@ class _Spelled(str):
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    body = dict(pairs)
+    if len(body) != len(pairs):
         raise ValueError("the same key twice")
-    return found
+    return body
 
 
 def _refuse(constant: str) -> None:
@@ -118,8 +118,8 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for name, inner in value.items():
             yield from _leaves(inner, (*path, _quoted(name)))
     elif isinstance(value, list):
-        for at, inner in enumerate(value):
-            yield from _leaves(inner, (*path, str(at)))
+        for index, inner in enumerate(value):
+            yield from _leaves(inner, (*path, str(index)))
     else:
         yield "+".join(path), _scalar(value)
 
@@ -136,21 +136,21 @@ def _quoted(text: str) -> str:
     return f'"{quote(text, safe="-._~")}"'
 
 
-def _checked(found: Any, text: str) -> Mapping[str, Any]:
-    if not isinstance(found, dict):
+def _checked(body: Any, text: str) -> Mapping[str, Any]:
+    if not isinstance(body, dict):
         raise ValueError("no JSON object")
-    claimed = found.get(CHECKSUM)
+    claimed = body.get(CHECKSUM)
     if claimed is not None and claimed != checksum(text):
         raise ValueError("the checksum contradicts the content")
     for wire in ("version", "size", "parts", "sizeInBytes", "numOfAddFiles"):
-        value = found.get(wire)
+        value = body.get(wire)
         if value is not None and not _is_count(value):
             raise ValueError(f"{wire} is no count")
-    if found.get("version") is None or found.get("size") is None:
+    if body.get("version") is None or body.get("size") is None:
         raise ValueError("no version or size")
-    if not isinstance(found.get("checkpointSchema"), dict | None):
+    if not isinstance(body.get("checkpointSchema"), dict | None):
         raise ValueError("checkpointSchema is no object")
-    return found
+    return body
 
 
 def _is_count(value: Any) -> bool:

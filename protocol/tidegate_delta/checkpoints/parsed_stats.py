@@ -58,9 +58,9 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
     A table without JSON statistics gets typed ones, unless its properties turn these off as well.
     Spec: "Checkpoints"
     """
-    told = table_properties.checkpoint_stats_as_struct.key in metadata.configuration
-    asked = told or not table_properties.checkpoint_stats_as_json(metadata)
-    if not asked or not table_properties.checkpoint_stats_as_struct(metadata):
+    is_set = table_properties.checkpoint_stats_as_struct.key in metadata.configuration
+    is_requested = is_set or not table_properties.checkpoint_stats_as_json(metadata)
+    if not is_requested or not table_properties.checkpoint_stats_as_struct(metadata):
         return None
     schema = parse_schema(metadata.schema_string)
     columns = {name.lower() for name in metadata.partition_columns}
@@ -83,13 +83,13 @@ def fields(parsed: Parsed) -> Sequence[pa.Field]:
 
     Spec: "Checkpoint Schema"
     """
-    found = [pa.field("stats_parsed", _stats_type(parsed.indexed))]
+    additional = [pa.field("stats_parsed", _stats_type(parsed.indexed))]
     if parsed.partitioned.fields:
         kinds = [
             pa.field(field.name, arrow_type(field.kind)) for field in parsed.partitioned.fields
         ]
-        found.append(pa.field("partitionValues_parsed", pa.struct(kinds)))
-    return found
+        additional.append(pa.field("partitionValues_parsed", pa.struct(kinds)))
+    return additional
 
 
 def columns(parsed: Parsed, files: pa.Table) -> Sequence[pa.Array]:
@@ -97,12 +97,12 @@ def columns(parsed: Parsed, files: pa.Table) -> Sequence[pa.Array]:
 
     Spec: "Checkpoint Schema"
     """
-    stated = texts(files).to_pylist()
-    statistics = column_bounds.parse_all(stated, exact_numbers=True)
-    found = [_statistics(parsed.indexed, statistics, [text is None for text in stated])]
+    stats_texts = texts(files).to_pylist()
+    statistics = column_bounds.parse_all(stats_texts, exact_numbers=True)
+    additional = [_statistics(parsed.indexed, statistics, [text is None for text in stats_texts])]
     if parsed.partitioned.fields:
-        found.append(_partition_values(parsed.partitioned, files))
-    return found
+        additional.append(_partition_values(parsed.partitioned, files))
+    return additional
 
 
 def _stats_type(indexed: StructType) -> pa.DataType:
@@ -120,70 +120,82 @@ def _stats_type(indexed: StructType) -> pa.DataType:
 def _struct_fields(
     groups: Mapping[str, StructType], leaf: Callable[[DataType], pa.DataType]
 ) -> list[pa.Field]:
-    return [pa.field(name, _shape(of, leaf)) for name, of in groups.items() if of.fields]
+    return [
+        pa.field(name, _shape(struct, leaf)) for name, struct in groups.items() if struct.fields
+    ]
 
 
-def _shape(of: StructType, leaf: Callable[[DataType], pa.DataType]) -> pa.DataType:
+def _shape(struct: StructType, leaf: Callable[[DataType], pa.DataType]) -> pa.DataType:
     def kind_of(kind: DataType) -> pa.DataType:
         return _shape(kind, leaf) if isinstance(kind, StructType) else leaf(kind)
 
-    return pa.struct([pa.field(field.name, kind_of(field.kind)) for field in of.fields])
+    return pa.struct([pa.field(field.name, kind_of(field.kind)) for field in struct.fields])
 
 
 def _statistics(
-    indexed: StructType, found: Sequence[Mapping[str, Any]], missing: Sequence[bool]
+    indexed: StructType, statistics: Sequence[Mapping[str, Any]], missing: Sequence[bool]
 ) -> pa.Array:
     def at(name: str) -> Build:
         return lambda path, kind: pa.array(
-            [_typed(column_bounds.value_at(one.get(name), path), kind) for one in found],
+            [
+                _typed(column_bounds.value_at(file_statistics.get(name), path), kind)
+                for file_statistics in statistics
+            ],
             arrow_type(kind),
         )
 
     def nulls(path: FieldPath, _: DataType) -> pa.Array:
         counts = [
-            column_bounds.whole(column_bounds.value_at(one.get("nullCount"), path)) for one in found
+            column_bounds.whole(column_bounds.value_at(file_statistics.get("nullCount"), path))
+            for file_statistics in statistics
         ]
         return pa.array(counts, pa.int64())
 
     shape = _stats_type(indexed)
     bounded = _kept(indexed, _has_bounds)
-    tight = [one.get("tightBounds") for one in found]
+    tight = [file_statistics.get("tightBounds") for file_statistics in statistics]
     parts = {
         "numRecords": pa.array(
-            [column_bounds.whole(one.get("numRecords")) for one in found], pa.int64()
+            [
+                column_bounds.whole(file_statistics.get("numRecords"))
+                for file_statistics in statistics
+            ],
+            pa.int64(),
         ),
         "tightBounds": pa.array([t if isinstance(t, bool) else None for t in tight], pa.bool_()),
     }
-    for name, of, build in (
+    for name, struct, build in (
         ("minValues", bounded, at("minValues")),
         ("maxValues", bounded, at("maxValues")),
         ("nullCount", indexed, nulls),
     ):
-        if of.fields:
-            parts[name] = _tree(of, (), build)
+        if struct.fields:
+            parts[name] = _tree(struct, (), build)
     return pa.StructArray.from_arrays(
-        [parts[one.name] for one in shape], fields=list(shape), mask=pa.array(missing, pa.bool_())
+        [parts[field.name] for field in shape],
+        fields=list(shape),
+        mask=pa.array(missing, pa.bool_()),
     )
 
 
-def _tree(of: StructType, above: FieldPath, build: Build) -> pa.Array:
+def _tree(struct: StructType, above: FieldPath, build: Build) -> pa.Array:
     parts = []
-    for field in of.fields:
+    for field in struct.fields:
         path = (*above, field.name)
         inner = field.kind
         parts.append(
             _tree(inner, path, build) if isinstance(inner, StructType) else build(path, inner)
         )
-    return pa.StructArray.from_arrays(parts, names=list(of.names))
+    return pa.StructArray.from_arrays(parts, names=list(struct.names))
 
 
-def _partition_values(of: StructType, files: pa.Table) -> pa.Array:
+def _partition_values(struct: StructType, files: pa.Table) -> pa.Array:
     values = files.column("partitionValues")
     columns = []
-    for field in of.fields:
+    for field in struct.fields:
         texts = pc.map_lookup(values, pa.scalar(field.name), "last").combine_chunks()
         columns.append(_readable(texts, field))
-    return pa.StructArray.from_arrays(columns, names=list(of.names))
+    return pa.StructArray.from_arrays(columns, names=list(struct.names))
 
 
 def _readable(texts: pa.Array, field: StructField) -> pa.Array:
@@ -194,10 +206,10 @@ def _readable(texts: pa.Array, field: StructField) -> pa.Array:
 
 
 def _typed(value: Any, kind: DataType) -> Any:
-    found = column_bounds.typed(value, kind)
-    if isinstance(kind, DecimalType) and found is not None:
-        return _fitted(found, kind)
-    return found if _fits(found, kind) else None
+    typed_value = column_bounds.typed(value, kind)
+    if isinstance(kind, DecimalType) and typed_value is not None:
+        return _fitted(typed_value, kind)
+    return typed_value if _fits(typed_value, kind) else None
 
 
 def _fitted(value: Decimal, kind: DecimalType) -> Decimal | None:
@@ -217,10 +229,10 @@ def _fits(value: Any, kind: DataType) -> bool:
 
 
 def _kept(
-    of: StructType, keep: Callable[[FieldPath, DataType], bool], above: FieldPath = ()
+    struct: StructType, keep: Callable[[FieldPath, DataType], bool], above: FieldPath = ()
 ) -> StructType:
     kept = []
-    for field in of.fields:
+    for field in struct.fields:
         path = (*above, field.name)
         if isinstance(field.kind, StructType):
             inner = _kept(field.kind, keep, path)

@@ -48,8 +48,8 @@ def sidecar_schema(metadata: Metadata) -> pa.Schema:
 
     Spec: "Sidecar Files"
     """
-    whole = classic_schema(metadata)
-    return pa.schema([whole.field(name) for name in _OF_FILES])
+    classic = classic_schema(metadata)
+    return pa.schema([classic.field(name) for name in _OF_FILES])
 
 
 def sidecar_rows(
@@ -89,23 +89,32 @@ def top_level_json(snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int)
     files = snapshot.files.num_rows + live_tombstones(snapshot, now_ms).num_rows
     assert sidecars or not files, "files of a checkpoint in JSON stand in sidecars"
     bodies = _bodies(snapshot, sidecars, now_ms, as_json=True)
-    rows = ({name: _without_nulls(one)} for name, each in bodies.items() for one in each)
+    rows = (
+        {name: _without_nulls(row_body)}
+        for name, kind_rows in bodies.items()
+        for row_body in kind_rows
+    )
     return b"".join(orjson.dumps(row) + b"\n" for row in rows)
 
 
 def _bodies(
     snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, *, as_json: bool
 ) -> Mapping[str, list[dict[str, Any]]]:
-    about = CheckpointMetadata(version=int(snapshot.version), tags=_totals(snapshot, sidecars))
-    ours = {
-        "checkpointMetadata": [about.to_row()["checkpointMetadata"]],
+    checkpoint_metadata = CheckpointMetadata(
+        version=int(snapshot.version), tags=_totals(snapshot, sidecars)
+    )
+    metadata_rows = {
+        "checkpointMetadata": [checkpoint_metadata.to_row()["checkpointMetadata"]],
         "sidecar": [sidecar.to_row()["sidecar"] for sidecar in sidecars],
     }
-    few = few_actions(snapshot, now_ms)
+    actions = few_actions(snapshot, now_ms)
     if as_json:
-        few["metaData"] = [snapshot.metadata.to_row()["metaData"]]
-        return {**ours, **few}
-    return {**{name: [_with_pairs(row) for row in rows] for name, rows in ours.items()}, **few}
+        actions["metaData"] = [snapshot.metadata.to_row()["metaData"]]
+        return {**metadata_rows, **actions}
+    return {
+        **{name: [_with_pairs(row) for row in rows] for name, rows in metadata_rows.items()},
+        **actions,
+    }
 
 
 def _totals(snapshot: Snapshot, sidecars: Sequence[Sidecar]) -> dict[str, str | None]:

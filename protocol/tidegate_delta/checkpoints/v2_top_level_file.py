@@ -36,12 +36,12 @@ def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLe
     ValueError for malformed metadata or sidecars.
     Spec: "UUID-named checkpoint"
     """
-    found = read_bodies(name, content)
-    found["add"] = [_stated(body) for body in found["add"]]
+    bodies = read_bodies(name, content)
+    bodies["add"] = [_stated(body) for body in bodies["add"]]
     return TopLevelFile(
-        part_of(name, found, files),
-        tuple(CheckpointMetadata.model_validate(one) for one in found["checkpointMetadata"]),
-        tuple(Sidecar.model_validate(one) for one in found["sidecar"]),
+        part_of(name, bodies, files),
+        tuple(CheckpointMetadata.model_validate(body) for body in bodies["checkpointMetadata"]),
+        tuple(Sidecar.model_validate(body) for body in bodies["sidecar"]),
     )
 
 
@@ -54,9 +54,9 @@ def check(file: LogFile, top: TopLevelFile) -> None:
     is_v2 = file.kind is LogFileKind.CHECKPOINT_V2 or bool(top.sidecars)
     if len(top.metadata) > 1 or (is_v2 and not top.metadata):
         raise _corrupt(file, f"holds {len(top.metadata)} checkpointMetadata instead of one")
-    stated = {one.version for one in top.metadata}
-    if not stated <= {int(file.version)}:
-        raise _corrupt(file, f"says that it is of version {max(stated)}")
+    versions = {metadata.version for metadata in top.metadata}
+    if not versions <= {int(file.version)}:
+        raise _corrupt(file, f"says that it is of version {max(versions)}")
     if top.metadata and (top.part.protocol is None or top.part.metadata is None):
         raise _corrupt(file, "lacks protocol or metaData")
 
@@ -78,9 +78,9 @@ def _stated(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**body, "stats": orjson.dumps(parsed).decode()}
 
 
-def _corrupt(file: LogFile, what: str) -> BrokenLog:
+def _corrupt(file: LogFile, problem: str) -> BrokenLog:
     return BrokenLog(
-        f"checkpoint {file.name} {what}: remove it if the commits before it are still there, or "
+        f"checkpoint {file.name} {problem}: remove it if the commits before it are still there, or "
         "restore it from a backup",
         error_class="CorruptCheckpoint",
     )

@@ -57,7 +57,7 @@ def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
 
     Spec: "Version Checksum File"
     """
-    live = {name: one for name, one in snapshot.domains.items() if not one.removed}
+    live = {name: domain for name, domain in snapshot.domains.items() if not domain.removed}
     return VersionChecksum(
         size_of(snapshot),
         snapshot.files.num_rows,
@@ -76,8 +76,8 @@ def size_of(snapshot: Snapshot) -> int:
 
     Spec: "Version Checksum File Schema"
     """
-    found = total(snapshot.files.column("size"))
-    return LONG_MAX if found is None else found
+    size = total(snapshot.files.column("size"))
+    return LONG_MAX if size is None else size
 
 
 def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
@@ -127,8 +127,8 @@ def encode(checksum: VersionChecksum) -> bytes:
         "numMetadata": 1,
         "numProtocol": 1,
         "inCommitTimestampOpt": checksum.in_commit_timestamp,
-        "setTransactions": _told_txns(checksum),
-        "domainMetadata": _told_domains(checksum),
+        "setTransactions": _txn_bodies(checksum),
+        "domainMetadata": _domain_bodies(checksum),
         **deletion_vector_totals.to_body(
             checksum.deletions if _has_vectors(checksum.protocol) else None
         ),
@@ -148,9 +148,11 @@ def decode(content: bytes) -> VersionChecksum:
         body = orjson.loads(content)
         txns, domains = body.get("setTransactions"), body.get("domainMetadata")
         protocol = Protocol.model_validate(body["protocol"])
-        stated = deletion_vector_totals.of_body(body)
-        if stated is None and not _has_vectors(protocol):
-            stated = deletion_vector_totals.none_in(deletion_vector_totals.count(body["numFiles"]))
+        deletions = deletion_vector_totals.of_body(body)
+        if deletions is None and not _has_vectors(protocol):
+            deletions = deletion_vector_totals.none_in(
+                deletion_vector_totals.count(body["numFiles"])
+            )
         stamp, txn_id = body.get("inCommitTimestampOpt"), body.get("txnId")
         return VersionChecksum(
             deletion_vector_totals.count(body["tableSizeBytes"]),
@@ -163,7 +165,7 @@ def decode(content: bytes) -> VersionChecksum:
             else {domain["domain"]: DomainMetadata.model_validate(domain) for domain in domains},
             None if stamp is None else deletion_vector_totals.count(stamp),
             None if txn_id is None else str(txn_id),
-            stated,
+            deletions,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenLog(
@@ -173,7 +175,7 @@ def decode(content: bytes) -> VersionChecksum:
         ) from error
 
 
-def differences(stated: VersionChecksum, found: VersionChecksum) -> tuple[str, ...]:
+def differences(stated: VersionChecksum, computed: VersionChecksum) -> tuple[str, ...]:
     """Return the names of the fields in which a stated checksum contradicts a computed one.
 
     Law: differences(of(s), of(s)) == ()
@@ -186,7 +188,7 @@ def differences(stated: VersionChecksum, found: VersionChecksum) -> tuple[str, .
         if getattr(stated, name) is not None
     ]
     return tuple(
-        name for name in names if _known(getattr(stated, name)) != _known(getattr(found, name))
+        name for name in names if _known(getattr(stated, name)) != _known(getattr(computed, name))
     )
 
 
@@ -211,10 +213,10 @@ def _totals(commit: Commit) -> tuple[int | None, int]:
         return None, 0
     if adds.keys() & removes.keys() or len(adds) != len(commit.adds):
         return None, 0
-    gone = [size for size in removes.values() if size is not None and size >= 0]
-    if len(gone) != len(removes) or min(adds.values(), default=0) < 0:
+    removed_sizes = [size for size in removes.values() if size is not None and size >= 0]
+    if len(removed_sizes) != len(removes) or min(adds.values(), default=0) < 0:
         return None, 0
-    return sum(adds.values()) - sum(gone), len(adds) - len(removes)
+    return sum(adds.values()) - sum(removed_sizes), len(adds) - len(removes)
 
 
 def _with_txns(known: Mapping[str, Txn] | None, commit: Commit) -> Mapping[str, Txn] | None:
@@ -229,7 +231,7 @@ def _with_domains(
     if known is None:
         return None
     merged = {**known, **{domain.domain: domain for domain in commit.domains}}
-    return {name: one for name, one in merged.items() if not one.removed}
+    return {name: domain for name, domain in merged.items() if not domain.removed}
 
 
 def _timestamp(metadata: Metadata, stamp: int | None) -> int | None:
@@ -240,7 +242,7 @@ def _has_vectors(protocol: Protocol) -> bool:
     return "deletionVectors" in reader_features(protocol)
 
 
-def _told_txns(checksum: VersionChecksum) -> list[Any] | None:
+def _txn_bodies(checksum: VersionChecksum) -> list[Any] | None:
     txns = checksum.app_transactions
     if txns is None or len(txns) > TXNS_MAX:
         return None
@@ -249,7 +251,7 @@ def _told_txns(checksum: VersionChecksum) -> list[Any] | None:
     return [txn.to_row()["txn"] for txn in txns.values()]
 
 
-def _told_domains(checksum: VersionChecksum) -> list[Any] | None:
+def _domain_bodies(checksum: VersionChecksum) -> list[Any] | None:
     domains = checksum.domains
     if domains is None or len(domains) > DOMAINS_MAX:
         return None

@@ -53,9 +53,9 @@ def column_defaults(metadata: Metadata, protocol: Protocol) -> tuple[ColumnDefau
         return ()
     mode = mode_of(metadata)
     return tuple(
-        ColumnDefault(one.name, physical_name(one, mode), _expression(one))
-        for one in parse_schema(metadata.schema_string)
-        if CURRENT in one.metadata
+        ColumnDefault(field.name, physical_name(field, mode), _expression(field))
+        for field in parse_schema(metadata.schema_string)
+        if CURRENT in field.metadata
     )
 
 
@@ -68,15 +68,15 @@ def set_default(
     Spec: "Default Columns"
     """
     schema = parse_schema(metadata.schema_string)
-    found = field_at(schema, (column,))
-    rest = {key: text for key, text in found.metadata.items() if key not in (CURRENT, EXISTS)}
+    old = field_at(schema, (column,))
+    rest = {key: text for key, text in old.metadata.items() if key not in (CURRENT, EXISTS)}
     if expression is None:
-        new = replace(found, metadata=rest)
+        new = replace(old, metadata=rest)
     else:
-        new = replace(found, metadata={**rest, CURRENT: expression})
-        check_alterable(found)
+        new = replace(old, metadata={**rest, CURRENT: expression})
+        check_alterable(old)
         _check(new, schema, protocol)
-    fields = tuple(new if one is found else one for one in schema)
+    fields = tuple(new if field is old else field for field in schema)
     return metadata.with_(schema_string=format_schema(StructType(fields)))
 
 
@@ -86,9 +86,9 @@ def check_defaults(schema: StructType, protocol: Protocol) -> None:
     Raises: InvalidRequest, naming the column.
     Spec: "Default Columns"
     """
-    for one in schema:
-        if CURRENT in one.metadata:
-            _check(one, schema, protocol)
+    for field in schema:
+        if CURRENT in field.metadata:
+            _check(field, schema, protocol)
 
 
 def check_no_default(field: StructField) -> None:
@@ -105,43 +105,44 @@ def check_no_default(field: StructField) -> None:
         )
 
 
-def _check(one: StructField, schema: StructType, protocol: Protocol) -> None:
-    where = dotted((one.name,))
-    text = _expression(one)
+def _check(field: StructField, schema: StructType, protocol: Protocol) -> None:
+    name = dotted((field.name,))
+    text = _expression(field)
     if FEATURE not in writer_features(protocol):
         raise InvalidRequest(
-            f"column {where!r} can't have a default: the table does not support the feature "
+            f"column {name!r} can't have a default: the table does not support the feature "
             f"{FEATURE!r}; set delta.feature.{FEATURE} to supported first",
             error_class="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED",
         )
-    if is_generated(one):
+    if is_generated(field):
         raise InvalidRequest(
-            f"column {where!r} is generated and can't have a default too; leave one out",
+            f"column {name!r} is generated and can't have a default too; leave one out",
             error_class="GENERATED_COLUMN_WITH_DEFAULT_VALUE",
         )
-    if holds(one.kind, is_geospatial) or (_holds_variants(one.kind) and not _is_null(text)):
+    if holds(field.kind, is_geospatial) or (_holds_variants(field.kind) and not _is_null(text)):
         raise InvalidRequest(
-            f"column {where!r} of type {one.kind} can't have the default {text!r}; leave it out",
+            f"column {name!r} of type {field.kind} can't have the default {text!r}; leave it out",
             error_class="DELTA_OPERATION_NOT_SUPPORTED_FOR_DATATYPES",
         )
     named = columns_in(text, schema)
     if not text.strip() or named is None or named:
         raise InvalidRequest(
-            f"{text!r} is no default for column {where!r}: it must be an expression that names no "
+            f"{text!r} is no default for column {name!r}: it must be an expression that names no "
             "column",
             error_class="INVALID_DEFAULT_VALUE",
         )
 
 
-def _expression(one: StructField) -> str:
-    found = one.metadata.get(CURRENT)
-    if not isinstance(found, str):
+def _expression(field: StructField) -> str:
+    expression = field.metadata.get(CURRENT)
+    if not isinstance(expression, str):
         raise BrokenLog(
-            f"column {dotted((one.name,))!r} has the default {found!r}, which is no expression",
+            f"column {dotted((field.name,))!r} has the default {expression!r}, which is no "
+            "expression",
             error_class="CorruptCommit",
             remedy="restore the table to a version before its schema was changed",
         )
-    return found
+    return expression
 
 
 def _holds_variants(kind: DataType) -> bool:

@@ -150,8 +150,8 @@ def hashes(required: WriteRequirements) -> Mapping[str, str]:
     Spec: "Additional Requirements for Writers"
     """
     return {
-        hashlib.sha256(orjson.dumps([_HASH_FORM, *parts])).hexdigest(): words
-        for words, parts in _hashed(required)
+        hashlib.sha256(orjson.dumps([_HASH_FORM, *parts])).hexdigest(): description
+        for description, parts in _hashed(required)
     }
 
 
@@ -169,8 +169,10 @@ def unenforced(required: WriteRequirements, enforced: Collection[str]) -> tuple[
 
     Spec: "Additional Requirements for Writers"
     """
-    done = frozenset(enforced)
-    return tuple(words for one, words in hashes(required).items() if one not in done)
+    attested = frozenset(enforced)
+    return tuple(
+        description for sha256, description in hashes(required).items() if sha256 not in attested
+    )
 
 
 def checks(metadata: Metadata) -> tuple[CheckConstraint, ...]:
@@ -178,12 +180,12 @@ def checks(metadata: Metadata) -> tuple[CheckConstraint, ...]:
 
     Spec: "CHECK Constraints"
     """
-    found = (
+    constraints = (
         CheckConstraint(key[len(PREFIX) :], text)
         for key, text in metadata.configuration.items()
         if key.lower().startswith(PREFIX)
     )
-    return tuple(sorted(found, key=lambda one: one.name))
+    return tuple(sorted(constraints, key=lambda constraint: constraint.name))
 
 
 def add_check(metadata: Metadata, name: str, expression: str) -> Metadata:
@@ -221,7 +223,11 @@ def drop_check(metadata: Metadata, name: str, *, if_exists: bool = False) -> Met
     Spec: "CHECK Constraints"
     """
     key = f"{PREFIX}{name}".lower()
-    kept = {one: text for one, text in metadata.configuration.items() if one.lower() != key}
+    kept = {
+        property_key: text
+        for property_key, text in metadata.configuration.items()
+        if property_key.lower() != key
+    }
     if len(kept) == len(metadata.configuration) and not if_exists:
         known = ", ".join(check.name for check in checks(metadata)) or "none"
         raise InvalidRequest(
@@ -238,11 +244,11 @@ def constraints_on(
 
     Spec: "CHECK Constraints"
     """
-    found = {check.name: check.expression for check in checks(metadata)}
-    for where, one in field_paths(schema):
-        if INVARIANT in one.metadata:
-            found[f"invariant of {dotted(where)}"] = _invariant(where, one)
-    return {name: text for name, text in found.items() if names_column(text, path, schema)}
+    by_name = {check.name: check.expression for check in checks(metadata)}
+    for field_path, field in field_paths(schema):
+        if INVARIANT in field.metadata:
+            by_name[f"invariant of {dotted(field_path)}"] = _invariant(field_path, field)
+    return {name: text for name, text in by_name.items() if names_column(text, path, schema)}
 
 
 Named = tuple[FieldPath, FieldPath, StructField]
@@ -251,15 +257,15 @@ Named = tuple[FieldPath, FieldPath, StructField]
 
 def _with_physical(schema: StructType, mode: ColumnMappingMode) -> Iterator[Named]:
     physical = (path for path, _ in field_paths(to_physical(schema, mode)))
-    for at, (path, one) in zip(physical, field_paths(schema), strict=True):
-        yield path, at, one
+    for physical_path, (path, field) in zip(physical, field_paths(schema), strict=True):
+        yield path, physical_path, field
 
 
 def _not_null(named: Sequence[Named]) -> Iterator[NotNull]:
-    for path, physical, one in named:
-        if not one.nullable:
+    for path, physical, field in named:
+        if not field.nullable:
             yield NotNull(path, physical)
-        for steps in _full_steps(one.kind):
+        for steps in _full_steps(field.kind):
             yield NotNull((*path, *steps), (*physical, *steps))
 
 
@@ -275,33 +281,33 @@ def _full_steps(kind: DataType) -> Iterator[FieldPath]:
 
 
 def _invariants(named: Sequence[Named]) -> Iterator[Invariant]:
-    for path, physical, one in named:
-        if INVARIANT in one.metadata:
-            yield Invariant(path, physical, _invariant(path, one))
+    for path, physical, field in named:
+        if INVARIANT in field.metadata:
+            yield Invariant(path, physical, _invariant(path, field))
 
 
-def _invariant(path: FieldPath, one: StructField) -> str:
+def _invariant(path: FieldPath, field: StructField) -> str:
     """Return the expression in `{"expression": {"expression": ...}}`."""
-    text = one.metadata[INVARIANT]
+    text = field.metadata[INVARIANT]
     try:
-        found = orjson.loads(text)["expression"]["expression"]
+        expression = orjson.loads(text)["expression"]["expression"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        found = None
-    if not isinstance(found, str):
+        expression = None
+    if not isinstance(expression, str):
         raise BrokenLog(
             f"column {dotted(path)!r} has an invariant that can't be read, {text!r}; restore the "
             "table to a version before it was set",
             error_class="DELTA_UNRECOGNIZED_INVARIANT",
         )
-    return found
+    return expression
 
 
 def _lengths(named: Sequence[Named]) -> Iterator[Length]:
     known = {path: physical for path, physical, _ in named}
-    for top, _, one in named:
+    for top, _, field in named:
         if len(top) > 1:
             continue
-        for steps, limit in limits(one).items():
+        for steps, limit in limits(field).items():
             path = (*top, *steps)
             fields = [path[:end] for end in range(len(path), 0, -1) if path[:end] in known]
             yield Length(path, (*known[fields[0]], *path[len(fields[0]) :]), limit)
@@ -319,8 +325,8 @@ def _hashed(required: WriteRequirements) -> Iterator[tuple[str, list[object]]]:
             ["true", invariant.expression],
         )
     for length in required.lengths:
-        words = f"{length.limit} {dotted(length.path)}"
-        yield words, ["length", length.limit.length, *length.physical]
+        description = f"{length.limit} {dotted(length.path)}"
+        yield description, ["length", length.limit.length, *length.physical]
     for column in required.generated:
-        words = f"{dotted((column.column,))} AS ({column.expression})"
-        yield words, ["generated", column.physical, column.expression]
+        description = f"{dotted((column.column,))} AS ({column.expression})"
+        yield description, ["generated", column.physical, column.expression]

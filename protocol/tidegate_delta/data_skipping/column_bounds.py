@@ -110,16 +110,16 @@ def of_column(
     )
 
 
-def of_singles(found: Bounds) -> Bounds:
+def of_singles(bounds: Bounds) -> Bounds:
     """Return bounds of a double column that also hold for files in which it was a float.
 
     Such a file's bounds are the shortest texts of single-precision numbers, not the doubles to
     which these widen.
     Spec: "Reader Requirements for Type Widening"
     """
-    lower = [None if one is None else min(one, as_single(one)) for one in found.lower]
-    upper = [None if one is None else max(one, as_single(one)) for one in found.upper]
-    return Bounds(lower, upper, found.may_be_null, found.may_hold_value)
+    lower = [None if bound is None else min(bound, as_single(bound)) for bound in bounds.lower]
+    upper = [None if bound is None else max(bound, as_single(bound)) for bound in bounds.upper]
+    return Bounds(lower, upper, bounds.may_be_null, bounds.may_hold_value)
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
     if not text:
         return {}
     try:
-        found = _EXACT.decode(text) if exact_numbers else orjson.loads(text)
+        statistics = _EXACT.decode(text) if exact_numbers else orjson.loads(text)
     except (ValueError, ArithmeticError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return statistics if isinstance(statistics, dict) else {}
 
 
 def value_at(tree: Any, path: tuple[str, ...]) -> Any:
@@ -199,31 +199,31 @@ def wrong_count(statistics: Mapping[str, Any]) -> str | None:
 
 
 def _lower(value: Any, kind: DataType) -> Any:
-    found = typed(value, kind)
-    if isinstance(found, datetime):
-        return _moved(found, -_MILLISECOND)
-    if isinstance(found, Decimal):
-        return found - abs(found) * _DECIMAL_SLACK
-    return found
+    bound = typed(value, kind)
+    if isinstance(bound, datetime):
+        return _moved(bound, -_MILLISECOND)
+    if isinstance(bound, Decimal):
+        return bound - abs(bound) * _DECIMAL_SLACK
+    return bound
 
 
 def _upper(value: Any, kind: DataType) -> Any:
-    found = typed(value, kind)
-    if isinstance(found, str):
-        return _upper_string(found)
-    if isinstance(found, datetime):
-        return _moved(found, _MILLISECOND)
-    if isinstance(found, Decimal):
-        return found + abs(found) * _DECIMAL_SLACK
-    return found
+    bound = typed(value, kind)
+    if isinstance(bound, str):
+        return _upper_string(bound)
+    if isinstance(bound, datetime):
+        return _moved(bound, _MILLISECOND)
+    if isinstance(bound, Decimal):
+        return bound + abs(bound) * _DECIMAL_SLACK
+    return bound
 
 
 def _upper_string(text: str) -> str:
     """Return a string that no value exceeds, even if the writer only truncated its maximum."""
     units = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
     if units >= PREFIX_UNITS:
-        whole = PREFIX_UNITS - 1 if text.isascii() else PREFIX_UNITS // 2 - 1
-        return max(text, text[:whole] + UNICODE_MAX * 2)
+        kept_chars = PREFIX_UNITS - 1 if text.isascii() else PREFIX_UNITS // 2 - 1
+        return max(text, text[:kept_chars] + UNICODE_MAX * 2)
     if text.endswith(_REPLACEMENT):
         return text[:-1] + UNICODE_MAX * 2
     return text
@@ -262,17 +262,17 @@ def _is_number(value: Any) -> bool:
 
 
 def _decimal(value: Any) -> Decimal | None:
-    found = Decimal(value)
-    return found if found.is_finite() and abs(found.adjusted()) <= _DIGITS_MAX else None
+    number = Decimal(value)
+    return number if number.is_finite() and abs(number.adjusted()) <= _DIGITS_MAX else None
 
 
-def _finite(value: Any, of: Callable[[float], float]) -> float | None:
+def _finite(value: Any, convert: Callable[[float], float]) -> float | None:
     """Return a number as a double or a single, or None for one past the range."""
     try:
-        found = of(float(value))
+        number = convert(float(value))
     except OverflowError:
         return None
-    return found if isfinite(found) else None
+    return number if isfinite(number) else None
 
 
 def _date(value: Any) -> date | None:
@@ -298,8 +298,8 @@ def _instant(value: Any) -> datetime | None:
     return moment if value.endswith(("Z", "+00:00")) or moment >= _WHOLE_MINUTES else None
 
 
-def _moved(moment: datetime, by: timedelta) -> datetime | None:
+def _moved(moment: datetime, distance: timedelta) -> datetime | None:
     try:
-        return moment + by
+        return moment + distance
     except OverflowError:
         return None

@@ -112,7 +112,7 @@ def is_exact_bound(predicate: Predicate, columns: StatsColumns) -> bool:
 
 
 def _plain(columns: StatsColumns) -> StatsColumns:
-    return {path: one for path, one in columns.items() if _arrow_type(one[1]) is not None}
+    return {path: column for path, column in columns.items() if _arrow_type(column[1]) is not None}
 
 
 def _test(node: Predicate, columns: StatsColumns, *, negated: bool) -> _Test | None:
@@ -132,19 +132,19 @@ def _test(node: Predicate, columns: StatsColumns, *, negated: bool) -> _Test | N
 
 
 def _every(parts: Sequence[_Test | None]) -> _Test | None:
-    said = [part for part in parts if part is not None]
-    if not said:
+    tests = [part for part in parts if part is not None]
+    if not tests:
         return None
-    is_final = len(said) == len(parts) and all(part.is_final for part in said)
-    return _Test(lambda bounds: reduce(pc.and_, (part.ask(bounds) for part in said)), is_final)
+    is_final = len(tests) == len(parts) and all(part.is_final for part in tests)
+    return _Test(lambda bounds: reduce(pc.and_, (part.ask(bounds) for part in tests)), is_final)
 
 
 def _any(parts: Sequence[_Test | None]) -> _Test | None:
-    said = [part for part in parts if part is not None]
-    if not said or len(said) < len(parts):
+    tests = [part for part in parts if part is not None]
+    if not tests or len(tests) < len(parts):
         return None
-    is_final = all(part.is_final for part in said)
-    return _Test(lambda bounds: reduce(pc.or_, (part.ask(bounds) for part in said)), is_final)
+    is_final = all(part.is_final for part in tests)
+    return _Test(lambda bounds: reduce(pc.or_, (part.ask(bounds) for part in tests)), is_final)
 
 
 def _leaf(node: Predicate, plain: Any, op: str, columns: StatsColumns) -> _Test | None:
@@ -157,9 +157,11 @@ def _leaf(node: Predicate, plain: Any, op: str, columns: StatsColumns) -> _Test 
         return None
 
     def ask(bounds: _Bounds) -> pa.ChunkedArray:
-        said = bounds[path]
-        is_within_bounds = pc.fill_null(_in_reach(said.lower, said.upper, value, op), True)
-        return pc.and_(is_within_bounds, said.holds_value)
+        column_bounds = bounds[path]
+        is_within_bounds = pc.fill_null(
+            _in_reach(column_bounds.lower, column_bounds.upper, value, op), True
+        )
+        return pc.and_(is_within_bounds, column_bounds.holds_value)
 
     return _Test(ask, is_final=not isinstance(value, str))
 
@@ -229,22 +231,22 @@ def _count(read: pa.ChunkedArray, path: Sequence[str]) -> pa.ChunkedArray:
     """Return a count, or null in every file if any file has an invalid one or none has one."""
     kind = read.type
     for name in path:
-        at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
-        if at < 0:
+        index = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
+        if index < 0:
             return missing(len(read), pa.int64())
-        kind = kind.field(at).type
-    found = pc.struct_field(read, path)
-    return found if pa.types.is_integer(kind) else missing(len(read), pa.int64())
+        kind = kind.field(index).type
+    counts = pc.struct_field(read, path)
+    return counts if pa.types.is_integer(kind) else missing(len(read), pa.int64())
 
 
 def _side(read: pa.ChunkedArray, path: Sequence[str], kind: DataType) -> pa.ChunkedArray:
     """Return all lower or all upper bounds. Raises: pa.ArrowInvalid for those of another type."""
-    found, wanted = pc.struct_field(read, path), _arrow_type(kind)
-    is_whole = pa.types.is_integer(found.type) and wanted == pa.int64()
-    is_text_of_date = pa.types.is_string(found.type) and wanted == pa.date32()
-    if found.type != wanted and not is_whole and not is_text_of_date:
-        raise pa.ArrowInvalid(f"bounds of {found.type} for a column of {kind}")
-    return found.cast(wanted)
+    values, target = pc.struct_field(read, path), _arrow_type(kind)
+    is_whole = pa.types.is_integer(values.type) and target == pa.int64()
+    is_text_of_date = pa.types.is_string(values.type) and target == pa.date32()
+    if values.type != target and not is_whole and not is_text_of_date:
+        raise pa.ArrowInvalid(f"bounds of {values.type} for a column of {kind}")
+    return values.cast(target)
 
 
 def _shape(columns: Iterable[tuple[FieldPath, DataType]]) -> pa.Schema:

@@ -82,9 +82,9 @@ class FileTests:
         Spec: "Per-file Statistics"
         """
         exact = self._may_be_exact and any(
-            isinstance(one.kind, DecimalType)
+            isinstance(column.kind, DecimalType)
             for path in paths_of(predicate)
-            if (one := resolved(self._schema, path, self._mode)) is not None
+            if (column := resolved(self._schema, path, self._mode)) is not None
         )
         return self._test(predicate, exact, negated=False)
 
@@ -138,10 +138,12 @@ class FileTests:
             return self._columns[key]
         if len(self._columns) >= COLUMNS_MAX:
             self._columns.clear()
-        one = resolved(self._schema, path, self._mode)
+        named_column = resolved(self._schema, path, self._mode)
         is_partition = path[0].lower() in self._partitioned
-        found = self._columns[key] = None if one is None else _Column(one, exact, is_partition)
-        return found
+        column = self._columns[key] = (
+            None if named_column is None else _Column(named_column, exact, is_partition)
+        )
+        return column
 
 
 def may_hold(predicate: Predicate, adds: Sequence[Add], metadata: Metadata) -> list[bool]:
@@ -167,8 +169,8 @@ class _Column:
             return _only(column_bounds.of_partition_texts([text], column.kind))
 
         def of_data(text: str | None) -> ColumnFacts:
-            found = column_bounds.of_column([_statistics(text, exact)], column.path, column.kind)
-            return _only(column_bounds.of_singles(found) if column.was_float else found)
+            bounds = column_bounds.of_column([_statistics(text, exact)], column.path, column.kind)
+            return _only(column_bounds.of_singles(bounds) if column.was_float else bounds)
 
         self.known = _Kept(of_partition if is_partition else of_data)
 
@@ -183,8 +185,8 @@ class _Kept(dict[str | None, ColumnFacts]):
     def __missing__(self, text: str | None) -> ColumnFacts:
         if len(self) >= FEW:
             self.clear()
-        found = self[text] = self._work(text)
-        return found
+        facts = self[text] = self._work(text)
+        return facts
 
 
 @lru_cache(maxsize=FEW)
@@ -192,9 +194,9 @@ def _statistics(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
     return column_bounds.parse_all([text], exact_numbers=exact_numbers)[0]
 
 
-def _only(found: Bounds) -> ColumnFacts:
-    [lower], [upper] = found.lower, found.upper
-    [may_be_null], [may_hold_value] = found.may_be_null, found.may_hold_value
+def _only(bounds: Bounds) -> ColumnFacts:
+    [lower], [upper] = bounds.lower, bounds.upper
+    [may_be_null], [may_hold_value] = bounds.may_be_null, bounds.may_hold_value
     return ColumnFacts(lower, upper, may_be_null, may_hold_value)
 
 
@@ -206,8 +208,8 @@ def _general(
 
     def judge(known: ColumnFacts) -> bool:
         lower, upper, may_be_null, may_hold_value = known
-        found = Bounds((lower,), (upper,), (may_be_null,), (may_hold_value,))
-        return marks_of(node, FilesWithBounds(1, kinds, {path: found}), negated=negated)[0]
+        bounds = Bounds((lower,), (upper,), (may_be_null,), (may_hold_value,))
+        return marks_of(node, FilesWithBounds(1, kinds, {path: bounds}), negated=negated)[0]
 
     return judge
 
@@ -234,28 +236,28 @@ def _listed(node: Predicate, column: _Column, *, negated: bool) -> ColumnTest:
         return _is if negated else _is_not
     if family(column.kind) != family(kind):
         return _is
-    if column.kind in (FLOAT, DOUBLE) and (negated or any(one != one for one in present)):
+    if column.kind in (FLOAT, DOUBLE) and (negated or any(value != value for value in present)):
         return lambda known: known.may_hold_value
     wanted = sorted(map(_KEY, present))
     return _in_none(wanted) if negated else _in_some(wanted)
 
 
-def _in_some(wanted: Sequence[Any]) -> ColumnTest:
+def _in_some(values: Sequence[Any]) -> ColumnTest:
     def judge(known: ColumnFacts) -> bool:
         low, high, _, is_there = known
-        at = 0 if low is None else bisect_left(wanted, _KEY(low))
-        return is_there and at < len(wanted) and (high is None or wanted[at] <= _KEY(high))
+        index = 0 if low is None else bisect_left(values, _KEY(low))
+        return is_there and index < len(values) and (high is None or values[index] <= _KEY(high))
 
     return judge
 
 
-def _in_none(wanted: Sequence[Any]) -> ColumnTest:
+def _in_none(values: Sequence[Any]) -> ColumnTest:
     def judge(known: ColumnFacts) -> bool:
         low, high, _, is_there = known
         if not is_there or low is None or high is None or order(low, high) != 0:
             return is_there
-        at = bisect_left(wanted, _KEY(low))
-        return at == len(wanted) or wanted[at] != _KEY(low)
+        index = bisect_left(values, _KEY(low))
+        return index == len(values) or values[index] != _KEY(low)
 
     return judge
 

@@ -93,11 +93,11 @@ def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> 
     """Return the files that may match, testing each combination of partition values once."""
     texts = [column_bounds.partition_texts(files, column.path[0]) for column in columns.values()]
     codes, distinct = _combinations(texts)
-    found = {
-        path: column_bounds.of_partition_texts(spelled, one.kind)
-        for (path, one), spelled in zip(columns.items(), distinct, strict=True)
+    bounds = {
+        path: column_bounds.of_partition_texts(column_texts, column.kind)
+        for (path, column), column_texts in zip(columns.items(), distinct, strict=True)
     }
-    marks = marks_of(predicate, _files(columns, len(distinct[0]), found), negated=False)
+    marks = marks_of(predicate, _files(columns, len(distinct[0]), bounds), negated=False)
     return files.filter(pa.array(marks, pa.bool_()).take(codes))
 
 
@@ -117,26 +117,26 @@ def _combinations(texts: Sequence[pa.DictionaryArray]) -> tuple[pa.Array, list[l
 def _by_statistics(
     predicate: Predicate, files: pa.Table, of_partitions: _Columns, of_data: _Columns
 ) -> pa.Table:
-    named = {path: (one.path, one.kind) for path, one in of_data.items()}
+    named = {path: (column.path, column.kind) for path, column in of_data.items()}
     still_open = _beyond(predicate, of_partitions)
     likely = left_in(still_open, files, named)
     if likely is not None:
         files = files.filter(likely)
         if is_exact_bound(still_open, named):
             return files
-    exact = any(isinstance(one.kind, DecimalType) for one in of_data.values())
+    exact = any(isinstance(column.kind, DecimalType) for column in of_data.values())
     parsed = column_bounds.parse_all(texts(files).to_pylist(), exact_numbers=exact)
-    found = {
+    bounds = {
         path: column_bounds.of_partition_texts(
-            column_bounds.partition_texts(files, one.path[0]).to_pylist(), one.kind
+            column_bounds.partition_texts(files, column.path[0]).to_pylist(), column.kind
         )
-        for path, one in of_partitions.items()
+        for path, column in of_partitions.items()
     }
-    for path, one in of_data.items():
-        known = column_bounds.of_column(parsed, one.path, one.kind)
-        found[path] = column_bounds.of_singles(known) if one.was_float else known
-    every = _files({**of_partitions, **of_data}, files.num_rows, found)
-    return files.filter(pa.array(marks_of(predicate, every, negated=False), pa.bool_()))
+    for path, column in of_data.items():
+        known = column_bounds.of_column(parsed, column.path, column.kind)
+        bounds[path] = column_bounds.of_singles(known) if column.was_float else known
+    all_files = _files({**of_partitions, **of_data}, files.num_rows, bounds)
+    return files.filter(pa.array(marks_of(predicate, all_files, negated=False), pa.bool_()))
 
 
 def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
@@ -152,9 +152,9 @@ def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
 
 
 def _files(
-    columns: _Columns, size: int, found: Mapping[tuple[str, ...], Bounds]
+    columns: _Columns, size: int, bounds: Mapping[tuple[str, ...], Bounds]
 ) -> FilesWithBounds:
-    return FilesWithBounds(size, {path: one.kind for path, one in columns.items()}, found)
+    return FilesWithBounds(size, {path: column.kind for path, column in columns.items()}, bounds)
 
 
 def marks_of(node: Predicate, files: FilesWithBounds, *, negated: bool) -> FileMarks:
@@ -198,10 +198,10 @@ def operator(op: str, *, negated: bool) -> str:
 
 
 def _null_marks(node: Predicate, files: FilesWithBounds, *, wanted: bool) -> FileMarks:
-    found = files.bounds.get(path_of(node))
-    if found is None:
+    bounds = files.bounds.get(path_of(node))
+    if bounds is None:
         return [True] * files.size
-    return list(found.may_be_null if wanted else found.may_hold_value)
+    return list(bounds.may_be_null if wanted else bounds.may_hold_value)
 
 
 def _in_marks(node: Predicate, files: FilesWithBounds, *, negated: bool) -> FileMarks:
@@ -219,47 +219,47 @@ def _in_marks(node: Predicate, files: FilesWithBounds, *, negated: bool) -> File
 
 def _value_marks(node: Predicate, files: FilesWithBounds, plain: Any, op: str) -> FileMarks:
     path = path_of(node)
-    found = files.bounds.get(path)
+    bounds = files.bounds.get(path)
     kind = kind_of(node)
-    if found is None or family(files.kinds[path]) != family(kind):
+    if bounds is None or family(files.kinds[path]) != family(kind):
         return [True] * files.size
     value = literal(plain, kind)
     if op in ("<=>", "not <=>"):
-        return _null_safe(found, value, files.kinds[path], is_equal=op == "<=>")
+        return _null_safe(bounds, value, files.kinds[path], is_equal=op == "<=>")
     if value is None:
         return [False] * files.size
-    is_within_bounds = _in_reach(found, value, files.kinds[path], op)
-    return [a and b for a, b in zip(found.may_hold_value, is_within_bounds, strict=True)]
+    is_within_bounds = _in_reach(bounds, value, files.kinds[path], op)
+    return [a and b for a, b in zip(bounds.may_hold_value, is_within_bounds, strict=True)]
 
 
-def _null_safe(found: Bounds, value: Any, kind: DataType, *, is_equal: bool) -> FileMarks:
+def _null_safe(bounds: Bounds, value: Any, kind: DataType, *, is_equal: bool) -> FileMarks:
     if value is None:
-        return list(found.may_be_null if is_equal else found.may_hold_value)
-    is_within_bounds = _in_reach(found, value, kind, "=" if is_equal else "!=")
-    values = [a and b for a, b in zip(found.may_hold_value, is_within_bounds, strict=True)]
+        return list(bounds.may_be_null if is_equal else bounds.may_hold_value)
+    is_within_bounds = _in_reach(bounds, value, kind, "=" if is_equal else "!=")
+    values = [a and b for a, b in zip(bounds.may_hold_value, is_within_bounds, strict=True)]
     if is_equal:
         return values
-    return [a or b for a, b in zip(values, found.may_be_null, strict=True)]
+    return [a or b for a, b in zip(values, bounds.may_be_null, strict=True)]
 
 
-def _in_reach(found: Bounds, value: Any, kind: DataType, op: str) -> FileMarks:
+def _in_reach(bounds: Bounds, value: Any, kind: DataType, op: str) -> FileMarks:
     """Return for each file whether a value within its bounds may fulfil the comparison."""
     if kind in (FLOAT, DOUBLE) and (op in _HIDES_NAN or value != value):
-        return [True] * len(found.lower)
-    pairs = zip(found.lower, found.upper, strict=True)
+        return [True] * len(bounds.lower)
+    pairs = zip(bounds.lower, bounds.upper, strict=True)
     match op:
         case "=":
             return [_not_above(low, value) and _not_below(high, value) for low, high in pairs]
         case "!=":
             return [not (_is(low, value) and _is(high, value)) for low, high in pairs]
         case "<":
-            return [low is None or order(low, value) < 0 for low in found.lower]
+            return [low is None or order(low, value) < 0 for low in bounds.lower]
         case "<=":
-            return [_not_above(low, value) for low in found.lower]
+            return [_not_above(low, value) for low in bounds.lower]
         case ">":
-            return [high is None or order(high, value) > 0 for high in found.upper]
+            return [high is None or order(high, value) > 0 for high in bounds.upper]
         case _:
-            return [_not_below(high, value) for high in found.upper]
+            return [_not_below(high, value) for high in bounds.upper]
 
 
 def _not_above(bound: Any, value: Any) -> bool:

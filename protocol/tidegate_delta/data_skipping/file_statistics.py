@@ -114,9 +114,11 @@ def chosen(
     """
     paths = list(leaves(schema))
     if named is not None:
-        wanted = set(named)
+        named_paths = set(named)
         return [
-            path for path in paths if any(path[:end] in wanted for end in range(1, len(path) + 1))
+            path
+            for path in paths
+            if any(path[:end] in named_paths for end in range(1, len(path) + 1))
         ]
     return paths if columns_max < 0 else paths[:columns_max]
 
@@ -167,8 +169,8 @@ def _bounds(column: Any, kind: DataType, prefix_units: int) -> tuple[Any, Any]:
 
 
 def _extremes(column: Any) -> tuple[Any, Any]:
-    found = pc.min_max(column)
-    return found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(column)
+    return extremes["min"].as_py(), extremes["max"].as_py()
 
 
 def _float_bounds(column: Any) -> tuple[float | None, float | None]:
@@ -194,7 +196,7 @@ def _number(value: Decimal) -> orjson.Fragment:
 
 def _date_bounds(column: Any) -> tuple[str | None, str | None]:
     days = _extremes(pc.cast(pc.cast(column, pa.date32()), pa.int32()))
-    low, high = (_at(timedelta(days=day)) for day in days)
+    low, high = (_datetime_since_epoch(timedelta(days=day)) for day in days)
     return _day_text(low), _day_text(high)
 
 
@@ -205,7 +207,7 @@ def _day_text(day: datetime | None) -> str | None:
 def _moment_bounds(column: Any, zone: str) -> tuple[str | None, str | None]:
     unit = pa.timestamp("us", tz=column.type.tz)
     micros = _extremes(pc.cast(pc.cast(column, unit, safe=False), pa.int64()))
-    low, high = (_at(timedelta(milliseconds=micro // 1000)) for micro in micros)
+    low, high = (_datetime_since_epoch(timedelta(milliseconds=micro // 1000)) for micro in micros)
     return _moment_text(low, zone), _moment_text(high, zone)
 
 
@@ -215,7 +217,7 @@ def _moment_text(moment: datetime | None, zone: str) -> str | None:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
 
 
-def _at(since_epoch: timedelta) -> datetime | None:
+def _datetime_since_epoch(since_epoch: timedelta) -> datetime | None:
     try:
         return _EPOCH + since_epoch
     except OverflowError:

@@ -88,7 +88,9 @@ def partition_test(
     def may_match(values: Mapping[str, str | None]) -> bool:
         if matches(values):
             return True
-        return "" in values.values() and matches({key: one or None for key, one in values.items()})
+        return "" in values.values() and matches(
+            {key: value or None for key, value in values.items()}
+        )
 
     return may_match
 
@@ -133,10 +135,10 @@ def _may_be_in_some_zone(
     columns = {path: kinds[path[0].lower()] for path in paths_of(part)}
     if not any(lacks_zone(values.get(name), kind) for name, kind in columns.values()):
         return False
-    found = {
+    bounds = {
         path: of_partition_texts([values.get(name)], kind) for path, (name, kind) in columns.items()
     }
-    files = FilesWithBounds(1, {path: kind for path, (_, kind) in columns.items()}, found)
+    files = FilesWithBounds(1, {path: kind for path, (_, kind) in columns.items()}, bounds)
     return marks_of(part, files, negated=False)[0]
 
 
@@ -177,8 +179,8 @@ def _truth(node: Predicate, value: Value) -> bool | None:
         case "in":
             return _is_in(value(path_of(node)[0]), node)
         case op if op in COMPARISONS:
-            wanted = literal(node["value"], kind_of(node))
-            return _compared(op, value(path_of(node)[0]), wanted)
+            compared_with = literal(node["value"], kind_of(node))
+            return _compared(op, value(path_of(node)[0]), compared_with)
         case op:
             raise ValueError(f"a predicate holds the operator {op!r}, which the grammar lacks")
 
@@ -198,19 +200,19 @@ def _all(args: Sequence[Predicate], value: Value, *, stop: bool) -> bool | None:
     return result
 
 
-def _compared(op: str, one: Any, other: Any) -> bool | None:
+def _compared(op: str, left: Any, right: Any) -> bool | None:
     if op == "<=>":
-        if one is None or other is None:
-            return one is other
-        return order(one, other) == 0
-    if one is None or other is None:
+        if left is None or right is None:
+            return left is right
+        return order(left, right) == 0
+    if left is None or right is None:
         return None
-    return order(one, other) in _SIGNS[op]
+    return order(left, right) in _SIGNS[op]
 
 
-def _is_in(one: Any, node: Predicate) -> bool | None:
+def _is_in(column_value: Any, node: Predicate) -> bool | None:
     kind = kind_of(node)
-    truths = [_compared("=", one, literal(value, kind)) for value in node["values"]]
+    truths = [_compared("=", column_value, literal(value, kind)) for value in node["values"]]
     if True in truths:
         return True
     return None if None in truths else False

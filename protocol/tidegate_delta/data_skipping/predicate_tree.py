@@ -199,16 +199,16 @@ def family(kind: DataType) -> str:
     return "moment" if kind.name in _TEMPORAL else kind.name
 
 
-def order(one: Any, other: Any) -> int:
+def order(first: Any, second: Any) -> int:
     """Return -1, 0 or 1 as the first value is less than, equal to or greater than the second.
 
     NaN equals NaN and is greater than every other number; a decimal is compared with a float as
     a float; dates and timestamps without a zone are compared with timestamps as UTC.
     Spec: "Primitive Types"
     """
-    if type(one) is type(other) and type(one) in (int, str):
-        return int(one > other) - int(one < other)
-    left, right = _same(one, other), _same(other, one)
+    if type(first) is type(second) and type(first) in (int, str):
+        return int(first > second) - int(first < second)
+    left, right = _same(first, second), _same(second, first)
     if left != left or right != right:
         return int(left != left) - int(right != right)
     return int(left > right) - int(left < right)
@@ -260,9 +260,9 @@ def _whole(value: Any, limit: int) -> int:
     return int(value)
 
 
-def _checked(value: Any, wanted: type) -> Any:
-    if not isinstance(value, wanted):
-        raise TypeError(f"no {wanted.__name__}")
+def _checked(value: Any, expected: type) -> Any:
+    if not isinstance(value, expected):
+        raise TypeError(f"no {expected.__name__}")
     return value
 
 

@@ -52,14 +52,14 @@ def wrong_with(predicates: Sequence[Any], nodes_max: int) -> PredicateFault | No
                 left -= 1
                 waiting += node["args"]
             else:
-                wrong = _wrong_with_node(node)
-                if wrong:
-                    return PredicateFault(index, wrong)
+                node_fault = _wrong_with_node(node)
+                if node_fault:
+                    return PredicateFault(index, node_fault)
                 left -= 1 + (len(node["values"]) if node["op"] == "in" else 0)
                 waiting += [node["arg"]] if node["op"] == "not" else ()
             if left < 0:
-                what = f"has, with the ones before it, more than {nodes_max} nodes and values"
-                return PredicateFault(index, what, is_too_large=True)
+                fault = f"has, with the ones before it, more than {nodes_max} nodes and values"
+                return PredicateFault(index, fault, is_too_large=True)
     return None
 
 

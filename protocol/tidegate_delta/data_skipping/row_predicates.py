@@ -81,28 +81,28 @@ def _constant(rows: pa.Table, *, value: bool) -> ArrowColumns:
 def _column(rows: pa.Table, path: tuple[str, ...]) -> ArrowColumns:
     column = rows.column(_index(rows.schema.names, path[0], path))
     for name in path[1:]:
-        names = [one.name for one in column.type] if pa.types.is_struct(column.type) else []
+        names = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
         column = pc.struct_field(column, _index(names, name, path))
     return _plain(column)
 
 
 def _index(names: list[str], name: str, path: tuple[str, ...]) -> int:
-    exact = [at for at, one in enumerate(names) if one == name]
-    found = exact or [at for at, one in enumerate(names) if one.lower() == name.lower()]
-    if len(found) != 1:
+    exact = [index for index, other in enumerate(names) if other == name]
+    indexes = exact or [index for index, other in enumerate(names) if other.lower() == name.lower()]
+    if len(indexes) != 1:
         raise InvalidRequest(
             f"the predicate names the column {'.'.join(path)!r}, which is "
-            f"{'ambiguous' if found else 'not there'}; there are {', '.join(names)}",
+            f"{'ambiguous' if indexes else 'not there'}; there are {', '.join(names)}",
             error_class="DELTA_COLUMN_NOT_FOUND",
         )
-    return found[0]
+    return indexes[0]
 
 
 def _plain(column: ArrowColumns) -> ArrowColumns:
-    is_ = pa.types
-    if is_.is_dictionary(column.type):
+    types = pa.types
+    if types.is_dictionary(column.type):
         return pc.cast(column, column.type.value_type)
-    if is_.is_large_string(column.type) or is_.is_string_view(column.type):
+    if types.is_large_string(column.type) or types.is_string_view(column.type):
         return pc.cast(column, pa.string())
     return column
 
@@ -141,30 +141,34 @@ def _ordered(op: str, left: ArrowColumns, right: pa.Scalar) -> ArrowColumns:
 
 def _alike(column: ArrowColumns, value: pa.Scalar) -> tuple[ArrowColumns, pa.Scalar]:
     """Return both sides in one type, as Spark coerces them."""
-    is_, mine, other = pa.types, column.type, value.type
-    if mine == other:
+    types, column_type, value_type = pa.types, column.type, value.type
+    if column_type == value_type:
         return column, value
-    if _is_number(mine) and _is_number(other):
-        if is_.is_floating(mine) or is_.is_floating(other):
+    if _is_number(column_type) and _is_number(value_type):
+        if types.is_floating(column_type) or types.is_floating(value_type):
             return pc.cast(column, pa.float64(), safe=False), pc.cast(value, pa.float64())
-        if is_.is_decimal(mine) or is_.is_decimal(other):
+        if types.is_decimal(column_type) or types.is_decimal(value_type):
             return _decimals(column, value)
         return pc.cast(column, pa.int64()), pc.cast(value, pa.int64())
-    if is_.is_temporal(mine) and is_.is_temporal(other) and not is_nanos(mine) | is_nanos(other):
+    if (
+        types.is_temporal(column_type)
+        and types.is_temporal(value_type)
+        and not is_nanos(column_type) | is_nanos(value_type)
+    ):
         utc = pa.timestamp("us", tz="UTC")
         return pc.cast(column, utc, safe=False), pc.cast(value, utc, safe=False)
-    if is_.is_binary(other) or is_.is_large_binary(mine):
+    if types.is_binary(value_type) or types.is_large_binary(column_type):
         return pc.cast(column, pa.binary()), value
     raise InvalidRequest(
-        f"the predicate compares a column of type {mine} with a value of type {other}; "
+        f"the predicate compares a column of type {column_type} with a value of type {value_type}; "
         "cast the value to the column's type",
         error_class="DATATYPE_MISMATCH",
     )
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    is_ = pa.types
-    return bool(is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind))
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def _decimals(column: ArrowColumns, value: pa.Scalar) -> tuple[ArrowColumns, pa.Scalar]:
@@ -181,13 +185,13 @@ def _is_in(node: Predicate, column: ArrowColumns) -> ArrowColumns:
     kind = kind_of(node)
     values = [literal(value, kind) for value in node["values"]]
     present = [value for value in values if value is not None]
-    found = _any_of(column, present, kind)
+    matches = _any_of(column, present, kind)
     if not values:
-        return found
+        return matches
     unknown = pc.is_null(column)
     if len(present) < len(values):
-        unknown = pc.or_(unknown, pc.invert(found))
-    return pc.if_else(unknown, None, found)
+        unknown = pc.or_(unknown, pc.invert(matches))
+    return pc.if_else(unknown, None, matches)
 
 
 def _any_of(column: ArrowColumns, values: list[Any], kind: Any) -> ArrowColumns:
@@ -200,5 +204,5 @@ def _any_of(column: ArrowColumns, values: list[Any], kind: Any) -> ArrowColumns:
     if pa.types.is_floating(left.type):
         hits = [pc.fill_null(_ordered("=", left, right), False) for _, right in pairs]
         return reduce(pc.or_, hits)
-    wanted = pa.array([right.as_py() for _, right in pairs], left.type)
-    return pc.is_in(left, value_set=wanted, skip_nulls=True)
+    value_set = pa.array([right.as_py() for _, right in pairs], left.type)
+    return pc.is_in(left, value_set=value_set, skip_nulls=True)

@@ -32,15 +32,15 @@ _ALLOWED: Final = frozenset(
 )
 
 
-def mapping_flaws(one: Definition) -> Iterator[Flaw]:
+def mapping_flaws(definition: Definition) -> Iterator[Flaw]:
     """Yield missing and duplicate ids and physical names, and a missing or too low maximum id.
 
     Spec: "Writer Requirements for Column Mapping"
     """
-    mode = mode_of(one.metadata)
+    mode = mode_of(definition.metadata)
     if mode is ColumnMappingMode.NONE:
         return
-    fields = tuple(walk(one.schema))
+    fields = tuple(walk(definition.schema))
     for field in fields:
         yield from _unmapped(field, mode)
     ids = Counter(number for field in fields for number in _ids(field))
@@ -52,8 +52,8 @@ def mapping_flaws(one: Definition) -> Iterator[Flaw]:
                 f"gives the id {number} to {count} columns",
                 "give each column an id of its own",
             )
-    yield from _shared_names(one, mode)
-    yield from _wrong_maximum(one, max(ids, default=0))
+    yield from _shared_names(definition, mode)
+    yield from _wrong_maximum(definition, max(ids, default=0))
 
 
 def mapping_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw]:
@@ -120,10 +120,10 @@ def _ids(field: StructField) -> Iterator[int]:
         yield from (n for n in nested.values() if isinstance(n, int) and not isinstance(n, bool))
 
 
-def _shared_names(one: Definition, mode: ColumnMappingMode) -> Iterator[Flaw]:
+def _shared_names(definition: Definition, mode: ColumnMappingMode) -> Iterator[Flaw]:
     """Two fields with the same physical path would share one entry of the mapping."""
-    fields = sum(1 for _ in walk(one.schema))
-    paths = logical_names(one.schema, mode)
+    fields = sum(1 for _ in walk(definition.schema))
+    paths = logical_names(definition.schema, mode)
     if len(paths) < fields:
         yield Flaw(
             "physical_name_twice",
@@ -133,8 +133,8 @@ def _shared_names(one: Definition, mode: ColumnMappingMode) -> Iterator[Flaw]:
         )
 
 
-def _wrong_maximum(one: Definition, highest: int) -> Iterator[Flaw]:
-    if table_properties.max_column_id.key not in one.metadata.configuration:
+def _wrong_maximum(definition: Definition, highest: int) -> Iterator[Flaw]:
+    if table_properties.max_column_id.key not in definition.metadata.configuration:
         yield Flaw(
             "max_column_id_missing",
             _MAX,
@@ -142,11 +142,11 @@ def _wrong_maximum(one: Definition, highest: int) -> Iterator[Flaw]:
             f"set it to {highest}, or to the highest id that a column ever had",
             "DELTA_COLUMN_MAPPING_MAX_COLUMN_ID_NOT_SET",
         )
-    elif table_properties.max_column_id(one.metadata) < highest:
+    elif table_properties.max_column_id(definition.metadata) < highest:
         yield Flaw(
             "max_column_id_low",
             _MAX,
-            f"is {table_properties.max_column_id(one.metadata)}, "
+            f"is {table_properties.max_column_id(definition.metadata)}, "
             f"while a column has the id {highest}",
             f"set it to {highest} or more",
             "DELTA_COLUMN_MAPPING_MAX_COLUMN_ID_NOT_SET_CORRECTLY",

@@ -54,11 +54,11 @@ def refuse(flaws: Iterable[Flaw], table: str) -> None:
     Raises: InvalidRequest, with the error class of the first.
     Spec: "Writer Requirements"
     """
-    found = tuple(flaws)
-    if found:
+    found_flaws = tuple(flaws)
+    if found_flaws:
         raise InvalidRequest(
-            f"table {table} cannot be so: " + "; ".join(map(str, found)),
-            error_class=found[0].error_class or found[0].rule,
+            f"table {table} cannot be so: " + "; ".join(map(str, found_flaws)),
+            error_class=found_flaws[0].error_class or found_flaws[0].rule,
         )
 
 

@@ -41,22 +41,22 @@ def check_change(
     Law: check_change(d, d) == ()
     Spec: "Writer Requirements"
     """
-    found = check_definition(after)
+    flaws = check_definition(after)
     if before is None:
-        return found
+        return flaws
     known = frozenset(check_definition(before))
-    new = [flaw for flaw in found if flaw not in known]
+    new = [flaw for flaw in flaws if flaw not in known]
     new += _dropped(before, after, dropping)
-    if not any(flaw.rule == UNREADABLE for flaw in (*found, *known)):
+    if not any(flaw.rule == UNREADABLE for flaw in (*flaws, *known)):
         pair = without_wrong_values(before), without_wrong_values(after)
         new += [flaw for rule in RULES for flaw in rule(*pair)]
     return tuple(new)
 
 
 def _dropped(before: Definition, after: Definition, dropping: str | None) -> Iterator[Flaw]:
-    lost = dropped_features(before.protocol, after.protocol)
+    dropped = dropped_features(before.protocol, after.protocol)
     gained = added_features(before.protocol, after.protocol)
-    for name in sorted(lost - {dropping}):
+    for name in sorted(dropped - {dropping}):
         yield Flaw(
             "feature_dropped",
             "protocol",
@@ -64,7 +64,7 @@ def _dropped(before: Definition, after: Definition, dropping: str | None) -> Ite
             "keep it, or drop it by DROP FEATURE",
             "DELTA_INVALID_PROTOCOL_DOWNGRADE",
         )
-    if dropping is not None and (dropping not in lost or gained - {PROTECTION}):
+    if dropping is not None and (dropping not in dropped or gained - {PROTECTION}):
         yield Flaw(
             "not_a_drop",
             "protocol",

@@ -37,35 +37,39 @@ _TIMED: Final = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-p
 _MISMATCH: Final = "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH"
 
 
-def check_definition(one: Definition) -> tuple[Flaw, ...]:
+def check_definition(definition: Definition) -> tuple[Flaw, ...]:
     """Return the flaws of a definition, by the rules in their order.
 
     A property with an invalid value is treated as absent. A schema that can't be read is the only
     flaw reported.
     Spec: "Requirements for Readers"
     """
-    found = (*_shape(one), *_schema(one), *_values(one))
-    if any(flaw.rule == UNREADABLE for flaw in found):
-        return found
-    plain = without_wrong_values(one)
-    return (*found, *(flaw for rule in RULES for flaw in rule(plain)))
+    flaws = (*_shape(definition), *_schema(definition), *_values(definition))
+    if any(flaw.rule == UNREADABLE for flaw in flaws):
+        return flaws
+    plain = without_wrong_values(definition)
+    return (*flaws, *(flaw for rule in RULES for flaw in rule(plain)))
 
 
-def without_wrong_values(one: Definition) -> Definition:
+def without_wrong_values(definition: Definition) -> Definition:
     """Return a definition without the properties whose values can't be read.
 
     Spec: "Table Properties"
     """
-    wrong = {key for key, _ in table_properties.wrong_values(one.metadata.configuration)}
-    if not wrong:
-        return one
-    kept = {k: text for k, text in one.metadata.configuration.items() if k not in wrong}
-    return Definition(one.metadata.with_(configuration=kept), one.protocol)
+    unreadable_keys = {
+        key for key, _ in table_properties.wrong_values(definition.metadata.configuration)
+    }
+    if not unreadable_keys:
+        return definition
+    kept = {
+        k: text for k, text in definition.metadata.configuration.items() if k not in unreadable_keys
+    }
+    return Definition(definition.metadata.with_(configuration=kept), definition.protocol)
 
 
-def _shape(one: Definition) -> Iterator[Flaw]:
-    reader, writer = one.protocol.min_reader_version, one.protocol.min_writer_version
-    fault = shape_fault(one.protocol)
+def _shape(definition: Definition) -> Iterator[Flaw]:
+    reader, writer = definition.protocol.min_reader_version, definition.protocol.min_writer_version
+    fault = shape_fault(definition.protocol)
     if not 1 <= reader <= READER_FEATURES_VERSION or not 1 <= writer <= WRITER_FEATURES_VERSION:
         fault = f"reader version {reader} and writer version {writer}, which there are not"
     if fault is not None:
@@ -81,9 +85,9 @@ def _shape(one: Definition) -> Iterator[Flaw]:
         )
 
 
-def _schema(one: Definition) -> Iterator[Flaw]:
+def _schema(definition: Definition) -> Iterator[Flaw]:
     try:
-        parse_schema(one.metadata.schema_string)
+        parse_schema(definition.metadata.schema_string)
     except (TidegateError, ValueError, RecursionError) as error:
         yield Flaw(
             UNREADABLE,
@@ -93,32 +97,32 @@ def _schema(one: Definition) -> Iterator[Flaw]:
         )
 
 
-def schema_spelt(one: Definition) -> Iterator[Flaw]:
+def schema_spelt(definition: Definition) -> Iterator[Flaw]:
     """Yield what some readers do not parse in the schema, though we do.
 
     Spec: "Schema Serialization Format"
     """
-    wrong = misspelt(one.metadata.schema_string)
-    if wrong is not None:
+    fault = misspelt(definition.metadata.schema_string)
+    if fault is not None:
         yield Flaw(
             "misspelt_schema",
             "metaData.schemaString",
-            f"is not as all readers know schemas: {wrong}",
+            f"is not as all readers know schemas: {fault}",
             "write it as PROTOCOL.md spells it",
         )
 
 
-def _values(one: Definition) -> Iterator[Flaw]:
-    for key, error in table_properties.wrong_values(one.metadata.configuration):
+def _values(definition: Definition) -> Iterator[Flaw]:
+    for key, error in table_properties.wrong_values(definition.metadata.configuration):
         yield Flaw("wrong_value", configured(key), str(error), "correct it", error.error_class)
 
 
-def instructions_gone(one: Definition) -> Iterator[Flaw]:
+def instructions_gone(definition: Definition) -> Iterator[Flaw]:
     """Yield each directive among the properties: directives are applied, never stored.
 
     Spec: "Change Metadata"
     """
-    for key in one.metadata.configuration:
+    for key in definition.metadata.configuration:
         if is_directive(key):
             yield Flaw(
                 "instruction_kept",
@@ -128,13 +132,13 @@ def instructions_gone(one: Definition) -> Iterator[Flaw]:
             )
 
 
-def lists_agree(one: Definition) -> Iterator[Flaw]:
+def lists_agree(definition: Definition) -> Iterator[Flaw]:
     """Yield each feature that is missing from one of the protocol's lists.
 
     Spec: "Supported Features"
     """
-    reading = frozenset(one.protocol.reader_features or ())
-    writing = frozenset(one.protocol.writer_features or ())
+    reading = frozenset(definition.protocol.reader_features or ())
+    writing = frozenset(definition.protocol.writer_features or ())
     for name in sorted(reading - writing):
         yield Flaw(
             "listed_for_readers_alone",
@@ -147,8 +151,8 @@ def lists_agree(one: Definition) -> Iterator[Flaw]:
         if row is None or not row.reader_writer:
             continue
         implied = LEGACY.get(name, (READER_FEATURES_VERSION, 0))[0]
-        below = one.protocol.min_reader_version < READER_FEATURES_VERSION
-        if not (below and one.protocol.min_reader_version >= implied):
+        below = definition.protocol.min_reader_version < READER_FEATURES_VERSION
+        if not (below and definition.protocol.min_reader_version >= implied):
             yield Flaw(
                 "listed_for_writers_alone",
                 "protocol.readerFeatures",
@@ -158,12 +162,12 @@ def lists_agree(one: Definition) -> Iterator[Flaw]:
             )
 
 
-def features_listed(one: Definition) -> Iterator[Flaw]:
+def features_listed(definition: Definition) -> Iterator[Flaw]:
     """Yield each feature that the metadata uses and the protocol does not support.
 
     Spec: "Active Features"
     """
-    for name in unlisted_features(one.protocol, one.metadata):
+    for name in unlisted_features(definition.protocol, definition.metadata):
         error_class = _MISMATCH
         if name == "allowColumnDefaults":
             error_class = "WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED"
@@ -178,14 +182,14 @@ def features_listed(one: Definition) -> Iterator[Flaw]:
         )
 
 
-def needs_met(one: Definition) -> Iterator[Flaw]:
+def needs_met(definition: Definition) -> Iterator[Flaw]:
     """Yield each feature that a supported one needs and the protocol does not support.
 
     Spec: "Supported Features"
     """
-    for name in sorted(one.supported & FEATURES.keys()):
+    for name in sorted(definition.supported & FEATURES.keys()):
         for needed in FEATURES[name].needs:
-            if needed not in one.supported:
+            if needed not in definition.supported:
                 of_iceberg = name.startswith("icebergCompat")
                 yield Flaw(
                     "needed_feature_missing",
@@ -198,13 +202,15 @@ def needs_met(one: Definition) -> Iterator[Flaw]:
                 )
 
 
-def columns_named(one: Definition) -> Iterator[Flaw]:
+def columns_named(definition: Definition) -> Iterator[Flaw]:
     """Yield column names that files, or other writers, can't write.
 
     Spec: "Column Mapping"
     """
     try:
-        check_names(one.schema, is_mapped=mode_of(one.metadata) is not ColumnMappingMode.NONE)
+        check_names(
+            definition.schema, is_mapped=mode_of(definition.metadata) is not ColumnMappingMode.NONE
+        )
     except InvalidRequest as error:
         yield Flaw(
             "misnamed_columns",
@@ -215,12 +221,12 @@ def columns_named(one: Definition) -> Iterator[Flaw]:
         )
 
 
-def strings_not_collated(one: Definition) -> Iterator[Flaw]:
+def strings_not_collated(definition: Definition) -> Iterator[Flaw]:
     """Yield each column with a collation: its strings are not compared by their bytes.
 
     Spec: "Table Features", except that collations are proposed and not yet part of it.
     """
-    for field in walk(one.schema):
+    for field in walk(definition.schema):
         if field.metadata.get(COLLATIONS):
             yield Flaw(
                 "collated_column",
@@ -231,14 +237,14 @@ def strings_not_collated(one: Definition) -> Iterator[Flaw]:
             )
 
 
-def row_tracking_agrees(one: Definition) -> Iterator[Flaw]:
+def row_tracking_agrees(definition: Definition) -> Iterator[Flaw]:
     """Yield what contradicts row tracking: it is suspended, or its columns have no valid name.
 
     Spec: "Row Tracking"
     """
-    if not table_properties.row_tracking_enabled(one.metadata):
+    if not table_properties.row_tracking_enabled(definition.metadata):
         return
-    if table_properties.row_tracking_suspended(one.metadata):
+    if table_properties.row_tracking_suspended(definition.metadata):
         yield Flaw(
             "row_tracking_suspended",
             configured(table_properties.row_tracking_suspended.key),
@@ -247,7 +253,7 @@ def row_tracking_agrees(one: Definition) -> Iterator[Flaw]:
             "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION",
         )
     for column in (table_properties.row_id_column, table_properties.row_commit_version_column):
-        name = column(one.metadata)
+        name = column(definition.metadata)
         if not name:
             yield Flaw(
                 "row_tracking_column_missing",
@@ -258,15 +264,18 @@ def row_tracking_agrees(one: Definition) -> Iterator[Flaw]:
             )
 
 
-def row_tracking_columns_free(one: Definition) -> Iterator[Flaw]:
+def row_tracking_columns_free(definition: Definition) -> Iterator[Flaw]:
     """Yield each materialised column name of row tracking that is also a column of the table.
 
     Spec: "Row Tracking"
     """
-    taken = set(one.schema.names)
-    taken |= {str(one.metadata.get("delta.columnMapping.physicalName")) for one in one.schema}
+    taken = set(definition.schema.names)
+    taken |= {
+        str(definition.metadata.get("delta.columnMapping.physicalName"))
+        for definition in definition.schema
+    }
     for column in (table_properties.row_id_column, table_properties.row_commit_version_column):
-        name = column(one.metadata)
+        name = column(definition.metadata)
         if name in taken:
             yield Flaw(
                 "row_tracking_column_taken",
@@ -277,23 +286,23 @@ def row_tracking_columns_free(one: Definition) -> Iterator[Flaw]:
             )
 
 
-def vectors_allowed(one: Definition) -> Iterator[Flaw]:
+def vectors_allowed(definition: Definition) -> Iterator[Flaw]:
     """Yield what excludes deletion vectors: another file format, or manifests without them.
 
     Spec: "Deletion Vectors"
     """
-    if not table_properties.deletion_vectors_enabled(one.metadata):
+    if not table_properties.deletion_vectors_enabled(definition.metadata):
         return
     failed = "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED"
-    if one.metadata.format.provider != "parquet":
+    if definition.metadata.format.provider != "parquet":
         yield Flaw(
             "vectors_without_parquet",
             "metaData.format.provider",
-            f"is {one.metadata.format.provider!r}, while deletion vectors are enabled",
+            f"is {definition.metadata.format.provider!r}, while deletion vectors are enabled",
             "disable deletion vectors",
             f"{failed}.PERSISTENT_DELETION_VECTORS_IN_NON_PARQUET_TABLE",
         )
-    if table_properties.symlink_manifests_enabled(one.metadata):
+    if table_properties.symlink_manifests_enabled(definition.metadata):
         yield Flaw(
             "vectors_with_manifests",
             configured(table_properties.symlink_manifests_enabled.key),
@@ -303,14 +312,14 @@ def vectors_allowed(one: Definition) -> Iterator[Flaw]:
         )
 
 
-def times_agree(one: Definition) -> Iterator[Flaw]:
+def times_agree(definition: Definition) -> Iterator[Flaw]:
     """Yield faults of in-commit timestamps: an incomplete enablement record, or a missing one.
 
     Spec: "In-Commit Timestamps"
     """
-    version = table_properties.ict_enablement_version(one.metadata)
-    time_ms = table_properties.ict_enablement_timestamp_ms(one.metadata)
-    enabled = table_properties.in_commit_timestamps_enabled(one.metadata)
+    version = table_properties.ict_enablement_version(definition.metadata)
+    time_ms = table_properties.ict_enablement_timestamp_ms(definition.metadata)
+    enabled = table_properties.in_commit_timestamps_enabled(definition.metadata)
     if enabled and (version is None) != (time_ms is None):
         missing = table_properties.ict_enablement_timestamp_ms if time_ms is None else None
         yield Flaw(
@@ -320,7 +329,7 @@ def times_agree(one: Definition) -> Iterator[Flaw]:
             "write both, or neither where they were enabled from the first version on",
         )
     for name in _TIMED:
-        if name in one.supported and not enabled and _is_run_by_others(name, one):
+        if name in definition.supported and not enabled and _is_run_by_others(name, definition):
             yield Flaw(
                 "times_needed",
                 configured(table_properties.in_commit_timestamps_enabled.key),
@@ -329,21 +338,21 @@ def times_agree(one: Definition) -> Iterator[Flaw]:
             )
 
 
-def _is_run_by_others(name: str, one: Definition) -> bool:
+def _is_run_by_others(name: str, definition: Definition) -> bool:
     """Return whether a catalog or a named coordinator accepts the commits."""
     if name != "coordinatedCommits-preview":
         return True
-    return active_features.coordinated_commits(one.metadata, one.schema)
+    return active_features.coordinated_commits(definition.metadata, definition.schema)
 
 
-def change_columns_free(one: Definition) -> Iterator[Flaw]:
+def change_columns_free(definition: Definition) -> Iterator[Flaw]:
     """Yield each column with a reserved name of the change data feed, where that is enabled.
 
     Spec: "Add CDC File"
     """
-    if table_properties.change_feed_enabled(one.metadata):
+    if table_properties.change_feed_enabled(definition.metadata):
         for name in _CHANGE_COLUMNS:
-            if name in one.schema.names:
+            if name in definition.schema.names:
                 yield Flaw(
                     "change_column_taken",
                     "metaData.schemaString",
@@ -353,12 +362,12 @@ def change_columns_free(one: Definition) -> Iterator[Flaw]:
                 )
 
 
-def clustered_or_partitioned(one: Definition) -> Iterator[Flaw]:
+def clustered_or_partitioned(definition: Definition) -> Iterator[Flaw]:
     """Yield a flaw where a partitioned table supports clustering: these exclude each other.
 
     Spec: "Clustered Table"
     """
-    if "clustering" in one.supported and one.metadata.partition_columns:
+    if "clustering" in definition.supported and definition.metadata.partition_columns:
         yield Flaw(
             "clustered_and_partitioned",
             "metaData.partitionColumns",
@@ -368,15 +377,15 @@ def clustered_or_partitioned(one: Definition) -> Iterator[Flaw]:
         )
 
 
-def adaptive_metadata_agrees(one: Definition) -> Iterator[Flaw]:
+def adaptive_metadata_agrees(definition: Definition) -> Iterator[Flaw]:
     """Yield each property that adaptive metadata needs and the table lacks.
 
     Spec: "Table Features", except that adaptive metadata is no part of the specification.
     """
-    if "adaptiveMetadata-preview" not in one.supported:
+    if "adaptiveMetadata-preview" not in definition.supported:
         return
     for flag in (table_properties.row_tracking_enabled, table_properties.deletion_vectors_enabled):
-        if not flag(one.metadata):
+        if not flag(definition.metadata):
             yield Flaw(
                 "adaptive_metadata_flag",
                 configured(flag.key),
@@ -384,7 +393,7 @@ def adaptive_metadata_agrees(one: Definition) -> Iterator[Flaw]:
                 "set it to true",
                 "DELTA_ADAPTIVE_METADATA_REQUIRES_DEPENDENT_FEATURE_ENABLED",
             )
-    if table_properties.column_mapping_mode(one.metadata) != "id":
+    if table_properties.column_mapping_mode(definition.metadata) != "id":
         yield Flaw(
             "adaptive_metadata_mode",
             configured(table_properties.column_mapping_mode.key),

@@ -28,7 +28,7 @@ UNKNOWN_FEATURE: Final = "unknown_feature"
 _VERSION: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _STATUS: Final = ("supported", "enabled")
 _KEYS: Final[Mapping[str, str]] = {
-    key.lower(): key for key in (*(one.key for one in ALL), *OLDER, *INSTRUCTIONS)
+    key.lower(): key for key in (*(prop.key for prop in ALL), *OLDER, *INSTRUCTIONS)
 }
 _NAMES: Final[Mapping[str, str]] = {name.lower(): name for name in FEATURES}
 
@@ -89,14 +89,14 @@ def read_directives(
     for key, text in configuration.items():
         canonical = _canonical(key)
         if canonical.startswith(FEATURE_PREFIX):
-            found = list(_feature_flaws(key, canonical.removeprefix(FEATURE_PREFIX), text))
-            flaws += found
-            if not found:
+            key_flaws = list(_feature_flaws(key, canonical.removeprefix(FEATURE_PREFIX), text))
+            flaws += key_flaws
+            if not key_flaws:
                 features.add(_NAMES[canonical.removeprefix(FEATURE_PREFIX)])
         elif canonical in (_READER, _WRITER):
-            found = list(_version_flaws(key, canonical, text))
-            flaws += found
-            if not found:
+            key_flaws = list(_version_flaws(key, canonical, text))
+            flaws += key_flaws
+            if not key_flaws:
                 versions[canonical] = int(text)
     reader, writer = versions.get(_READER), versions.get(_WRITER)
     if reader == READER_FEATURES_VERSION and writer not in (None, WRITER_FEATURES_VERSION):

@@ -42,54 +42,54 @@ Trace = tuple[str, str, str]
 TraceRule = Callable[[Definition, FeatureRemains], Iterator[Trace]]
 
 
-def traces(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+def traces(name: str, definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
     """Yield the traces of a feature in the newest version of a table.
 
     Spec: "Supported Features"
     """
     rule = _RULES.get(name)
     if rule is not None:
-        yield from rule(one, remains)
+        yield from rule(definition, remains)
 
 
-def _constraints(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    for key in one.metadata.configuration:
+def _constraints(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    for key in definition.metadata.configuration:
         if key.lower().startswith(table_properties.CONSTRAINT_PREFIX):
             yield configured(key), "is a CHECK constraint", "drop the constraint"
 
 
-def _mapping(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    if table_properties.column_mapping_mode(one.metadata) != "none":
+def _mapping(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    if table_properties.column_mapping_mode(definition.metadata) != "none":
         key = configured(table_properties.column_mapping_mode.key)
         yield key, "is not none", "write the files again and unset it"
-    if any(is_mapped(field) for field in walk(one.schema)):
+    if any(is_mapped(field) for field in walk(definition.schema)):
         yield "metaData.schemaString", "gives ids or physical names to columns", "take them out"
 
 
-def _geospatial(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    if active_features.geospatial(one.metadata, one.schema):
+def _geospatial(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    if active_features.geospatial(definition.metadata, definition.schema):
         yield "metaData.schemaString", "has a column of shapes on earth", "drop the column"
 
 
 def _redirect(key: str) -> Callable[[Definition, FeatureRemains], Iterator[Trace]]:
-    def traces(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-        if key in one.metadata.configuration:
+    def traces(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+        if key in definition.metadata.configuration:
             yield configured(key), "is set", "unset it"
 
     return traces
 
 
-def _vectors(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    if table_properties.deletion_vectors_enabled(one.metadata):
+def _vectors(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    if table_properties.deletion_vectors_enabled(definition.metadata):
         yield configured(table_properties.deletion_vectors_enabled.key), "is true", "unset it"
     if remains.deletion_vectors:
         yield "files", f"have {remains.deletion_vectors} deletion vectors", "purge them"
 
 
-def _row_ids(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    if table_properties.row_tracking_enabled(one.metadata):
+def _row_ids(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    if table_properties.row_tracking_enabled(definition.metadata):
         yield configured(table_properties.row_tracking_enabled.key), "is true", "set it to false"
-    if not table_properties.row_tracking_suspended(one.metadata):
+    if not table_properties.row_tracking_suspended(definition.metadata):
         yield (
             configured(table_properties.row_tracking_suspended.key),
             "is not true",
@@ -99,36 +99,36 @@ def _row_ids(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
         yield "files", f"carry row ids ({remains.files_with_row_ids})", "add them without"
 
 
-def _domains(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+def _domains(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
     if remains.domains:
         yield "domainMetadata", f"holds {', '.join(sorted(remains.domains))}", "remove the domains"
 
 
-def _checkpoints(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    if table_properties.checkpoint_policy(one.metadata) != "classic":
+def _checkpoints(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    if table_properties.checkpoint_policy(definition.metadata) != "classic":
         yield configured(table_properties.checkpoint_policy.key), "is v2", "set it to classic"
     if remains.stands_on_v2_checkpoint:
         yield "checkpoint", "is a V2 checkpoint", "write a classic one"
 
 
-def _coordinator(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+def _coordinator(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
     for key in _COORDINATED:
-        if key in one.metadata.configuration:
+        if key in definition.metadata.configuration:
             yield configured(key), "is set", "unset it"
     if remains.unpublished_commits:
         yield "log", f"lacks {remains.unpublished_commits} commits", "publish them"
 
 
-def _widening(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    if table_properties.type_widening_enabled(one.metadata):
+def _widening(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    if table_properties.type_widening_enabled(definition.metadata):
         yield configured(table_properties.type_widening_enabled.key), "is true", "unset it"
-    if active_features.type_changes(one.metadata, one.schema):
+    if active_features.type_changes(definition.metadata, definition.schema):
         field = "metaData.schemaString"
         yield field, "records changes of types", "write the files again and take the record out"
 
 
-def _times(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    if table_properties.in_commit_timestamps_enabled(one.metadata):
+def _times(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+    if table_properties.in_commit_timestamps_enabled(definition.metadata):
         yield (
             configured(table_properties.in_commit_timestamps_enabled.key),
             "is true",
@@ -138,16 +138,18 @@ def _times(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
         table_properties.ict_enablement_version,
         table_properties.ict_enablement_timestamp_ms,
     ):
-        if half.key in one.metadata.configuration:
+        if half.key in definition.metadata.configuration:
             yield configured(half.key), "is set", "unset it"
 
 
-def _protection(one: Definition, remains: FeatureRemains) -> Iterator[Trace]:
+def _protection(definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
     bound = table_properties.checkpoint_protection_version
-    if remains.oldest_version < bound(one.metadata):
-        reason = f"goes back to version {remains.oldest_version}, before {bound(one.metadata)}"
+    if remains.oldest_version < bound(definition.metadata):
+        reason = (
+            f"goes back to version {remains.oldest_version}, before {bound(definition.metadata)}"
+        )
         yield "history", reason, f"wait until {table_properties.truncated_retention_ms.key} is over"
-    elif bound.key in one.metadata.configuration:
+    elif bound.key in definition.metadata.configuration:
         yield configured(bound.key), "is set", "unset it: the history below it is gone"
 
 

@@ -47,8 +47,8 @@ class _Compat:
 
     def flaw(self, rule: str, field: str, reason: str, remedy: str, kind: str) -> Flaw:
         """Return a flaw that names this version of Iceberg compatibility."""
-        said = f"{reason}, while {self.enabled.key} is true"
-        return Flaw(rule, field, said, remedy, f"{_VIOLATION}.{kind}")
+        full_reason = f"{reason}, while {self.enabled.key} is true"
+        return Flaw(rule, field, full_reason, remedy, f"{_VIOLATION}.{kind}")
 
 
 def _is_simple(kind: DataType) -> bool:
@@ -76,12 +76,12 @@ _VERSIONS: Final[Mapping[str, _Compat]] = {
 }
 
 
-def iceberg_flaws(one: Definition) -> Iterator[Flaw]:
+def iceberg_flaws(definition: Definition) -> Iterator[Flaw]:
     """Yield what prevents a table from being read as Iceberg, if it is to be.
 
     Spec: "Writer Requirements for IcebergCompatV1", "Writer Requirements for IcebergCompatV2"
     """
-    active = [compat for compat in _VERSIONS.values() if compat.enabled(one.metadata)]
+    active = [compat for compat in _VERSIONS.values() if compat.enabled(definition.metadata)]
     if len(active) > 1:
         yield active[0].flaw(
             "iceberg_versions",
@@ -91,19 +91,19 @@ def iceberg_flaws(one: Definition) -> Iterator[Flaw]:
             "VERSION_MUTUAL_EXCLUSIVE",
         )
     for compat in active:
-        yield from _wrong_properties(one, compat)
-        yield from _wrong_types(one, compat)
-        yield from _wrong_changes(one, compat)
+        yield from _wrong_properties(definition, compat)
+        yield from _wrong_types(definition, compat)
+        yield from _wrong_changes(definition, compat)
 
 
-def universal_flaws(one: Definition) -> Iterator[Flaw]:
+def universal_flaws(definition: Definition) -> Iterator[Flaw]:
     """Yield what prevents a table from being read in the other formats of its properties.
 
     Spec: "Iceberg Compatibility V1"
     """
-    named = table_properties.universal_formats(one.metadata)
+    named = table_properties.universal_formats(definition.metadata)
     key = configured(table_properties.universal_formats.key)
-    if "iceberg" in named and not any(v.enabled(one.metadata) for v in _VERSIONS.values()):
+    if "iceberg" in named and not any(v.enabled(definition.metadata) for v in _VERSIONS.values()):
         yield Flaw(
             "iceberg_without_compatibility",
             key,
@@ -113,7 +113,7 @@ def universal_flaws(one: Definition) -> Iterator[Flaw]:
         )
     if "hudi" not in named:
         return
-    if table_properties.deletion_vectors_enabled(one.metadata):
+    if table_properties.deletion_vectors_enabled(definition.metadata):
         yield Flaw(
             "hudi_with_vectors",
             key,
@@ -122,7 +122,7 @@ def universal_flaws(one: Definition) -> Iterator[Flaw]:
             f"{_UNIVERSAL}.HUDI_DELETE_VECTORS_NOT_SUPPORTED",
         )
     refused = (VOID, BYTE, SHORT, TIMESTAMP_NTZ)
-    if holds(one.schema, lambda kind: kind in refused or is_geospatial(kind)):
+    if holds(definition.schema, lambda kind: kind in refused or is_geospatial(kind)):
         yield Flaw(
             "hudi_type",
             "metaData.schemaString",
@@ -157,8 +157,8 @@ def iceberg_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw
         )
 
 
-def _wrong_properties(one: Definition, compat: _Compat) -> Iterator[Flaw]:
-    if table_properties.column_mapping_mode(one.metadata) == "none":
+def _wrong_properties(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
+    if table_properties.column_mapping_mode(definition.metadata) == "none":
         yield compat.flaw(
             "iceberg_without_mapping",
             configured(table_properties.column_mapping_mode.key),
@@ -166,7 +166,7 @@ def _wrong_properties(one: Definition, compat: _Compat) -> Iterator[Flaw]:
             "map columns by name or id",
             "WRONG_REQUIRED_TABLE_PROPERTY",
         )
-    if not compat.has_vectors and table_properties.deletion_vectors_enabled(one.metadata):
+    if not compat.has_vectors and table_properties.deletion_vectors_enabled(definition.metadata):
         yield compat.flaw(
             "iceberg_with_vectors",
             configured(table_properties.deletion_vectors_enabled.key),
@@ -174,7 +174,7 @@ def _wrong_properties(one: Definition, compat: _Compat) -> Iterator[Flaw]:
             "disable deletion vectors and purge those that there are",
             "DELETION_VECTORS_SHOULD_BE_DISABLED",
         )
-    if compat is _VERSIONS["V3"] and not table_properties.row_tracking_enabled(one.metadata):
+    if compat is _VERSIONS["V3"] and not table_properties.row_tracking_enabled(definition.metadata):
         yield compat.flaw(
             "iceberg_without_row_tracking",
             configured(table_properties.row_tracking_enabled.key),
@@ -184,8 +184,8 @@ def _wrong_properties(one: Definition, compat: _Compat) -> Iterator[Flaw]:
         )
 
 
-def _wrong_types(one: Definition, compat: _Compat) -> Iterator[Flaw]:
-    for field in one.schema:
+def _wrong_types(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
+    for field in definition.schema:
         if holds(field.kind, lambda kind: not compat.holds(kind)):
             yield compat.flaw(
                 "iceberg_type",
@@ -194,8 +194,8 @@ def _wrong_types(one: Definition, compat: _Compat) -> Iterator[Flaw]:
                 "give it another type",
                 "UNSUPPORTED_DATA_TYPE",
             )
-    for name in one.metadata.partition_columns:
-        column = one.schema.get(name)
+    for name in definition.metadata.partition_columns:
+        column = definition.schema.get(name)
         if column is not None and not _is_simple(column.kind):
             yield compat.flaw(
                 "iceberg_partition_type",
@@ -206,19 +206,19 @@ def _wrong_types(one: Definition, compat: _Compat) -> Iterator[Flaw]:
             )
 
 
-def _wrong_changes(one: Definition, compat: _Compat) -> Iterator[Flaw]:
-    if not {"typeWidening", "typeWidening-preview"} & one.supported:
+def _wrong_changes(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
+    if not {"typeWidening", "typeWidening-preview"} & definition.supported:
         return
-    for field in walk(one.schema):
+    for field in walk(definition.schema):
         try:
             recorded = changes(field)
         except (ValueError, UnsupportedFeature) as error:
-            said = f"records a change of {field.name!r} that can't be read ({error})"
+            reason = f"records a change of {field.name!r} that can't be read ({error})"
             recorded = ()
             yield compat.flaw(
                 "iceberg_type_change",
                 "metaData.schemaString",
-                said,
+                reason,
                 "record it as PROTOCOL.md spells it",
                 "UNSUPPORTED_TYPE_WIDENING",
             )

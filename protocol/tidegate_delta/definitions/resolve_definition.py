@@ -67,21 +67,21 @@ def resolve_definition(
     Raises: as `parse_schema`.
     Spec: "Table Features for New and Existing Tables"
     """
-    told, flaws = read_directives(metadata.configuration)
+    directives, flaws = read_directives(metadata.configuration)
     kept = canonical_keys(without_instructions(metadata.configuration))
     plain = metadata.with_(configuration=kept)
     if protocol is not None:
         base = protocol
     elif before is None:
-        base = _new_protocol(told, plain)
+        base = _new_protocol(directives, plain)
     else:
-        base = _told_protocol(told, before.protocol)
-    base = with_features(base, told.features)
-    asked = self_enabling_features(plain, supported_features(base))
+        base = _with_requested_versions(directives, before.protocol)
+    base = with_features(base, directives.features)
+    needed = self_enabling_features(plain, supported_features(base))
     if before is not None:
-        flaws += _by_hand(asked, base)
-    settled = with_features(base, (*supported_features(base), *asked))
-    return ResolvedDefinition(Definition(_with_times(plain, settled), settled), flaws)
+        flaws += _by_hand(needed, base)
+    resolved = with_features(base, (*supported_features(base), *needed))
+    return ResolvedDefinition(Definition(_with_times(plain, resolved), resolved), flaws)
 
 
 def define_new(metadata: Metadata) -> Definition:
@@ -91,53 +91,53 @@ def define_new(metadata: Metadata) -> Definition:
     metadata that uses, or asks for, a feature we don't write.
     Spec: "Table Features for New and Existing Tables"
     """
-    settled = resolve_definition(None, metadata)
-    made = settled.definition
-    for flaw in settled.flaws:
+    resolved = resolve_definition(None, metadata)
+    definition = resolved.definition
+    for flaw in resolved.flaws:
         if flaw.rule == UNKNOWN_FEATURE:
             raise UnsupportedFeature(
                 f"a table that is to be created asks for what is not known: {flaw}",
                 feature=flaw.field.rpartition(FEATURE_PREFIX)[2],
                 error_class=flaw.error_class,
             )
-    refuse(settled.flaws, "that is to be created")
-    check_writable(made.protocol, made.metadata, "that is to be created")
-    refuse(check_definition(made), "that is to be created")
-    return made
+    refuse(resolved.flaws, "that is to be created")
+    check_writable(definition.protocol, definition.metadata, "that is to be created")
+    refuse(check_definition(definition), "that is to be created")
+    return definition
 
 
-def _new_protocol(told: FeatureDirectives, metadata: Metadata) -> Protocol:
+def _new_protocol(directives: FeatureDirectives, metadata: Metadata) -> Protocol:
     """Return the protocol of a new table; requested versions never create feature lists."""
-    default = BARE_TABLE if told.ignores_defaults else NEW_TABLE
-    reader = told.reader_version or default.min_reader_version
-    writer = told.writer_version or default.min_writer_version
+    default = BARE_TABLE if directives.ignores_defaults else NEW_TABLE
+    reader = directives.reader_version or default.min_reader_version
+    writer = directives.writer_version or default.min_writer_version
     implied = legacy_features(min(reader, COLUMN_MAPPING_READER_VERSION), writer)
     if writer >= WRITER_FEATURES_VERSION:
         implied = frozenset()
-    asked = self_enabling_features(metadata, told.features)
-    return protocol_for(closure((*implied, *told.features, *asked)))
+    needed = self_enabling_features(metadata, directives.features)
+    return protocol_for(closure((*implied, *directives.features, *needed)))
 
 
-def _told_protocol(told: FeatureDirectives, current: Protocol) -> Protocol:
+def _with_requested_versions(directives: FeatureDirectives, current: Protocol) -> Protocol:
     """Return an existing table's protocol with the requested versions, which never lower it."""
-    if told.reader_version is None and told.writer_version is None:
+    if directives.reader_version is None and directives.writer_version is None:
         return current
-    reader = told.reader_version or current.min_reader_version
-    writer = told.writer_version or current.min_writer_version
+    reader = directives.reader_version or current.min_reader_version
+    writer = directives.writer_version or current.min_writer_version
     lists = writer >= WRITER_FEATURES_VERSION
     if not lists:
         reader = min(reader, COLUMN_MAPPING_READER_VERSION)
-    wanted = Protocol(
+    requested = Protocol(
         min_reader_version=reader,
         min_writer_version=writer,
         reader_features=() if reader > COLUMN_MAPPING_READER_VERSION else None,
         writer_features=() if lists else None,
     )
-    proposed = merged(current, wanted)
+    proposed = merged(current, requested)
     return current if supported_features(proposed) == supported_features(current) else proposed
 
 
-def _by_hand(asked: tuple[str, ...], base: Protocol) -> tuple[Flaw, ...]:
+def _by_hand(needed: tuple[str, ...], base: Protocol) -> tuple[Flaw, ...]:
     """Return a flaw for each used feature that an existing table must list by hand first."""
     supported = supported_features(base)
     return tuple(
@@ -148,7 +148,7 @@ def _by_hand(asked: tuple[str, ...], base: Protocol) -> tuple[Flaw, ...]:
             f"add the property 'delta.feature.{name}' with the value 'supported'",
             "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
         )
-        for name in asked
+        for name in needed
         if name not in supported and not FEATURES[name].enables_itself_later
     )
 

@@ -28,18 +28,18 @@ _BOUNDED: Final = frozenset(
 )
 
 
-def stats_column_flaws(one: Definition) -> Iterator[Flaw]:
+def stats_column_flaws(definition: Definition) -> Iterator[Flaw]:
     """Yield each named column that is no data column, can't have bounds, or is named twice.
 
     A struct stands for all fields inside it, whatever their type.
     Spec: "Per-file Statistics"
     """
-    asked = table_properties.stats_columns(one.metadata)
-    if asked is None:
+    stats_columns = table_properties.stats_columns(definition.metadata)
+    if stats_columns is None:
         return
-    partitions = {name.lower() for name in one.metadata.partition_columns}
+    partitions = {name.lower() for name in definition.metadata.partition_columns}
     named: Counter[tuple[str, ...]] = Counter()
-    for path in asked:
+    for path in stats_columns:
         shown = ".".join(path)
         if len(path) == 1 and path[0].lower() in partitions:
             yield Flaw(
@@ -50,8 +50,8 @@ def stats_column_flaws(one: Definition) -> Iterator[Flaw]:
                 "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN",
             )
             continue
-        found = _find(one.schema, path)
-        if found is None:
+        kind = _find(definition.schema, path)
+        if kind is None:
             yield Flaw(
                 "stats_of_no_column",
                 _FIELD,
@@ -59,16 +59,16 @@ def stats_column_flaws(one: Definition) -> Iterator[Flaw]:
                 "leave it out, or correct the name",
                 "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
             )
-        elif len(path) == 1 and not _has_bounds(found):
+        elif len(path) == 1 and not _has_bounds(kind):
             yield Flaw(
                 "stats_of_type",
                 _FIELD,
-                f"names {shown!r}, whose type {found} has no bounds",
+                f"names {shown!r}, whose type {kind} has no bounds",
                 "leave it out",
                 "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE",
             )
         else:
-            named.update(_leaves(tuple(part.lower() for part in path), found))
+            named.update(_leaves(tuple(part.lower() for part in path), kind))
     twice = sorted(".".join(path) for path, count in named.items() if count > 1)
     if twice:
         yield Flaw(
@@ -85,7 +85,9 @@ def _find(kind: DataType, path: tuple[str, ...]) -> DataType | None:
     for name in path:
         if not isinstance(kind, StructType):
             return None
-        field = next((one for one in kind if one.name.lower() == name.lower()), None)
+        field = next(
+            (candidate for candidate in kind if candidate.name.lower() == name.lower()), None
+        )
         if field is None:
             return None
         kind = field.kind
@@ -100,5 +102,5 @@ def _leaves(path: tuple[str, ...], kind: DataType) -> Iterator[tuple[str, ...]]:
     if not isinstance(kind, StructType):
         yield path
         return
-    for one in kind:
-        yield from _leaves((*path, one.name.lower()), one.kind)
+    for field in kind:
+        yield from _leaves((*path, field.name.lower()), field.kind)

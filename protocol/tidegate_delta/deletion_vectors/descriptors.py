@@ -71,14 +71,14 @@ def path_of(vector: DeletionVector) -> str:
     Raises: ValueError, for a descriptor that names no file.
     Spec: "Derived Fields"
     """
-    place = vector.path_or_inline_dv
+    path = vector.path_or_inline_dv
     if vector.storage_type == RELATIVE:
-        return encode_path(_relative_path(place))
+        return encode_path(_relative_path(path))
     if vector.storage_type != ABSOLUTE:
         raise ValueError(f"no file holds vectors of the storage type {vector.storage_type!r}")
-    if not is_absolute(place):
-        raise ValueError(f"{place!r} is no absolute path")
-    return place
+    if not is_absolute(path):
+        raise ValueError(f"{path!r} is no absolute path")
+    return path
 
 
 def frame_of(vector: DeletionVector) -> range:
@@ -104,8 +104,8 @@ def framed_rows(vector: DeletionVector, frame: bytes) -> Bitmap:
     content = frame[_SIZE.size : -_SIZE.size]
     size, checksum = frame[: _SIZE.size], frame[-_SIZE.size :]
     if size != _SIZE.pack(len(content)):
-        said = _SIZE.unpack(size)[0]
-        raise ValueError(f"its file says {said} bytes, the log {len(content)}")
+        stated_size = _SIZE.unpack(size)[0]
+        raise ValueError(f"its file says {stated_size} bytes, the log {len(content)}")
     if checksum != _SIZE.pack(crc32(content)):
         raise ValueError("its checksum does not hold")
     return _rows(vector, content)
@@ -184,10 +184,10 @@ def _rows(vector: DeletionVector, content: bytes) -> Bitmap:
     return rows
 
 
-def _relative_path(place: str) -> str:
-    folder, name = place[:-_UUID_CHARS], place[-_UUID_CHARS:]
+def _relative_path(encoded: str) -> str:
+    folder, name = encoded[:-_UUID_CHARS], encoded[-_UUID_CHARS:]
     if len(name) < _UUID_CHARS:
-        raise ValueError(f"{place!r} is too short to name a file")
+        raise ValueError(f"{encoded!r} is too short to name a file")
     file = f"deletion_vector_{UUID(bytes=z85.decode(name))}.bin"
     if not folder:
         return file

@@ -78,7 +78,7 @@ class Bitmap:
         return _combined(self, other, int.__and__, {})
 
     def __sub__(self, other: "Bitmap") -> "Bitmap":
-        return _combined(self, other, lambda mine, theirs: mine & ~theirs, self.blocks)
+        return _combined(self, other, lambda bits, removed: bits & ~removed, self.blocks)
 
     def __le__(self, other: "Bitmap") -> bool:
         """Return whether every row is in the other set, too."""
@@ -96,8 +96,8 @@ class Bitmap:
 
     def is_apart_from(self, other: "Bitmap") -> bool:
         """Return whether the sets are disjoint."""
-        both = self.blocks.keys() & other.blocks.keys()
-        return all(self.blocks[block].is_apart_from(other.blocks[block]) for block in both)
+        shared = self.blocks.keys() & other.blocks.keys()
+        return all(self.blocks[block].is_apart_from(other.blocks[block]) for block in shared)
 
     def bits(self, block: int) -> bytes:
         """Return a block as 8,192 bytes with a bit for each row, the lowest first.
@@ -120,8 +120,8 @@ def of_rows(rows: Iterable[int]) -> Bitmap:
     blocks = groupby(ascending, lambda row: row // BLOCK)
     return Bitmap(
         {
-            block: roaring_containers.of_positions([row % BLOCK for row in some])
-            for block, some in blocks
+            block: roaring_containers.of_positions([row % BLOCK for row in block_rows])
+            for block, block_rows in blocks
         }
     )
 
@@ -132,15 +132,18 @@ def of_mask(mask: pa.BooleanArray) -> Bitmap:
     Spec: "Deletion Vector Format"
     """
     # Values under nulls are arbitrary, and a slice may begin within a byte.
-    whole = pc.fill_null(mask, False)
-    size = BLOCK * -(-len(whole) // BLOCK)
-    padded = pa.concat_arrays([whole, pa.array([False] * (size - len(whole)), pa.bool_())])
+    filled = pc.fill_null(mask, False)
+    size = BLOCK * -(-len(filled) // BLOCK)
+    padded = pa.concat_arrays([filled, pa.array([False] * (size - len(filled)), pa.bool_())])
     bits = memoryview(padded.buffers()[1] or b"")
     step = len(NO_BITS)
-    found = (
-        roaring_containers.of_bits(bytes(bits[at : at + step])) for at in range(0, size // 8, step)
+    containers = (
+        roaring_containers.of_bits(bytes(bits[start : start + step]))
+        for start in range(0, size // 8, step)
     )
-    return Bitmap({block: one for block, one in enumerate(found) if one is not None})
+    return Bitmap(
+        {block: container for block, container in enumerate(containers) if container is not None}
+    )
 
 
 def encode(bitmap: Bitmap) -> bytes:
@@ -184,8 +187,8 @@ def decode(content: bytes) -> Bitmap:
     return Bitmap(
         {
             key * _BLOCKS_A_BUCKET + low: container
-            for key, some in buckets
-            for low, container in some.items()
+            for key, containers in buckets
+            for low, container in containers.items()
         }
     )
 
@@ -195,21 +198,21 @@ class _Reader:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._at = 0
+        self._position = 0
         self._blocks = 0
 
     def take(self, size: int) -> bytes:
-        if size > len(self._content) - self._at:
+        if size > len(self._content) - self._position:
             raise ValueError(f"it ends after {len(self._content)} bytes, in the middle")
-        self._at += size
-        return self._content[self._at - size : self._at]
+        self._position += size
+        return self._content[self._position - size : self._position]
 
-    def number(self, of: str) -> int:
-        found: int = struct.unpack(of, self.take(struct.calcsize(of)))[0]
-        return found
+    def number(self, layout: str) -> int:
+        value: int = struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
+        return value
 
     def rest(self) -> int:
-        return len(self._content) - self._at
+        return len(self._content) - self._position
 
     def count_blocks(self, count: int) -> None:
         self._blocks += count
@@ -242,24 +245,26 @@ def _checked_count(count: int, reader: _Reader) -> int:
     return count
 
 
-def _bucket(some: Mapping[int, Container]) -> list[bytes]:
+def _bucket(containers: Mapping[int, Container]) -> list[bytes]:
     """Return the 32-bit bitmap of a bucket's containers, which are in ascending order."""
-    kinds = [one.kind is ContainerKind.RUNS for one in some.values()]
+    kinds = [container.kind is ContainerKind.RUNS for container in containers.values()]
     if any(kinds):
-        flags = sum(1 << place for place, is_runs in enumerate(kinds) if is_runs)
+        flags = sum(1 << index for index, is_runs in enumerate(kinds) if is_runs)
         parts = [
-            struct.pack("<I", _COOKIE_WITH_RUNS | len(some) - 1 << 16),
-            flags.to_bytes((len(some) + 7) // 8, "little"),
+            struct.pack("<I", _COOKIE_WITH_RUNS | len(containers) - 1 << 16),
+            flags.to_bytes((len(containers) + 7) // 8, "little"),
         ]
     else:
-        parts = [struct.pack("<II", _COOKIE, len(some))]
-    parts += [struct.pack("<HH", low, one.cardinality - 1) for low, one in some.items()]
-    bodies = [_body(one) for one in some.values()]
-    if not any(kinds) or len(some) >= _OFFSETS_FROM:
-        at = sum(map(len, parts)) + 4 * len(bodies)
+        parts = [struct.pack("<II", _COOKIE, len(containers))]
+    parts += [
+        struct.pack("<HH", low, container.cardinality - 1) for low, container in containers.items()
+    ]
+    bodies = [_body(container) for container in containers.values()]
+    if not any(kinds) or len(containers) >= _OFFSETS_FROM:
+        offset = sum(map(len, parts)) + 4 * len(bodies)
         for body in bodies:
-            parts.append(struct.pack("<I", at))
-            at += len(body)
+            parts.append(struct.pack("<I", offset))
+            offset += len(body)
     return parts + bodies
 
 
@@ -285,14 +290,16 @@ def _read_bucket(reader: _Reader) -> dict[int, Container]:
     heads = struct.unpack(f"<{2 * count}H", reader.take(4 * count))
     if cookie == _COOKIE or count >= _OFFSETS_FROM:
         reader.take(4 * count)  # offsets of the containers, which follow one another
-    found: dict[int, Container] = {}
+    containers: dict[int, Container] = {}
     last = -1
-    for place, (low, more) in enumerate(zip(heads[::2], heads[1::2], strict=True)):
+    for index, (low, cardinality_less_one) in enumerate(zip(heads[::2], heads[1::2], strict=True)):
         if low <= last:
             raise ValueError(f"container {low} follows container {last}")
         last = low
-        found[low] = _read_container(reader, more + 1, is_runs=bool(flags >> place & 1))
-    return found
+        containers[low] = _read_container(
+            reader, cardinality_less_one + 1, is_runs=bool(flags >> index & 1)
+        )
+    return containers
 
 
 def _read_container(reader: _Reader, cardinality: int, *, is_runs: bool) -> Container:
@@ -306,20 +313,20 @@ def _read_container(reader: _Reader, cardinality: int, *, is_runs: bool) -> Cont
 
 
 def _combined(
-    mine: Bitmap,
-    other: Bitmap,
+    first: Bitmap,
+    second: Bitmap,
     operate: Callable[[int, int], int],
     alone: Mapping[int, Container],
 ) -> Bitmap:
     """Return the blocks of `alone`, and for blocks in both sets the result of `operate`."""
-    both = mine.blocks.keys() & other.blocks.keys()
-    found = {block: container for block, container in alone.items() if block not in both}
-    for block in both:
-        bits = operate(_number(mine, block), _number(other, block))
+    shared = first.blocks.keys() & second.blocks.keys()
+    blocks = {block: container for block, container in alone.items() if block not in shared}
+    for block in shared:
+        bits = operate(_number(first, block), _number(second, block))
         container = roaring_containers.of_bits(bits.to_bytes(len(NO_BITS), "little"))
         if container is not None:
-            found[block] = container
-    return Bitmap(dict(sorted(found.items())))
+            blocks[block] = container
+    return Bitmap(dict(sorted(blocks.items())))
 
 
 def _in_block(bitmap: Bitmap, block: int) -> Bitmap:

@@ -58,10 +58,10 @@ class Container:
             return self.content
         if self.kind is ContainerKind.RUNS:
             return _of_runs(_words(self.content))
-        found = bytearray(BITS_BYTES)
+        bits = bytearray(BITS_BYTES)
         for position in _words(self.content):
-            found[position >> 3] |= 1 << (position & 7)
-        return bytes(found)
+            bits[position >> 3] |= 1 << (position & 7)
+        return bytes(bits)
 
     def __iter__(self) -> Iterator[int]:
         """Return the positions, ascending."""
@@ -71,16 +71,18 @@ class Container:
         if self.kind is ContainerKind.ARRAY:
             return iter(words)
         pairs = zip(words[::2], words[1::2], strict=True)
-        return chain.from_iterable(range(start, start + more + 1) for start, more in pairs)
+        return chain.from_iterable(
+            range(start, start + length_less_one + 1) for start, length_less_one in pairs
+        )
 
     def __contains__(self, position: int) -> bool:
         if self.kind is ContainerKind.BITMAP:
             return bool(self.content[position >> 3] >> (position & 7) & 1)
         if self.kind is ContainerKind.ARRAY:
-            at = bisect_left(range(self.cardinality), position, key=self._word)
-            return at < self.cardinality and self._word(at) == position
-        at = bisect_right(range(len(self.content) // 4), position, key=self._start) - 1
-        return at >= 0 and position <= self._start(at) + self._word(2 * at + 1)
+            index = bisect_left(range(self.cardinality), position, key=self._word)
+            return index < self.cardinality and self._word(index) == position
+        index = bisect_right(range(len(self.content) // 4), position, key=self._start) - 1
+        return index >= 0 and position <= self._start(index) + self._word(2 * index + 1)
 
     @property
     def last(self) -> int:
@@ -93,14 +95,14 @@ class Container:
 
     def is_apart_from(self, other: "Container") -> bool:
         """Return whether the containers are disjoint."""
-        few, many = sorted((self, other), key=lambda one: one.cardinality)
-        if few.kind is ContainerKind.ARRAY and few.cardinality <= _FEW:
-            return not any(position in many for position in _words(few.content))
-        return not int.from_bytes(few.bits, "little") & int.from_bytes(many.bits, "little")
+        smaller, larger = sorted((self, other), key=lambda container: container.cardinality)
+        if smaller.kind is ContainerKind.ARRAY and smaller.cardinality <= _FEW:
+            return not any(position in larger for position in _words(smaller.content))
+        return not int.from_bytes(smaller.bits, "little") & int.from_bytes(larger.bits, "little")
 
-    def _word(self, at: int) -> int:
-        found: int = _WORD.unpack_from(self.content, 2 * at)[0]
-        return found
+    def _word(self, index: int) -> int:
+        word: int = _WORD.unpack_from(self.content, 2 * index)[0]
+        return word
 
     def _start(self, run: int) -> int:
         return self._word(2 * run)
@@ -151,9 +153,9 @@ def of_positions(positions: list[int]) -> Container:
     bits = bytearray(BITS_BYTES)
     for position in positions:
         bits[position >> 3] |= 1 << (position & 7)
-    found = of_bits(bytes(bits))
-    assert found is not None, "there is a position"
-    return found
+    container = of_bits(bytes(bits))
+    assert container is not None, "there is a position"
+    return container
 
 
 def read(kind: ContainerKind, cardinality: int, content: bytes) -> Container:
@@ -174,11 +176,11 @@ def read(kind: ContainerKind, cardinality: int, content: bytes) -> Container:
         if held == cardinality and apart and least_kind(held, len(runs) // 2) is ContainerKind.RUNS:
             return Container(kind, held, content)
         content = _of_runs(runs)
-    found = of_bits(content)
-    if found is None or found.cardinality != cardinality:
-        there = found.cardinality if found else 0
-        raise ValueError(f"a container of {cardinality} positions holds {there}")
-    return found
+    container = of_bits(content)
+    if container is None or container.cardinality != cardinality:
+        count = container.cardinality if container else 0
+        raise ValueError(f"a container of {cardinality} positions holds {count}")
+    return container
 
 
 def _checked_runs(content: bytes) -> tuple[int, ...]:
@@ -197,8 +199,8 @@ def _gaps(runs: tuple[int, ...]) -> Iterator[tuple[int, int]]:
 
 def _of_runs(words: tuple[int, ...]) -> bytes:
     bits = bytearray(BITS_BYTES)
-    for start, more in zip(words[::2], words[1::2], strict=True):
-        end = start + more + 1
+    for start, length_less_one in zip(words[::2], words[1::2], strict=True):
+        end = start + length_less_one + 1
         first, last = (start + 7) >> 3, end >> 3
         if first > last:
             bits[start >> 3] |= ((1 << (end - start)) - 1) << (start & 7)
@@ -213,8 +215,8 @@ def _of_runs(words: tuple[int, ...]) -> bytes:
 
 def _positions(bits: bytes) -> list[int]:
     mask = pa.Array.from_buffers(pa.bool_(), BLOCK, [None, pa.py_buffer(bits)])
-    found: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return found
+    positions: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return positions
 
 
 def _words(content: bytes) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ def decode(text: str) -> bytes:
     if _NO_DIGIT in digits or not text.isascii():
         strange = next(character for character in text if character not in ALPHABET)
         raise ValueError(f"{strange!r} is no character of Z85")
-    fives = zip(*(digits[place::5] for place in range(5)), strict=True)
+    fives = zip(*(digits[index::5] for index in range(5)), strict=True)
     values = [(((a * 85 + b) * 85 + c) * 85 + d) * 85 + e for a, b, c, d, e in fives]
     try:
         return struct.pack(f">{len(values)}I", *values)

@@ -81,7 +81,7 @@ class Feature:
     needs: tuple[str, ...] = ()
     wanted: Active = active_features.never
 
-    def is_asked(self, metadata: Metadata, schema: StructType) -> bool:
+    def is_required(self, metadata: Metadata, schema: StructType) -> bool:
         """Return whether the metadata requires the feature to be in the protocol."""
         return self.active(metadata, schema) or self.wanted(metadata, schema)
 

@@ -132,11 +132,11 @@ def features_page() -> str:
             "dropped",
             "stops others",
         ],
-        (_asked(row) for row in _rows()),
+        (_rule_cells(row) for row in _rows()),
     )
     properties = _table(
         ["property", "is", "default", "counts", "turns on"],
-        (_told(one) for one in sorted(ALL, key=lambda one: one.key.lower())),
+        (_property_cells(prop) for prop in sorted(ALL, key=lambda prop: prop.key.lower())),
     )
     parts = (_TITLE, _SUPPORT, support, _RULES, rules, _PROPERTIES, properties)
     return "\n".join(parts)
@@ -150,7 +150,7 @@ def _ours(row: Feature) -> tuple[str, str]:
     return row.reads.value, row.writes.value
 
 
-def _asked(row: Feature) -> list[str]:
+def _rule_cells(row: Feature) -> list[str]:
     listed = "no"
     if row.enables_itself:
         listed = "yes" if row.enables_itself_later else "in new tables"
@@ -169,10 +169,10 @@ def _asked(row: Feature) -> list[str]:
     ]
 
 
-def _told(one: Property[Any]) -> list[str]:
-    enables = f"`{one.enables}`" if one.enables else ""
-    expected = one.expected if one.settable else f"{one.expected}, set by engines alone"
-    return [f"`{one.key}`", expected, _value(one.default), one.unit, enables]
+def _property_cells(prop: Property[Any]) -> list[str]:
+    enables = f"`{prop.enables}`" if prop.enables else ""
+    expected = prop.expected if prop.settable else f"{prop.expected}, set by engines alone"
+    return [f"`{prop.key}`", expected, _value(prop.default), prop.unit, enables]
 
 
 def _value(default: object) -> str:

@@ -16,9 +16,9 @@ def protocol_for(names: Iterable[str]) -> Protocol:
     Law: supported_features(protocol_for(n)) == frozenset(n)
     Spec: "Table Features for New and Existing Tables"
     """
-    wanted = frozenset(names)
-    reading = (name for name in wanted if name in FEATURES and FEATURES[name].reader_writer)
-    return weakest(reading, wanted)
+    features = frozenset(names)
+    reading = (name for name in features if name in FEATURES and FEATURES[name].reader_writer)
+    return weakest(reading, features)
 
 
 def self_enabling_features(metadata: Metadata, supported: Iterable[str] = ()) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def self_enabling_features(metadata: Metadata, supported: Iterable[str] = ()) ->
     return tuple(
         row.name
         for row in FEATURES.values()
-        if row.enables_itself and row.name not in previewed and row.is_asked(metadata, schema)
+        if row.enables_itself and row.name not in previewed and row.is_required(metadata, schema)
     )
 
 

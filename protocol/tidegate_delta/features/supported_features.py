@@ -261,7 +261,7 @@ def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]
     supported = writer_features(protocol)
     schema = parse_schema(metadata.schema_string)
     listed = supported | {PREVIEWS[name] for name in supported if name in PREVIEWS}
-    used = (row.name for row in FEATURES.values() if row.is_asked(metadata, schema))
+    used = (row.name for row in FEATURES.values() if row.is_required(metadata, schema))
     return tuple(name for name in used if name not in listed and name not in PREVIEWS)
 
 
@@ -271,13 +271,13 @@ def closure(names: Iterable[str]) -> frozenset[str]:
     Law: closure(closure(n)) == closure(n)
     Spec: "Supported Features"
     """
-    found, waiting = set[str](), list(names)
+    closed, waiting = set[str](), list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in closed:
+            closed.add(name)
             waiting += FEATURES[name].needs if name in FEATURES else ()
-    return frozenset(found)
+    return frozenset(closed)
 
 
 def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructType:
@@ -341,13 +341,13 @@ def _check_columns(protocol: Protocol, metadata: Metadata, schema: StructType, t
     check_widened(schema, table)
 
 
-def _refusal(name: str, table: str, verb: str) -> UnsupportedFeature:
+def _refusal(name: str, table: str, action: str) -> UnsupportedFeature:
     row = FEATURES.get(name)
     meaning = row.capability if row else "a feature this release has not heard of"
-    usual = f"{verb} it with another engine, or drop the feature from the table"
+    usual = f"{action} it with another engine, or drop the feature from the table"
     return UnsupportedFeature(
         f"table {table} uses the feature {name!r} ({meaning}), with which this release does not "
-        f"{verb} tables",
+        f"{action} tables",
         feature=name,
         remedy=_INSTEAD.get(name, usual),
     )

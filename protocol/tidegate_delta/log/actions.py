@@ -319,7 +319,7 @@ def from_row(row: Mapping[str, Any]) -> Action:
     Raises: BrokenLog (`CorruptCommit`), naming the first malformed field of any other action.
     Spec: "Actions"
     """
-    named: list[tuple[str, Any]] = [(name, one) for name, one in row.items() if one is not None]
+    named: list[tuple[str, Any]] = [(name, body) for name, body in row.items() if body is not None]
     if len(named) > 1:
         # A later protocol may put more keys beside an action. They are ignored, as rows of their
         # own would be.
@@ -339,18 +339,20 @@ def from_row(row: Mapping[str, Any]) -> Action:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         if kind is CommitInfo:
-            wrong = {error["loc"][0] for error in errors}
-            told = {key: body[key] for key in body if wrong.isdisjoint((key, to_camel(key)))}
-            return CommitInfo.model_validate(told)
+            malformed = {error["loc"][0] for error in errors}
+            readable = {
+                key: body[key] for key in body if malformed.isdisjoint((key, to_camel(key)))
+            }
+            return CommitInfo.model_validate(readable)
         first = errors[0]
-        where = ".".join(map(str, first["loc"])) or "all of it"
+        location = ".".join(map(str, first["loc"])) or "all of it"
         raise BrokenLog(
-            f"action {name!r} is malformed: {where}: {first['msg']}", error_class="CorruptCommit"
+            f"action {name!r} is malformed: {location}: {first['msg']}", error_class="CorruptCommit"
         ) from error
 
 
-def read_row(where: str, row: Mapping[str, Any]) -> Action:
-    """Return the action in a row of a log file; `where` names the file.
+def read_row(file_name: str, row: Mapping[str, Any]) -> Action:
+    """Return the action in a row of the log file `file_name`.
 
     Raises: BrokenLog (`CorruptCommit`), as `from_row`.
     Spec: "Actions"
@@ -359,21 +361,22 @@ def read_row(where: str, row: Mapping[str, Any]) -> Action:
         return from_row(row)
     except BrokenLog as error:
         raise BrokenLog(
-            f"{where} holds a row that can't be read: {error}",
+            f"{file_name} holds a row that can't be read: {error}",
             error_class=error.error_class,
             remedy="restore it from a backup, or the table to an earlier version",
         ) from error
 
 
-def check_single(where: str, found: Sequence[Action]) -> None:
+def check_single(file_name: str, actions: Sequence[Action]) -> None:
     """Refuse a file with several actions of a kind of which the protocol allows one.
 
     Raises: BrokenLog (`CorruptCommit`).
     Spec: "Action Reconciliation"
     """
-    if len(found) > 1:
+    if len(actions) > 1:
         raise BrokenLog(
-            f"{where} holds {len(found)} {found[0].wire_name} actions, and not which is valid",
+            f"{file_name} holds {len(actions)} {actions[0].wire_name} actions, and not which is "
+            "valid",
             error_class="CorruptCommit",
             remedy="restore it from a backup, or the table to an earlier version",
         )

@@ -103,10 +103,10 @@ class Commit:
         Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or no action, and for
         several actions of a kind of which one is allowed.
         """
-        found = cls(Version(version), tuple(_action(version, line) for line in _lines(content)))
+        commit = cls(Version(version), tuple(_action(version, line) for line in _lines(content)))
         for kind in (Protocol, Metadata):
-            check_single(found.name, found.of(kind))
-        return found
+            check_single(commit.name, commit.of(kind))
+        return commit
 
 
 def sha256(content: bytes) -> str:

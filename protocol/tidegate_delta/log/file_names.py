@@ -118,8 +118,8 @@ def staged_version(name: str) -> Version | None:
 
     Spec: "Terminology: Commits"
     """
-    found = _STAGED.fullmatch(name)
-    return Version(int(found[1])) if found else None
+    match = _STAGED.fullmatch(name)
+    return Version(int(match[1])) if match else None
 
 
 def checksum_name(version: int) -> str:

@@ -82,10 +82,10 @@ def unusual_in(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> Iterator[tuple[
     escapes = any(map(_may_hold_escaped, paths.chunks))
     if keys is paths and not escapes:
         return
-    odd = pc.not_equal(paths, keys)
+    unusual = pc.not_equal(paths, keys)
     if escapes:
-        odd = pc.or_(odd, pc.match_substring_regex(paths, _ESCAPED))
-    pairs = zip(paths.filter(odd).to_pylist(), keys.filter(odd).to_pylist(), strict=True)
+        unusual = pc.or_(unusual, pc.match_substring_regex(paths, _ESCAPED))
+    pairs = zip(paths.filter(unusual).to_pylist(), keys.filter(unusual).to_pylist(), strict=True)
     yield from unusual_paths(pairs)
 
 
@@ -102,8 +102,10 @@ def canonical_path(path: str) -> str:
     if match[1] is None:
         return f"file://{_normal(_decoded(path))}"
     rest = path[len(match[1]) + 1 :]
-    authority, _, place = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest[1:])
-    return f"{match[1].lower()}://{authority}{_normal('/' + _decoded(place))}"
+    authority, _, path_part = (
+        rest[2:].partition("/") if rest.startswith("//") else ("", "", rest[1:])
+    )
+    return f"{match[1].lower()}://{authority}{_normal('/' + _decoded(path_part))}"
 
 
 def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -113,12 +115,12 @@ def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     if not any(_may_be_odd(chunk) for chunk in paths.chunks) and not _any_below_zero(paths):
         return paths
-    odd = pc.match_substring_regex(paths, _ODD)
-    if not pc.any(odd).as_py():
+    unusual = pc.match_substring_regex(paths, _ODD)
+    if not pc.any(unusual).as_py():
         return paths
-    fixed = [canonical_path(path) for path in paths.filter(odd).to_pylist()]
+    fixed = [canonical_path(path) for path in paths.filter(unusual).to_pylist()]
     fixed_paths = pa.array(fixed, pa.string())
-    replaced = pc.replace_with_mask(paths.combine_chunks(), odd.combine_chunks(), fixed_paths)
+    replaced = pc.replace_with_mask(paths.combine_chunks(), unusual.combine_chunks(), fixed_paths)
     return pa.chunked_array([replaced])
 
 

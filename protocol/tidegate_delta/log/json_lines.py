@@ -36,13 +36,13 @@ def read_bodies(name: str, content: bytes) -> Bodies:
     Spec: "Delta Log Entries"
     """
     rows = _objects(name, _rows(name, content))
-    found: Bodies = {kind: [] for kind in _BODIES}
+    bodies_by_kind: Bodies = {kind: [] for kind in _BODIES}
     for kind in _BODIES & set().union(*rows):
         bodies = [row[kind] for row in rows if row.get(kind) is not None]
         if kind == "commitInfo":
             bodies = [body for body in bodies if isinstance(body, dict)]
-        found[kind] = _objects(name, bodies)
-    return found
+        bodies_by_kind[kind] = _objects(name, bodies)
+    return bodies_by_kind
 
 
 def with_defaults(name: str, body: Any) -> Any:
@@ -55,7 +55,7 @@ def with_defaults(name: str, body: Any) -> Any:
     if not isinstance(body, dict):
         return body
     if name == "metaData":
-        return {key: _set(told) if key in _MAPS else told for key, told in _set(body).items()}
+        return {key: _set(value) if key in _MAPS else value for key, value in _set(body).items()}
     if name == "domainMetadata" and body.get("configuration") is None:
         return {**body, "configuration": ""} if body.get("removed") is True else body
     if name == "remove" and body.get("dataChange") is None:
@@ -67,7 +67,7 @@ def _set(body: Any) -> Any:
     """Return an object without its null fields; any other value unchanged."""
     if not isinstance(body, dict) or None not in body.values():
         return body
-    return {key: told for key, told in body.items() if told is not None}
+    return {key: value for key, value in body.items() if value is not None}
 
 
 def _rows(name: str, content: bytes) -> list[Any]:
@@ -78,16 +78,16 @@ def _rows(name: str, content: bytes) -> list[Any]:
     joined = content.replace(b"\n", b",0,")
     breaks = (len(joined) - len(content)) // 2
     try:
-        found = orjson.loads(b"[" + joined + b"]")
+        values = orjson.loads(b"[" + joined + b"]")
     except orjson.JSONDecodeError:
-        return _one_by_one(name, content)
-    if len(found) != 2 * breaks + 1 or found[1::2].count(0) != breaks:
-        return _one_by_one(name, content)
-    rows: list[Any] = found[::2]
+        return _line_by_line(name, content)
+    if len(values) != 2 * breaks + 1 or values[1::2].count(0) != breaks:
+        return _line_by_line(name, content)
+    rows: list[Any] = values[::2]
     return rows
 
 
-def _one_by_one(name: str, content: bytes) -> list[Any]:
+def _line_by_line(name: str, content: bytes) -> list[Any]:
     lines = content.split(b"\n")
     try:
         return [orjson.loads(line) for line in lines if line and not line.isspace()]

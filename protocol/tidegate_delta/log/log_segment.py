@@ -38,18 +38,21 @@ def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
     known = [file for file in listed if file.kind is not LogFileKind.CHECKSUM]
     commits = {file.version: file for file in known if file.kind is LogFileKind.COMMIT}
     checkpoints = complete_checkpoints(known)
-    there = [*commits, *checkpoints]
-    if not there:
+    versions = [*commits, *checkpoints]
+    if not versions:
         raise InvalidRequest(
             "there is no Delta table: its _delta_log holds neither a commit nor a checkpoint; "
             "check the path",
             error_class="NotADeltaTable",
         )
-    head = max(there)
+    head = max(versions)
     target = head if version is None else version
     if not 0 <= target <= head:
         raise _not_found(target, f"the newest version is {head}")
-    start = max((found for found in checkpoints if found <= target), default=-1)
+    start = max(
+        (checkpoint_version for checkpoint_version in checkpoints if checkpoint_version <= target),
+        default=-1,
+    )
     begins = min(checkpoints, default=None)
     if start < 0 and 0 not in commits and version is not None and begins is not None:
         raise _not_found(target, f"the log was cleaned up and begins at version {begins}")
@@ -65,18 +68,18 @@ def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, .
     Spec: "Checkpoint Naming Scheme"
     """
     parts: dict[tuple[int, int], dict[int, LogFile]] = {}
-    whole: dict[int, tuple[LogFile, ...]] = {}
+    single_file: dict[int, tuple[LogFile, ...]] = {}
     for file in sorted(file for file in files if file.is_checkpoint):
         if file.kind is LogFileKind.CHECKPOINT_PART:
             parts.setdefault((file.version, file.parts), {})[file.part] = file
         else:
-            whole[file.version] = (file,)
-    found = {
-        version: tuple(there[part] for part in sorted(there))
-        for (version, count), there in parts.items()
-        if len(there) == count
+            single_file[file.version] = (file,)
+    multi_part = {
+        version: tuple(present[part] for part in sorted(present))
+        for (version, count), present in parts.items()
+        if len(present) == count
     }
-    return found | whole
+    return multi_part | single_file
 
 
 def _deltas(
@@ -88,7 +91,14 @@ def _deltas(
             longest = compactions.get(file.start)
             if longest is None or longest.version < file.version:
                 compactions[file.start] = file
-    missing = next((at for at in range(start, target + 1) if at not in commits), None)
+    missing = next(
+        (
+            missing_version
+            for missing_version in range(start, target + 1)
+            if missing_version not in commits
+        ),
+        None,
+    )
     if missing is not None:
         # A log compaction may still cover the gap. But it only repeats commits that exist, and
         # a log that lost one is not to be trusted in part.
@@ -99,31 +109,39 @@ def _deltas(
             error_class="LogGap",
         )
     chosen: list[LogFile] = []
-    at = start
-    while at <= target:
-        covering = compactions.get(at) or commits[Version(at)]
+    next_version = start
+    while next_version <= target:
+        covering = compactions.get(next_version) or commits[Version(next_version)]
         chosen.append(covering)
-        at = covering.version + 1
+        next_version = covering.version + 1
     return tuple(chosen)
 
 
 def _missing_parts(files: Sequence[LogFile], target: int) -> str:
     """Return a sentence on the missing part of a checkpoint that would have bridged the gap."""
-    there = [
+    part_files = [
         file
         for file in files
         if file.kind is LogFileKind.CHECKPOINT_PART and file.version <= target
     ]
-    if not there:
+    if not part_files:
         return ""
-    version, count = max((one.version, one.parts) for one in there)
-    known = {one.part for one in there if (one.version, one.parts) == (version, count)}
-    lost = next((part for part in range(1, count + 1) if part not in known), None)
-    return "" if lost is None else f" or {version:020d}.checkpoint.{lost:010d}.{count:010d}.parquet"
+    version, count = max((part_file.version, part_file.parts) for part_file in part_files)
+    known = {
+        part_file.part
+        for part_file in part_files
+        if (part_file.version, part_file.parts) == (version, count)
+    }
+    missing_part = next((part for part in range(1, count + 1) if part not in known), None)
+    return (
+        ""
+        if missing_part is None
+        else f" or {version:020d}.checkpoint.{missing_part:010d}.{count:010d}.parquet"
+    )
 
 
-def _not_found(version: int, why: str) -> InvalidRequest:
+def _not_found(version: int, reason: str) -> InvalidRequest:
     return InvalidRequest(
-        f"version {version} of the table can't be read: {why}; ask for a version that is there",
+        f"version {version} of the table can't be read: {reason}; ask for a version that is there",
         error_class="VersionNotFound",
     )

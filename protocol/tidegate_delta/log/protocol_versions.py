@@ -138,13 +138,13 @@ def merged(first: Protocol, *others: Protocol) -> Protocol:
     Law: supported_features(merged(p, q)) >= supported_features(p) | supported_features(q)
     Spec: "Table Features for New and Existing Tables"
     """
-    every = (first, *others)
-    names = frozenset[str]().union(*(supported_features(one) for one in every))
-    reader = max(one.min_reader_version for one in every)
-    writer = max(one.min_writer_version for one in every)
+    protocols = (first, *others)
+    names = frozenset[str]().union(*(supported_features(protocol) for protocol in protocols))
+    reader = max(protocol.min_reader_version for protocol in protocols)
+    writer = max(protocol.min_writer_version for protocol in protocols)
     if writer < WRITER_FEATURES_VERSION:
         names |= legacy_features(reader, writer)
-    reading = frozenset[str]().union(*(one.reader_features or () for one in every))
+    reading = frozenset[str]().union(*(protocol.reader_features or () for protocol in protocols))
     return weakest(reading, names)
 
 
@@ -196,11 +196,11 @@ def check_shape(protocol: Protocol, table: str) -> None:
     Raises: UnsupportedFeature (`UnsupportedProtocol`).
     Spec: "Protocol Evolution"
     """
-    found = unreadable(protocol)
-    if found is not None:
-        what, remedy = found
+    problem = unreadable(protocol)
+    if problem is not None:
+        description, remedy = problem
         raise UnsupportedFeature(
-            f"table {table} {what}",
+            f"table {table} {description}",
             feature="protocol",
             error_class="UnsupportedProtocol",
             remedy=remedy,

@@ -84,7 +84,7 @@ def any_case(words: Iterable[str]) -> Callable[[str], str]:
 
     Spec: "Table Properties"
     """
-    known = {one.lower(): one for one in words}
+    known = {accepted.lower(): accepted for accepted in words}
 
     def read(text: str) -> str:
         if text.lower() not in known:
@@ -124,7 +124,7 @@ def string_map(text: str) -> Mapping[str, str]:
     Spec: "Table Properties"
     """
     plain = orjson.loads(text or "{}")
-    if not isinstance(plain, dict) or not all(isinstance(one, str) for one in plain.values()):
+    if not isinstance(plain, dict) or not all(isinstance(value, str) for value in plain.values()):
         raise ValueError(f"{text!r} is no JSON object of strings")
     return plain
 
@@ -177,8 +177,8 @@ def interval_ms(text: str) -> int:
         if term is None:
             raise _no_interval(text)
         number, unit, end = term["signed"] or term["plain"], term["unit"], term.end()
-        whole, point, fraction = number.partition(".")
-        count = -int(whole or "0") if term["sign"] == "-" else int(whole or "0")
+        integer_part, point, fraction = number.partition(".")
+        count = -int(integer_part or "0") if term["sign"] == "-" else int(integer_part or "0")
         if point and unit != "second":
             raise _no_interval(text)
         if unit in MONTHS:

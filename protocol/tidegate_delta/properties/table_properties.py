@@ -215,7 +215,7 @@ ALL: Final[tuple[Property[Any], ...]] = (
 )
 """Every property with a meaning in the spec or in delta-spark; the last ones are only stored."""
 
-OLDER: Final[Mapping[str, Property[Any]]] = {key: one for one in ALL for key in one.older}
+OLDER: Final[Mapping[str, Property[Any]]] = {key: prop for prop in ALL for key in prop.older}
 """Older keys that are read where a property's own key is absent."""
 
 INSTRUCTIONS: Final = (
@@ -248,11 +248,11 @@ def wrong_values(configuration: Mapping[str, str]) -> Iterator[tuple[str, Invali
 
     Spec: "Table Properties"
     """
-    for one in ALL:
-        for key in (one.key, *one.older):
+    for prop in ALL:
+        for key in (prop.key, *prop.older):
             if key in configuration:
                 try:
-                    one.of({key: configuration[key]})
+                    prop.of({key: configuration[key]})
                 except InvalidRequest as error:
                     yield key, error
 
@@ -266,7 +266,7 @@ def check_names(configuration: Mapping[str, str]) -> None:
     """
     known = {
         key.lower(): key
-        for key in (*(one.key for one in ALL), *OLDER, *PROPERTIES_OF_OTHER_ENGINES)
+        for key in (*(prop.key for prop in ALL), *OLDER, *PROPERTIES_OF_OTHER_ENGINES)
     }
     for key in configuration:
         name = key.lower()
@@ -277,8 +277,8 @@ def check_names(configuration: Mapping[str, str]) -> None:
         remedy = "leave it out"
         if name in map(str.lower, INSTRUCTIONS):
             remedy = "leave it out: a table's protocol follows from its features"
-        elif near := difflib.get_close_matches(name, known, 1, 0.7):
-            remedy = f"did you mean {known[near[0]]!r}?"
+        elif nearest := difflib.get_close_matches(name, known, 1, 0.7):
+            remedy = f"did you mean {known[nearest[0]]!r}?"
         raise InvalidRequest(
             f"{key!r} is no table property that this release knows; {remedy}",
             error_class="DELTA_UNKNOWN_CONFIGURATION",

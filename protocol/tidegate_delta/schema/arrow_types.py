@@ -95,7 +95,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
     Raises: ValueError for an Arrow type without a Delta type, naming the column.
     Spec: "Delta Data Type to Parquet Type Mappings"
     """
-    return StructType(tuple(_delta_field(one, one.name) for one in schema))
+    return StructType(tuple(_delta_field(field, field.name) for field in schema))
 
 
 def _field(name: str, kind: DataType, *, nullable: bool) -> pa.Field:
@@ -103,45 +103,45 @@ def _field(name: str, kind: DataType, *, nullable: bool) -> pa.Field:
     return pa.field(name, arrow_type(kind), nullable or kind == types.VOID)
 
 
-def _delta_field(one: pa.Field, where: str) -> StructField:
-    return StructField(one.name, _delta_type(one.type, where), one.nullable)
+def _delta_field(field: pa.Field, path: str) -> StructField:
+    return StructField(field.name, _delta_type(field.type, path), field.nullable)
 
 
-def _delta_type(arrow: pa.DataType, where: str) -> DataType:
-    is_ = pa.types
+def _delta_type(arrow: pa.DataType, path: str) -> DataType:
+    arrow_types = pa.types
     if arrow in _BACK:
         return _BACK[arrow]
-    if is_.is_dictionary(arrow) or is_.is_run_end_encoded(arrow):
-        return _delta_type(arrow.value_type, where)
-    if is_.is_timestamp(arrow):
+    if arrow_types.is_dictionary(arrow) or arrow_types.is_run_end_encoded(arrow):
+        return _delta_type(arrow.value_type, path)
+    if arrow_types.is_timestamp(arrow):
         return types.TIMESTAMP if arrow.tz else types.TIMESTAMP_NTZ
-    if is_.is_decimal(arrow) and arrow.precision <= types.DECIMAL_PRECISION_MAX:
+    if arrow_types.is_decimal(arrow) and arrow.precision <= types.DECIMAL_PRECISION_MAX:
         return DecimalType(arrow.precision, arrow.scale)
-    if is_.is_fixed_size_binary(arrow):
+    if arrow_types.is_fixed_size_binary(arrow):
         return types.BINARY
-    if is_.is_struct(arrow):
+    if arrow_types.is_struct(arrow):
         return StructType(
-            tuple(_delta_field(field, f"{where}.{field.name}") for field in arrow.fields)
+            tuple(_delta_field(field, f"{path}.{field.name}") for field in arrow.fields)
         )
-    if is_.is_map(arrow):
-        key = _delta_type(arrow.key_type, f"{where}.key")
-        value = _delta_type(arrow.item_type, f"{where}.value")
+    if arrow_types.is_map(arrow):
+        key = _delta_type(arrow.key_type, f"{path}.key")
+        value = _delta_type(arrow.item_type, f"{path}.value")
         return MapType(key, value, arrow.item_field.nullable)
     if _is_list(arrow):
-        element = _delta_type(arrow.value_type, f"{where}.element")
+        element = _delta_type(arrow.value_type, f"{path}.element")
         return ArrayType(element, arrow.value_field.nullable)
     raise ValueError(
-        f"column {where!r} has the Arrow type {arrow}, which Delta has no type for; "
+        f"column {path!r} has the Arrow type {arrow}, which Delta has no type for; "
         "cast it to a signed integer, a string or another Delta type first"
     )
 
 
 def _is_list(arrow: pa.DataType) -> bool:
-    is_ = pa.types
+    arrow_types = pa.types
     return bool(
-        is_.is_list(arrow)
-        or is_.is_large_list(arrow)
-        or is_.is_fixed_size_list(arrow)
-        or is_.is_list_view(arrow)
-        or is_.is_large_list_view(arrow)
+        arrow_types.is_list(arrow)
+        or arrow_types.is_large_list(arrow)
+        or arrow_types.is_fixed_size_list(arrow)
+        or arrow_types.is_list_view(arrow)
+        or arrow_types.is_large_list_view(arrow)
     )

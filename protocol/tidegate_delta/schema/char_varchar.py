@@ -67,16 +67,18 @@ def limits(field: StructField) -> Mapping[FieldPath, LengthLimit]:
     return reader.limits
 
 
-def limited(field: StructField, wanted: Mapping[FieldPath, LengthLimit]) -> StructField:
+def limited(field: StructField, new_limits: Mapping[FieldPath, LengthLimit]) -> StructField:
     """Return a column with other limits on its strings; limits without a string are dropped.
 
     Law: limits(limited(f, limits(f))) == limits(f)
     Spec: "Column Metadata"
     """
-    there = {path: limit for path, limit in wanted.items() if _type_at(field.kind, path) == STRING}
+    kept_limits = {
+        path: limit for path, limit in new_limits.items() if _type_at(field.kind, path) == STRING
+    }
     kept = {key: value for key, value in field.metadata.items() if key != TYPE_STRING}
-    if there:
-        kept[TYPE_STRING] = _spelled(field.kind, (), there)
+    if kept_limits:
+        kept[TYPE_STRING] = _spelled(field.kind, (), kept_limits)
     return replace(field, metadata=kept)
 
 
@@ -88,20 +90,20 @@ def keep_limits(
     `renamed` are the paths, before and after, of a renamed field inside a column.
     Spec: "Column Metadata"
     """
-    known = {one.name: one for one in before}
+    known = {field.name: field for field in before}
 
-    def edit(one: StructField) -> StructField:
-        was = known.get(one.name)
-        if was is None or was.kind == one.kind:
-            return one
-        wanted = limits(was)
-        if renamed is not None and renamed[0][0] == one.name:
+    def edit(field: StructField) -> StructField:
+        old_field = known.get(field.name)
+        if old_field is None or old_field.kind == field.kind:
+            return field
+        old_limits = limits(old_field)
+        if renamed is not None and renamed[0][0] == field.name:
             old, new = renamed[0][1:], renamed[1][1:]
-            wanted = {
+            old_limits = {
                 (*new, *path[len(old) :]) if path[: len(old)] == old else path: limit
-                for path, limit in wanted.items()
+                for path, limit in old_limits.items()
             }
-        return limited(one, wanted)
+        return limited(field, old_limits)
 
     return StructType(tuple(map(edit, after)))
 
@@ -138,7 +140,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = 0
+        self._position = 0
         self.limits: dict[FieldPath, LengthLimit] = {}
 
     def read_type(self, path: FieldPath, depth: int) -> None:
@@ -158,50 +160,50 @@ class _Reader:
             self._read_leaf(path)
 
     def expect_end(self) -> None:
-        if self._text[self._at :].strip():
+        if self._text[self._position :].strip():
             raise ValueError(f"{self._text!r} goes on after its type")
 
     def _read_fields(self, path: FieldPath, depth: int) -> None:
         if self._takes(">"):
             return
         while True:
-            name = _NAME.match(self._text, self._at)
+            name = _NAME.match(self._text, self._position)
             if name is None:
                 raise ValueError(f"{self._text!r} has a field without a name")
-            self._at = name.end()
-            spelled = name[1].replace("``", "`") if name[1] else name[2]
-            self.read_type((*path, spelled), depth + 1)
+            self._position = name.end()
+            field_name = name[1].replace("``", "`") if name[1] else name[2]
+            self.read_type((*path, field_name), depth + 1)
             if not self._takes(","):
                 self._expect(">")
                 return
 
     def _read_leaf(self, path: FieldPath) -> None:
-        start, depth = self._at, 0
-        while self._at < len(self._text):
-            sign = self._text[self._at]
+        start, depth = self._position, 0
+        while self._position < len(self._text):
+            sign = self._text[self._position]
             if depth == 0 and sign in ",<>":
                 break
             depth += (sign == "(") - (sign == ")")
-            self._at += 1
-        word = self._text[start : self._at].strip()
-        if not word:
+            self._position += 1
+        type_text = self._text[start : self._position].strip()
+        if not type_text:
             raise ValueError(f"{self._text!r} lacks a type")
-        found = _LIMITED.fullmatch(word)
-        if found:
-            self.limits[path] = LengthLimit(int(found[2]), found[1].lower() != "varchar")
+        match = _LIMITED.fullmatch(type_text)
+        if match:
+            self.limits[path] = LengthLimit(int(match[2]), match[1].lower() != "varchar")
 
-    def _takes(self, what: str) -> bool:
-        while self._text[self._at : self._at + 1].isspace():
-            self._at += 1
-        end = self._at + len(what)
-        if self._text[self._at : end].lower() != what:
+    def _takes(self, token: str) -> bool:
+        while self._text[self._position : self._position + 1].isspace():
+            self._position += 1
+        end = self._position + len(token)
+        if self._text[self._position : end].lower() != token:
             return False
-        self._at = end
+        self._position = end
         return True
 
-    def _expect(self, what: str) -> None:
-        if not self._takes(what):
-            raise ValueError(f"{self._text!r} lacks {what!r}")
+    def _expect(self, token: str) -> None:
+        if not self._takes(token):
+            raise ValueError(f"{self._text!r} lacks {token!r}")
 
 
 def _type_at(kind: DataType, path: FieldPath) -> DataType | None:
@@ -210,8 +212,8 @@ def _type_at(kind: DataType, path: FieldPath) -> DataType | None:
     head, rest = path[0], path[1:]
     match kind:
         case StructType():
-            found = named(kind, head)
-            return _type_at(found.kind, rest) if found else None
+            field = named(kind, head)
+            return _type_at(field.kind, rest) if field else None
         case ArrayType() if head == ELEMENT:
             return _type_at(kind.element, rest)
         case MapType() if head in (KEY, VALUE):
@@ -220,19 +222,19 @@ def _type_at(kind: DataType, path: FieldPath) -> DataType | None:
             return None
 
 
-def _spelled(kind: DataType, path: FieldPath, wanted: Mapping[FieldPath, LengthLimit]) -> str:
+def _spelled(kind: DataType, path: FieldPath, kept_limits: Mapping[FieldPath, LengthLimit]) -> str:
     """Return a type in Spark's syntax."""
     match kind:
         case StructType():
             fields = (
-                f"{dotted((field.name,))}:{_spelled(field.kind, (*path, field.name), wanted)}"
+                f"{dotted((field.name,))}:{_spelled(field.kind, (*path, field.name), kept_limits)}"
                 for field in kind.fields
             )
             return f"struct<{','.join(fields)}>"
         case ArrayType():
-            return f"array<{_spelled(kind.element, (*path, ELEMENT), wanted)}>"
+            return f"array<{_spelled(kind.element, (*path, ELEMENT), kept_limits)}>"
         case MapType():
-            key = _spelled(kind.key, (*path, KEY), wanted)
-            return f"map<{key},{_spelled(kind.value, (*path, VALUE), wanted)}>"
+            key = _spelled(kind.key, (*path, KEY), kept_limits)
+            return f"map<{key},{_spelled(kind.value, (*path, VALUE), kept_limits)}>"
         case _:
-            return str(wanted.get(path) or _SQL_NAMES.get(str(kind), str(kind)))
+            return str(kept_limits.get(path) or _SQL_NAMES.get(str(kind), str(kind)))

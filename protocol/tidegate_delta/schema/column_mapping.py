@@ -65,8 +65,8 @@ def field_id(field: StructField) -> int | None:
 
     Spec: "Column Mapping"
     """
-    found = field.metadata.get(FIELD_ID)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    number = field.metadata.get(FIELD_ID)
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
 def to_physical(schema: StructType, mode: ColumnMappingMode) -> StructType:
@@ -204,9 +204,9 @@ def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
         raise UnsupportedFeature(f"table {table}: {error}", feature="columnMapping") from error
     if mode is ColumnMappingMode.NONE:
         return
-    for path, one in field_paths(schema):
-        named = isinstance(one.metadata.get(PHYSICAL_NAME), str)
-        if not named or field_id(one) is None:
+    for path, field in field_paths(schema):
+        named = isinstance(field.metadata.get(PHYSICAL_NAME), str)
+        if not named or field_id(field) is None:
             raise BrokenLog(
                 f"table {table} maps its columns by {mode.value}, but its column "
                 f"{'.'.join(path)!r} has no {'id' if named else 'physical name'}: restore the "
@@ -247,5 +247,5 @@ def _paths(schema: StructType, mode: ColumnMappingMode) -> Iterator[tuple[FieldP
         physical, logical = (physical_name(field, mode),), (field.name,)
         yield physical, logical
         for step, inner in structs_inside(field.kind):
-            for below, called in _paths(inner, mode):
-                yield (*physical, *step, *below), (*logical, *step, *called)
+            for inner_physical, inner_logical in _paths(inner, mode):
+                yield (*physical, *step, *inner_physical), (*logical, *step, *inner_logical)

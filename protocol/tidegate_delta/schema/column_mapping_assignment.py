@@ -58,17 +58,17 @@ def check_assigned(metadata: Metadata) -> None:
         return
     schema = parse_schema(metadata.schema_string)
     seen: dict[int, FieldPath] = {}
-    for path, one in field_paths(schema):
-        _check_field(path, one)
-        for number in _ids(one):
+    for path, field in field_paths(schema):
+        _check_field(path, field)
+        for number in _ids(field):
             if number in seen:
                 raise _broken(path, f"shares the id {number} with {dotted(seen[number])!r}")
             seen[number] = path
     physical: set[FieldPath] = set()
-    for at, (path, _) in _physical_paths(schema, mode):
-        if at in physical:
-            raise _broken(path, f"shares its physical path {dotted(at)!r} with another")
-        physical.add(at)
+    for physical_path, (path, _) in _physical_paths(schema, mode):
+        if physical_path in physical:
+            raise _broken(path, f"shares its physical path {dotted(physical_path)!r} with another")
+        physical.add(physical_path)
     _check_maximum(metadata, max(seen, default=0))
 
 
@@ -80,17 +80,17 @@ def check_kept(before: StructType, after: StructType, mode: ColumnMappingMode) -
     """
     ids: dict[FieldPath, int] = {}
     names: dict[int, str] = {}
-    for at, (_, one) in _physical_paths(before, mode):
-        number = field_id(one)
+    for physical_path, (_, field) in _physical_paths(before, mode):
+        number = field_id(field)
         if number is not None:
-            ids[at], names[number] = number, physical_name(one, mode)
-    for at, (path, one) in _physical_paths(after, mode):
-        number = field_id(one)
+            ids[physical_path], names[number] = number, physical_name(field, mode)
+    for physical_path, (path, field) in _physical_paths(after, mode):
+        number = field_id(field)
         if number is None:
             continue
-        if ids.get(at, number) != number:
-            raise _broken(path, f"had the id {ids[at]} and would get {number}")
-        if names.get(number, physical_name(one, mode)) != physical_name(one, mode):
+        if ids.get(physical_path, number) != number:
+            raise _broken(path, f"had the id {ids[physical_path]} and would get {number}")
+        if names.get(number, physical_name(field, mode)) != physical_name(field, mode):
             raise _broken(path, f"would get the id of another column, {number}")
 
 
@@ -115,7 +115,7 @@ def largest_id(schema: StructType) -> int:
 
     Spec: "Writer Requirements for IcebergCompatV2"
     """
-    return max((number for one in walk(schema) for number in _ids(one)), default=0)
+    return max((number for field in walk(schema) for number in _ids(field)), default=0)
 
 
 def nested_ids(field: StructField) -> Mapping[str, Any]:
@@ -123,8 +123,8 @@ def nested_ids(field: StructField) -> Mapping[str, Any]:
 
     Spec: "Writer Requirements for IcebergCompatV2"
     """
-    found = field.metadata.get(NESTED_IDS)
-    return found if isinstance(found, dict) else {}
+    ids = field.metadata.get(NESTED_IDS)
+    return ids if isinstance(ids, dict) else {}
 
 
 def _physical_paths(
@@ -135,21 +135,21 @@ def _physical_paths(
     return zip(physical, field_paths(schema), strict=True)
 
 
-def _ids(one: StructField) -> Iterator[int]:
-    own = field_id(one)
+def _ids(field: StructField) -> Iterator[int]:
+    own = field_id(field)
     if own is not None:
         yield own
-    for number in nested_ids(one).values():
+    for number in nested_ids(field).values():
         if isinstance(number, int) and not isinstance(number, bool):
             yield number
 
 
-def _check_field(path: FieldPath, one: StructField) -> None:
-    if field_id(one) is None:
+def _check_field(path: FieldPath, field: StructField) -> None:
+    if field_id(field) is None:
         raise _broken(path, "has no id")
-    if not isinstance(one.metadata.get(PHYSICAL_NAME), str) or not one.metadata[PHYSICAL_NAME]:
+    if not isinstance(field.metadata.get(PHYSICAL_NAME), str) or not field.metadata[PHYSICAL_NAME]:
         raise _broken(path, "has no physical name")
-    nested = one.metadata.get(NESTED_IDS, {})
+    nested = field.metadata.get(NESTED_IDS, {})
     numbers = nested.values() if isinstance(nested, dict) else (None,)
     if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
         raise _broken(path, f"has ids inside it that are none: {nested!r}")
@@ -171,9 +171,9 @@ def _check_maximum(metadata: Metadata, largest: int) -> None:
         )
 
 
-def _broken(path: FieldPath, what: str) -> InvalidRequest:
+def _broken(path: FieldPath, problem: str) -> InvalidRequest:
     return InvalidRequest(
-        f"the table maps its columns, and column {dotted(path)!r} {what}",
+        f"the table maps its columns, and column {dotted(path)!r} {problem}",
         error_class="ColumnMappingException",
         remedy="restore the table to a version before its schema was changed",
     )
@@ -211,17 +211,17 @@ def map_columns(
     Spec: "Writer Requirements for Column Mapping"
     """
     mode = mode_of(after)
-    was = mode if before is None else mode_of(before)
+    old_mode = mode if before is None else mode_of(before)
     schema = parse_schema(after.schema_string)
     old = parse_schema(before.schema_string) if before else StructType()
-    if was is not mode and not (overwrites and mode is ColumnMappingMode.NONE):
-        _check_mode_change(was, mode, old)
+    if old_mode is not mode and not (overwrites and mode is ColumnMappingMode.NONE):
+        _check_mode_change(old_mode, mode, old)
     if before is None or schema != old:
         check_names(schema, is_mapped=mode is not ColumnMappingMode.NONE)
     if mode is ColumnMappingMode.NONE:
         stray = _is_mapped(schema) and not _is_mapped(old)
         return _with_schema(after, unmapped(schema)) if stray else after
-    if was is not mode and len(old):
+    if old_mode is not mode and len(old):
         schema = _named_as_they_are(schema, old)
     if overwrites:
         schema = _as_before(schema, old)
@@ -235,7 +235,7 @@ def map_columns(
     mapped = after.with_(configuration={**after.configuration, MAX_COLUMN_ID: str(last)})
     mapped = _with_schema(mapped, schema)
     check_assigned(mapped)
-    if was is mode:
+    if old_mode is mode:
         check_kept(old, schema, mode)
     return mapped
 
@@ -247,8 +247,8 @@ def unmapped(schema: StructType) -> StructType:
     """
     return transform(
         schema,
-        lambda _, one: replace(
-            one, metadata={k: v for k, v in one.metadata.items() if k not in MAPPING_KEYS}
+        lambda _, field: replace(
+            field, metadata={k: v for k, v in field.metadata.items() if k not in MAPPING_KEYS}
         ),
     )
 
@@ -260,23 +260,28 @@ def without_mapping(metadata: Metadata) -> Metadata:
     Spec: "Column Mapping"
     """
     schema = unmapped(parse_schema(metadata.schema_string))
-    illegal = [dotted(path) for path, one in field_paths(schema) if illegal_name(one.name)]
+    illegal = [dotted(path) for path, field in field_paths(schema) if illegal_name(field.name)]
     if illegal:
         raise InvalidRequest(
             f"column mapping can't be removed: the columns {', '.join(illegal)} have signs that "
             "files can't spell; rename them first",
             error_class="DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING",
         )
-    gone = (MODE, MAX_COLUMN_ID)
-    kept = {key: text for key, text in metadata.configuration.items() if key not in gone}
+    mapping_properties = (MODE, MAX_COLUMN_ID)
+    kept = {
+        key: text for key, text in metadata.configuration.items() if key not in mapping_properties
+    }
     return _with_schema(metadata.with_(configuration=kept), schema)
 
 
-def _check_mode_change(was: ColumnMappingMode, mode: ColumnMappingMode, old: StructType) -> None:
-    if (was, mode) != (ColumnMappingMode.NONE, ColumnMappingMode.NAME):
+def _check_mode_change(
+    old_mode: ColumnMappingMode, mode: ColumnMappingMode, old: StructType
+) -> None:
+    if (old_mode, mode) != (ColumnMappingMode.NONE, ColumnMappingMode.NAME):
         raise InvalidRequest(
-            f"column mapping can't be changed from {was.value!r} to {mode.value!r}: without its "
-            "files rewritten a table may only go from 'none' to 'name'; write a new table instead",
+            f"column mapping can't be changed from {old_mode.value!r} to {mode.value!r}: without "
+            "its files rewritten a table may only go from 'none' to 'name'; write a new table "
+            "instead",
             error_class="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
         )
     if _is_mapped(old):
@@ -290,11 +295,11 @@ def _check_mode_change(was: ColumnMappingMode, mode: ColumnMappingMode, old: Str
 
 def _named_as_they_are(schema: StructType, old: StructType) -> StructType:
     """Return the schema with the columns' existing names as physical names."""
-    known = {tuple(part.lower() for part in path): one.name for path, one in field_paths(old)}
+    known = {tuple(part.lower() for part in path): field.name for path, field in field_paths(old)}
 
-    def edit(path: FieldPath, one: StructField) -> StructField:
-        if PHYSICAL_NAME in one.metadata:
-            return one
+    def edit(path: FieldPath, field: StructField) -> StructField:
+        if PHYSICAL_NAME in field.metadata:
+            return field
         name = known.get(tuple(part.lower() for part in path))
         if name is None:
             raise InvalidRequest(
@@ -302,51 +307,53 @@ def _named_as_they_are(schema: StructType, old: StructType) -> StructType:
                 "after the other",
                 error_class="DELTA_UNSUPPORTED_COLUMN_MAPPING_SCHEMA_CHANGE",
             )
-        return _with(one, PHYSICAL_NAME, name)
+        return _with(field, PHYSICAL_NAME, name)
 
     return transform(schema, edit)
 
 
 def _as_before(schema: StructType, old: StructType) -> StructType:
     """Return the schema with the old ids and physical names of columns of equal path and type."""
-    known = {tuple(part.lower() for part in path): one for path, one in field_paths(old)}
+    known = {tuple(part.lower() for part in path): field for path, field in field_paths(old)}
 
-    def edit(path: FieldPath, one: StructField) -> StructField:
-        found = known.get(tuple(part.lower() for part in path))
-        if found is None or not _holds_as(found, one):
-            return one
-        kept = {key: found.metadata[key] for key in MAPPING_KEYS if key in found.metadata}
-        return replace(one, metadata={**kept, **one.metadata})
+    def edit(path: FieldPath, field: StructField) -> StructField:
+        old_field = known.get(tuple(part.lower() for part in path))
+        if old_field is None or not _holds_as(old_field, field):
+            return field
+        kept = {key: old_field.metadata[key] for key in MAPPING_KEYS if key in old_field.metadata}
+        return replace(field, metadata={**kept, **field.metadata})
 
     return transform(schema, edit)
 
 
-def _holds_as(was: StructField, now: StructField) -> bool:
-    return (now.nullable or not was.nullable) and _is_same(was.kind, now.kind)
+def _holds_as(before: StructField, after: StructField) -> bool:
+    return (after.nullable or not before.nullable) and _is_same(before.kind, after.kind)
 
 
-def _is_same(was: DataType, now: DataType) -> bool:
+def _is_same(before: DataType, after: DataType) -> bool:
     """Return whether a type is unchanged, apart from allowing more nulls."""
-    match was, now:
+    match before, after:
         case StructType(), StructType():
-            return was.names == now.names and all(map(_holds_as, was.fields, now.fields))
+            return before.names == after.names and all(map(_holds_as, before.fields, after.fields))
         case ArrayType(), ArrayType():
-            loosened = now.contains_null or not was.contains_null
-            return loosened and _is_same(was.element, now.element)
+            loosened = after.contains_null or not before.contains_null
+            return loosened and _is_same(before.element, after.element)
         case MapType(), MapType():
-            loosened = now.value_contains_null or not was.value_contains_null
-            return loosened and _is_same(was.key, now.key) and _is_same(was.value, now.value)
+            loosened = after.value_contains_null or not before.value_contains_null
+            return (
+                loosened and _is_same(before.key, after.key) and _is_same(before.value, after.value)
+            )
         case _:
-            return was == now
+            return before == after
 
 
 def _assigned(schema: StructType, ids: Iterator[int], names: Iterator[str]) -> StructType:
-    def edit(path: FieldPath, one: StructField) -> StructField:
-        if FIELD_ID not in one.metadata:
-            one = _with(one, FIELD_ID, next(ids))
-        if PHYSICAL_NAME not in one.metadata:
-            one = _with(one, PHYSICAL_NAME, _next_name(names, path))
-        return one
+    def edit(path: FieldPath, field: StructField) -> StructField:
+        if FIELD_ID not in field.metadata:
+            field = _with(field, FIELD_ID, next(ids))
+        if PHYSICAL_NAME not in field.metadata:
+            field = _with(field, PHYSICAL_NAME, _next_name(names, path))
+        return field
 
     return transform(schema, edit)
 
@@ -362,12 +369,12 @@ def _next_name(names: Iterator[str], path: FieldPath) -> str:
 
 
 def _with_nested_ids(schema: StructType, ids: Iterator[int]) -> StructType:
-    def edit(_: FieldPath, one: StructField) -> StructField:
-        known = dict(nested_ids(one))
-        for key in _nested_keys(one.kind, physical_name(one, ColumnMappingMode.NAME)):
+    def edit(_: FieldPath, field: StructField) -> StructField:
+        known = dict(nested_ids(field))
+        for key in _nested_keys(field.kind, physical_name(field, ColumnMappingMode.NAME)):
             if key not in known:
                 known[key] = next(ids)
-        return _with(one, NESTED_IDS, known)
+        return _with(field, NESTED_IDS, known)
 
     return transform(schema, edit)
 
@@ -381,11 +388,11 @@ def _nested_keys(kind: DataType, above: str) -> Iterator[str]:
 
 
 def _is_mapped(schema: StructType) -> bool:
-    return any(not MAPPING_KEYS.isdisjoint(one.metadata) for one in walk(schema))
+    return any(not MAPPING_KEYS.isdisjoint(field.metadata) for field in walk(schema))
 
 
-def _with(one: StructField, key: str, value: object) -> StructField:
-    return replace(one, metadata={**one.metadata, key: value})
+def _with(field: StructField, key: str, value: object) -> StructField:
+    return replace(field, metadata={**field.metadata, key: value})
 
 
 def _with_schema(metadata: Metadata, schema: StructType) -> Metadata:

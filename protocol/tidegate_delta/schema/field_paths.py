@@ -36,12 +36,12 @@ def dotted(path: Sequence[str]) -> str:
     )
 
 
-def same_name(one: str, other: str) -> bool:
+def same_name(first: str, second: str) -> bool:
     """Return whether two names are the same column: names ignore case.
 
     Spec: "Struct Field"
     """
-    return one.lower() == other.lower()
+    return first.lower() == second.lower()
 
 
 def named(struct: StructType, name: str) -> StructField | None:
@@ -49,7 +49,9 @@ def named(struct: StructType, name: str) -> StructField | None:
 
     Spec: "Struct Field"
     """
-    return struct.get(name) or next((one for one in struct if same_name(one.name, name)), None)
+    return struct.get(name) or next(
+        (field for field in struct if same_name(field.name, name)), None
+    )
 
 
 def field_paths(
@@ -77,7 +79,7 @@ def structs_inside(kind: DataType) -> Iterator[tuple[FieldPath, StructType]]:
             yield (), kind
         case ArrayType() | MapType():
             for step, inner in steps_inside(kind):
-                yield from (((step, *rest), found) for rest, found in structs_inside(inner))
+                yield from (((step, *rest), struct) for rest, struct in structs_inside(inner))
         case _:
             return
 
@@ -103,11 +105,11 @@ def resolve(schema: StructType, path: Sequence[str]) -> FieldPath:
     Spec: "Field Path"
     """
     kind: DataType = schema
-    found: FieldPath = ()
+    resolved: FieldPath = ()
     for step in path:
-        name, kind = _step(kind, step, found)
-        found = (*found, name)
-    return found
+        name, kind = _step(kind, step, resolved)
+        resolved = (*resolved, name)
+    return resolved
 
 
 def kind_at(schema: StructType, path: Sequence[str]) -> DataType:
@@ -117,8 +119,8 @@ def kind_at(schema: StructType, path: Sequence[str]) -> DataType:
     Spec: "Field Path"
     """
     kind: DataType = schema
-    for at, step in enumerate(path):
-        _, kind = _step(kind, step, tuple(path[:at]))
+    for depth, step in enumerate(path):
+        _, kind = _step(kind, step, tuple(path[:depth]))
     return kind
 
 
@@ -129,14 +131,14 @@ def field_at(schema: StructType, path: Sequence[str]) -> StructField:
     Spec: "Field Path"
     """
     parent = kind_at(schema, path[:-1]) if path else None
-    found = named(parent, path[-1]) if isinstance(parent, StructType) else None
-    if found is None:
+    field = named(parent, path[-1]) if isinstance(parent, StructType) else None
+    if field is None:
         resolve(schema, path)
         raise InvalidRequest(
             f"{dotted(path)!r} is no field of a struct; name one, such as a column",
             error_class="DELTA_COLUMN_PATH_NOT_NESTED",
         )
-    return found
+    return field
 
 
 Edit = Callable[[FieldPath, StructField], StructField]
@@ -159,8 +161,8 @@ def edit_at(
     Raises: InvalidRequest for a path that does not exist; what `edit` raises.
     Spec: "Field Path"
     """
-    found = resolve(schema, path)
-    edited = _edited(schema, found, edit)
+    resolved = resolve(schema, path)
+    edited = _edited(schema, resolved, edit)
     assert isinstance(edited, StructType), "a schema stays a struct"
     return edited
 
@@ -210,26 +212,26 @@ def illegal_name(name: str) -> bool:
 def _step(kind: DataType, step: str, above: FieldPath) -> tuple[str, DataType]:
     """Return the name and the type of the next step of a path."""
     if isinstance(kind, StructType):
-        found = named(kind, step)
-        if found is None:
-            there = ", ".join(kind.names)
+        field = named(kind, step)
+        if field is None:
+            names = ", ".join(kind.names)
             raise InvalidRequest(
-                f"the schema has no column {dotted((*above, step))!r}; there are {there}",
+                f"the schema has no column {dotted((*above, step))!r}; there are {names}",
                 error_class="DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
             )
-        return found.name, found.kind
+        return field.name, field.kind
     steps = dict(steps_inside(kind))
     if step in steps:
         return step, steps[step]
-    where = dotted(above)
+    column = dotted(above)
     if not steps:
         raise InvalidRequest(
-            f"column {where!r} is a {kind} and has no {step!r} inside; name the column itself",
+            f"column {column!r} is a {kind} and has no {step!r} inside; name the column itself",
             error_class="DELTA_COLUMN_PATH_NOT_NESTED",
         )
     is_map = isinstance(kind, MapType)
     raise InvalidRequest(
-        f"column {where!r} is {'a map' if is_map else 'an array'}; go on with "
+        f"column {column!r} is {'a map' if is_map else 'an array'}; go on with "
         + " or ".join(dotted((*above, step)) for step in steps),
         error_class="DELTA_FOUND_MAP_TYPE_COLUMN"
         if is_map

@@ -42,11 +42,11 @@ def _cast(text: str, kind: DataType) -> Any:
     try:
         return parse(text, kind)
     except ValueError as error:
-        spelled = _spelled(text.strip(), kind)
-        if spelled is None:
+        normalised = _spelled(text.strip(), kind)
+        if normalised is None:
             raise
         try:
-            return parse(spelled, kind)
+            return parse(normalised, kind)
         except ValueError:
             raise error from None
 
@@ -78,22 +78,22 @@ def _rounded(text: str, kind: DecimalType) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    found = _SUFFIXED.match(text)
-    return found[1] if found else None
+    match = _SUFFIXED.match(text)
+    return match[1] if match else None
 
 
 def _day(text: str) -> str | None:
-    found = _DAY.match(text)
-    return f"{found[1]}-{found[2] or 1}-{found[3] or 1}" if found else None
+    match = _DAY.match(text)
+    return f"{match[1]}-{match[2] or 1}-{match[3] or 1}" if match else None
 
 
 def _moment(text: str) -> str | None:
     day = _DAY.match(text)
     if day is not None and day[3] is None:
         return _day(text)
-    found = _ZONED.match(text)
+    match = _ZONED.match(text)
     zone = ""
-    if found is not None:
-        text = found[1]
-        zone = f"{found[2]}{int(found[3]):02}:{int(found[4] or 0):02}"
+    if match is not None:
+        text = match[1]
+        zone = f"{match[2]}{int(match[3]):02}:{int(match[4] or 0):02}"
     return text.rstrip(".") + zone

@@ -212,15 +212,15 @@ def _text(value: Any, kind: DataType) -> str:
     raise TypeError(f"{kind} can't partition a table")
 
 
-def _checked(value: Any, wanted: type[T]) -> T:
-    if (isinstance(value, bool) and wanted is not bool) or not isinstance(value, wanted):
-        raise TypeError(f"{value!r} is no {wanted.__name__}")
+def _checked(value: Any, expected: type[T]) -> T:
+    if (isinstance(value, bool) and expected is not bool) or not isinstance(value, expected):
+        raise TypeError(f"{value!r} is no {expected.__name__}")
     return value
 
 
 def _instant(value: datetime) -> str:
-    at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    return at.replace(tzinfo=None).isoformat(sep="T", timespec="microseconds") + "Z"
+    utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return utc.replace(tzinfo=None).isoformat(sep="T", timespec="microseconds") + "Z"
 
 
 def _decimal_text(value: Decimal, kind: DecimalType) -> str:
@@ -295,8 +295,8 @@ def _far(text: str, kind: DataType) -> int | None:
     if text == "":
         return None
     try:
-        spelled, days = near(text)
-        return number(_value(spelled, kind), days, kind)
+        near_text, days = near(text)
+        return number(_value(near_text, kind), days, kind)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"the partition value {text!r} is no {kind}") from error
 
@@ -339,8 +339,8 @@ def _date(text: str) -> date:
 
 def _nanos_text(value: int, name: str) -> str:
     seconds, nanos = divmod(value, _NANOS)
-    spelled = f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}.{nanos:09d}"
-    return spelled if name.endswith("ntz") else spelled.replace(" ", "T") + "Z"
+    text = f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}.{nanos:09d}"
+    return text if name.endswith("ntz") else text.replace(" ", "T") + "Z"
 
 
 def _nanos(text: str) -> int:

@@ -26,47 +26,47 @@ def misspelt(schema_string: str) -> str | None:
     return next(_struct(orjson.loads(schema_string), "the schema", 1), None)
 
 
-def _struct(plain: Any, where: str, level: int) -> Iterator[str]:
+def _struct(plain: Any, location: str, level: int) -> Iterator[str]:
     if level > LEVELS_MAX:
-        yield f"{where} is nested deeper than {LEVELS_MAX} levels of JSON"
+        yield f"{location} is nested deeper than {LEVELS_MAX} levels of JSON"
         return
     seen = set[str]()
-    for one in plain["fields"]:
-        name = one["name"]
+    for field in plain["fields"]:
+        name = field["name"]
         if not isinstance(name, str) or "\0" in name:
-            yield f"a field of {where} is named {name!r}, which is no text without NUL"
+            yield f"a field of {location} is named {name!r}, which is no text without NUL"
             return
         if name.lower() in seen:
-            yield f"{where} has two fields {name!r}, which differ in case at most"
+            yield f"{location} has two fields {name!r}, which differ in case at most"
         seen.add(name.lower())
-        yield from _field(one, f"the field {name!r}", level + 2)
+        yield from _field(field, f"the field {name!r}", level + 2)
 
 
-def _field(one: Any, where: str, level: int) -> Iterator[str]:
-    if not isinstance(one.get("nullable"), bool):
-        yield f"{where} does not say by a boolean whether it is `nullable`"
-    if not isinstance(one.get("metadata"), dict):
-        yield f"{where} has no object `metadata`"
-    yield from _kind(one["type"], where, level + 1)
+def _field(field: Any, location: str, level: int) -> Iterator[str]:
+    if not isinstance(field.get("nullable"), bool):
+        yield f"{location} does not say by a boolean whether it is `nullable`"
+    if not isinstance(field.get("metadata"), dict):
+        yield f"{location} has no object `metadata`"
+    yield from _kind(field["type"], location, level + 1)
 
 
-def _kind(plain: Any, where: str, level: int) -> Iterator[str]:
+def _kind(plain: Any, location: str, level: int) -> Iterator[str]:
     if isinstance(plain, str):
         if plain in _LEGACY:
-            yield f"{where} has the type {plain!r}, which is written {_LEGACY[plain]!r}"
+            yield f"{location} has the type {plain!r}, which is written {_LEGACY[plain]!r}"
         elif plain.startswith("decimal") and not _DECIMAL.fullmatch(plain):
-            yield f"{where} has the type {plain!r}, which lacks a precision or a scale"
+            yield f"{location} has the type {plain!r}, which lacks a precision or a scale"
     elif plain["type"] == "struct":
-        yield from _struct(plain, where, level)
+        yield from _struct(plain, location, level)
     elif plain["type"] == "array":
-        yield from _flag(plain, "containsNull", where)
-        yield from _kind(plain["elementType"], where, level + 1)
+        yield from _flag(plain, "containsNull", location)
+        yield from _kind(plain["elementType"], location, level + 1)
     else:
-        yield from _flag(plain, "valueContainsNull", where)
-        yield from _kind(plain["keyType"], where, level + 1)
-        yield from _kind(plain["valueType"], where, level + 1)
+        yield from _flag(plain, "valueContainsNull", location)
+        yield from _kind(plain["keyType"], location, level + 1)
+        yield from _kind(plain["valueType"], location, level + 1)
 
 
-def _flag(plain: Any, name: str, where: str) -> Iterator[str]:
+def _flag(plain: Any, name: str, location: str) -> Iterator[str]:
     if not isinstance(plain[name], bool):
-        yield f"{where} does not say by a boolean whether it `{name}`"
+        yield f"{location} does not say by a boolean whether it `{name}`"

@@ -46,8 +46,8 @@ def names_column(text: str, path: Sequence[str], schema: StructType) -> bool:
 
     Spec: "Generated Columns"
     """
-    found = columns_in(text, schema)
-    return found is None or any(_lies_on(one, path) for one in found)
+    columns = columns_in(text, schema)
+    return columns is None or any(_lies_on(column, path) for column in columns)
 
 
 def listed(expressions: Mapping[str, str]) -> str:
@@ -61,36 +61,36 @@ def listed(expressions: Mapping[str, str]) -> str:
 def _lies_on(named_path: FieldPath, path: Sequence[str]) -> bool:
     """Return whether one of two paths is a prefix of the other."""
     together = zip(named_path, path, strict=False)
-    return all(one == _ANY or same_name(one, other) for one, other in together)
+    return all(name == _ANY or same_name(name, other) for name, other in together)
 
 
 def _tokens(text: str) -> list[Token] | None:
-    found: list[Token] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    tokens: list[Token] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             return None
-        at = match.end()
-        kind, spelled = match.lastgroup, match[0]
+        position = match.end()
+        kind, text_part = match.lastgroup, match[0]
         if kind == "quoted":
-            quote = spelled[0]
-            spelled = spelled[1:-1].replace(quote * 2, quote)
+            quote = text_part[0]
+            text_part = text_part[1:-1].replace(quote * 2, quote)
         if kind != "space":
-            found.append((kind, spelled))
-    return found
+            tokens.append((kind, text_part))
+    return tokens
 
 
 def _chains(tokens: list[Token]) -> Iterator[FieldPath]:
     """Yield each name with the names and indexes that follow it: `a.b[0].c`."""
-    for at, (kind, spelled) in enumerate(tokens):
-        before = tokens[at - 1] if at else ("", "")
-        after = tokens[at + 1] if at + 1 < len(tokens) else ("", "")
+    for index, (kind, name) in enumerate(tokens):
+        before = tokens[index - 1] if index else ("", "")
+        after = tokens[index + 1] if index + 1 < len(tokens) else ("", "")
         if kind not in ("word", "quoted") or before == ("sign", "."):
             continue
         if kind == "word" and not _may_be_column(before, after):
             continue
-        yield (spelled, *_steps(tokens, at + 1))
+        yield (name, *_steps(tokens, index + 1))
 
 
 def _may_be_column(before: Token, after: Token) -> bool:
@@ -99,21 +99,21 @@ def _may_be_column(before: Token, after: Token) -> bool:
     return not (is_type or after == ("sign", "(") or after[0] == "text")
 
 
-def _steps(tokens: list[Token], at: int) -> Iterator[str]:
-    while at + 1 < len(tokens):
-        if tokens[at] == ("sign", ".") and tokens[at + 1][0] in ("word", "quoted"):
-            yield tokens[at + 1][1]
-            at += 2
-        elif tokens[at] == ("sign", "["):
+def _steps(tokens: list[Token], index: int) -> Iterator[str]:
+    while index + 1 < len(tokens):
+        if tokens[index] == ("sign", ".") and tokens[index + 1][0] in ("word", "quoted"):
+            yield tokens[index + 1][1]
+            index += 2
+        elif tokens[index] == ("sign", "["):
             yield _ANY
-            at = _closing(tokens, at) + 1
+            index = _closing(tokens, index) + 1
         else:
             return
 
 
-def _closing(tokens: list[Token], at: int) -> int:
+def _closing(tokens: list[Token], start: int) -> int:
     depth = 0
-    for end in range(at, len(tokens)):
+    for end in range(start, len(tokens)):
         depth += (tokens[end] == ("sign", "[")) - (tokens[end] == ("sign", "]"))
         if depth == 0:
             return end
@@ -122,17 +122,17 @@ def _closing(tokens: list[Token], at: int) -> int:
 
 def _resolved(chain: FieldPath, schema: StructType) -> FieldPath:
     """Return the longest prefix of a chain of names that is a column path; () without any."""
-    found: FieldPath = ()
+    resolved: FieldPath = ()
     kind: DataType = schema
     for name in chain:
         steps = steps_inside(kind)
         if steps and name != _ANY:
-            found, kind = (*found, _ANY), steps[-1][1]
+            resolved, kind = (*resolved, _ANY), steps[-1][1]
         if name == _ANY:
-            found, kind = (*found, _ANY), steps[-1][1] if steps else kind
+            resolved, kind = (*resolved, _ANY), steps[-1][1] if steps else kind
             continue
         inner = named(kind, name) if isinstance(kind, StructType) else None
         if inner is None:
             break
-        found, kind = (*found, inner.name), inner.kind
-    return found
+        resolved, kind = (*resolved, inner.name), inner.kind
+    return resolved

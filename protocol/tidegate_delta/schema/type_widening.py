@@ -123,7 +123,7 @@ def changes(field: StructField) -> tuple[TypeChange, ...]:
         return ()
     if not isinstance(recorded, list):
         raise ValueError(f"{recorded!r} is no list of changes")
-    return tuple(_change(one) for one in recorded)
+    return tuple(_change(change) for change in recorded)
 
 
 def check_widened(schema: StructType, table: str) -> None:
@@ -133,10 +133,10 @@ def check_widened(schema: StructType, table: str) -> None:
     Spec: "Reader Requirements for Type Widening"
     """
     for field in walk(schema):
-        for why in _unknown(field):
+        for problem in _unknown(field):
             raise UnsupportedFeature(
                 f"column {field.name!r} of table {table} was given another type in a way that "
-                f"this release does not know: {why}",
+                f"this release does not know: {problem}",
                 feature="typeWidening",
                 remedy="read it with a release that does",
             )
@@ -152,12 +152,12 @@ def _unknown(field: StructField) -> Iterator[str]:
 
 
 def _widens_to_decimal(before: DataType, after: DecimalType) -> bool:
-    whole = after.precision - after.scale
+    integer_digits = after.precision - after.scale
     if isinstance(before, DecimalType):
-        return after.scale >= before.scale and whole >= before.precision - before.scale
+        return after.scale >= before.scale and integer_digits >= before.precision - before.scale
     if before == LONG:
-        return whole >= _LONG_DIGITS
-    return before in _SMALL and whole >= _SMALL_DIGITS
+        return integer_digits >= _LONG_DIGITS
+    return before in _SMALL and integer_digits >= _SMALL_DIGITS
 
 
 def _change(plain: Any) -> TypeChange:

@@ -122,7 +122,7 @@ class StructType:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the fields, in order."""
-        return tuple(one.name for one in self.fields)
+        return tuple(field.name for field in self.fields)
 
     def __iter__(self) -> Iterator[StructField]:
         return iter(self.fields)
@@ -132,10 +132,10 @@ class StructType:
 
     def get(self, name: str) -> StructField | None:
         """Return the field of a name, or None."""
-        return next((one for one in self.fields if one.name == name), None)
+        return next((field for field in self.fields if field.name == name), None)
 
     def __str__(self) -> str:
-        return "struct<" + ",".join(f"{one.name}:{one.kind}" for one in self.fields) + ">"
+        return "struct<" + ",".join(f"{field.name}:{field.kind}" for field in self.fields) + ">"
 
 
 DataType = PrimitiveType | DecimalType | ArrayType | MapType | StructType
@@ -209,14 +209,14 @@ def holds(kind: "DataType", is_wanted: Callable[["DataType"], bool]) -> bool:
     """
     match kind:
         case StructType():
-            inside = any(holds(one.kind, is_wanted) for one in kind.fields)
+            holds_inside = any(holds(field.kind, is_wanted) for field in kind.fields)
         case ArrayType():
-            inside = holds(kind.element, is_wanted)
+            holds_inside = holds(kind.element, is_wanted)
         case MapType():
-            inside = holds(kind.key, is_wanted) or holds(kind.value, is_wanted)
+            holds_inside = holds(kind.key, is_wanted) or holds(kind.value, is_wanted)
         case _:
-            inside = False
-    return inside or is_wanted(kind)
+            holds_inside = False
+    return holds_inside or is_wanted(kind)
 
 
 def leaves(schema: StructType) -> Iterator[tuple[str, ...]]:
@@ -224,11 +224,11 @@ def leaves(schema: StructType) -> Iterator[tuple[str, ...]]:
 
     Spec: "Per-file Statistics"
     """
-    for one in schema.fields:
-        if isinstance(one.kind, StructType):
-            yield from ((one.name, *rest) for rest in leaves(one.kind))
+    for struct_field in schema.fields:
+        if isinstance(struct_field.kind, StructType):
+            yield from ((struct_field.name, *rest) for rest in leaves(struct_field.kind))
         else:
-            yield (one.name,)
+            yield (struct_field.name,)
 
 
 def walk(schema: StructType) -> Iterator[StructField]:
@@ -236,9 +236,9 @@ def walk(schema: StructType) -> Iterator[StructField]:
 
     Spec: "Struct Field"
     """
-    for one in schema.fields:
-        yield one
-        yield from _inside(one.kind)
+    for struct_field in schema.fields:
+        yield struct_field
+        yield from _inside(struct_field.kind)
 
 
 def _inside(kind: DataType) -> Iterator[StructField]:
@@ -261,7 +261,7 @@ def _kind(plain: Any, left: int = DEPTH_MAX) -> DataType:
         raise ValueError(f"types are nested deeper than {DEPTH_MAX} levels")
     match plain["type"]:
         case "struct":
-            return _struct([_field(one, left - 1) for one in plain["fields"]])
+            return _struct([_field(field, left - 1) for field in plain["fields"]])
         case "array":
             return ArrayType(_kind(plain["elementType"], left - 1), bool(plain["containsNull"]))
         case "map":
@@ -272,8 +272,8 @@ def _kind(plain: Any, left: int = DEPTH_MAX) -> DataType:
 
 
 def _struct(fields: list[StructField]) -> StructType:
-    if len({one.name for one in fields}) < len(fields):
-        raise ValueError(f"two of {[one.name for one in fields]} have one name")
+    if len({field.name for field in fields}) < len(fields):
+        raise ValueError(f"two of {[field.name for field in fields]} have one name")
     return StructType(tuple(fields))
 
 
@@ -321,7 +321,7 @@ def _unknown(name: str) -> UnsupportedFeature:
 def _plain(kind: DataType) -> Any:
     match kind:
         case StructType():
-            return {"type": "struct", "fields": [_plain_field(one) for one in kind.fields]}
+            return {"type": "struct", "fields": [_plain_field(field) for field in kind.fields]}
         case ArrayType():
             return {
                 "type": "array",
@@ -339,10 +339,10 @@ def _plain(kind: DataType) -> Any:
             return str(kind)
 
 
-def _plain_field(one: StructField) -> dict[str, Any]:
+def _plain_field(field: StructField) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "type": _plain(one.kind),
-        "nullable": one.nullable,
-        "metadata": dict(one.metadata),
+        "name": field.name,
+        "type": _plain(field.kind),
+        "nullable": field.nullable,
+        "metadata": dict(field.metadata),
     }

@@ -174,7 +174,7 @@ def object_(fields: Mapping[str, bytes], dictionary: Dictionary) -> bytes:
 
     Spec: "Variant data in Parquet"
     """
-    named = sorted(fields.items(), key=lambda one: one[0].encode())
+    named = sorted(fields.items(), key=lambda item: item[0].encode())
     numbers = [dictionary.number(name) for name, _ in named]
     items = [item for _, item in named]
     width, id_width = _width(sum(map(len, items))), _width(max(numbers, default=0))
@@ -200,11 +200,13 @@ def fields_of(value: bytes, dictionary: Dictionary) -> Mapping[str, bytes]:
     ids = 1 + count_width
     offsets = ids + count * id_width
     start = offsets + (count + 1) * width
-    starts = [_read(value, offsets + at * width, width) for at in range(count + 1)]
+    starts = [_read(value, offsets + index * width, width) for index in range(count + 1)]
     if start + starts[-1] > len(value) or any(start >= starts[-1] for start in starts[:-1]):
         raise ValueError("a variant object ends before its fields do")
     edges = sorted(starts)
-    names = (dictionary.name(_read(value, ids + at * id_width, id_width)) for at in range(count))
+    names = (
+        dictionary.name(_read(value, ids + index * id_width, id_width)) for index in range(count)
+    )
     return {
         name: value[start + first : start + edges[bisect_right(edges, first)]]
         for name, first in zip(names, starts[:-1], strict=True)
@@ -224,10 +226,12 @@ def _names(metadata: bytes) -> list[str]:
     start = first + (count + 1) * width
     if start > len(metadata):
         raise ValueError("a variant's dictionary ends before its names do")
-    edges = [_read(metadata, first + at * width, width) for at in range(count + 1)]
+    edges = [_read(metadata, first + index * width, width) for index in range(count + 1)]
     if edges != sorted(edges) or start + edges[-1] > len(metadata):
         raise ValueError("a variant's dictionary has names that overlap or lie outside of it")
-    return [metadata[start + edges[at] : start + edges[at + 1]].decode() for at in range(count)]
+    return [
+        metadata[start + edges[index] : start + edges[index + 1]].decode() for index in range(count)
+    ]
 
 
 def _joined(items: Iterable[bytes], width: int) -> bytes:

@@ -62,7 +62,10 @@ FIRST: Final = FieldPosition(is_first=True)
 
 
 def add_column(
-    metadata: Metadata, column: StructField, parent: Sequence[str] = (), place: FieldPosition = LAST
+    metadata: Metadata,
+    column: StructField,
+    parent: Sequence[str] = (),
+    position: FieldPosition = LAST,
 ) -> Metadata:
     """Return a table's metadata with a new column, or a new field of the struct at a path.
 
@@ -70,15 +73,15 @@ def add_column(
     Spec: "Change Metadata"
     """
     schema = parse_schema(metadata.schema_string)
-    brought = StructType((column,))
+    column_struct = StructType((column,))
     check_no_default(column)
-    if any(not one.nullable or _is_computed(one) for one in walk(brought)):
+    if any(not field.nullable or _is_computed(field) for field in walk(column_struct)):
         raise InvalidRequest(
             f"column {dotted((*parent, column.name))!r} can't be added as NOT NULL, generated or "
             "numbered: the rows that are there lack it; add it as a plain column",
             error_class="DELTA_OPERATION_NOT_ALLOWED",
         )
-    new = as_data(brought).fields[0]
+    new = as_data(column_struct).fields[0]
 
     def edit(kind: DataType) -> DataType:
         if not isinstance(kind, StructType):
@@ -87,7 +90,7 @@ def add_column(
                 "struct",
                 error_class="DELTA_ADD_COLUMN_PARENT_NOT_STRUCT",
             )
-        return _placed(kind, new, place)
+        return _placed(kind, new, position)
 
     altered = keep_limits(schema, edit_at(schema, parent, edit))
     check_added(metadata, altered, schema)
@@ -107,36 +110,36 @@ def drop_column(
     if mode is ColumnMappingMode.NONE:
         raise _unmapped("dropped", "DELTA_UNSUPPORTED_DROP_COLUMN")
     schema = parse_schema(metadata.schema_string)
-    found, parent = _in_struct(schema, path)
-    where = dotted(found)
+    resolved, parent = _in_struct(schema, path)
+    name = dotted(resolved)
     if len(parent) == 1:
         raise InvalidRequest(
-            f"column {where!r} is the only one of its struct; drop the struct, or add another",
+            f"column {name!r} is the only one of its struct; drop the struct, or add another",
             error_class="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
         )
-    if len(found) == 1 and any(
-        same_name(partition_column, found[0]) for partition_column in metadata.partition_columns
+    if len(resolved) == 1 and any(
+        same_name(partition_column, resolved[0]) for partition_column in metadata.partition_columns
     ):
         raise InvalidRequest(
-            f"the table is partitioned by {where!r}, which can't be dropped",
+            f"the table is partitioned by {name!r}, which can't be dropped",
             error_class="DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN",
         )
-    physical = physical_path(schema, found, mode)
-    if any(tuple(one)[: len(physical)] == physical for one in clustered_by):
+    physical = physical_path(schema, resolved, mode)
+    if any(tuple(clustering_path)[: len(physical)] == physical for clustering_path in clustered_by):
         raise InvalidRequest(
-            f"the table is clustered by {where!r}; cluster it by other columns first",
+            f"the table is clustered by {name!r}; cluster it by other columns first",
             error_class="DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN",
         )
-    check_independent(metadata, found)
-    rest = StructType(tuple(one for one in parent if one.name != found[-1]))
-    altered = keep_limits(schema, set_at(schema, found[:-1], rest))
+    check_independent(metadata, resolved)
+    rest = StructType(tuple(field for field in parent if field.name != resolved[-1]))
+    altered = keep_limits(schema, set_at(schema, resolved[:-1], rest))
     if len(altered) == len(metadata.partition_columns):
         raise InvalidRequest(
-            f"column {where!r} is the last one that is no partition column; add another first",
+            f"column {name!r} is the last one that is no partition column; add another first",
             error_class="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
         )
     new = metadata.with_(schema_string=format_schema(altered))
-    return _with_statistics_columns(new, found, None)
+    return _with_statistics_columns(new, resolved, None)
 
 
 def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadata:
@@ -151,39 +154,42 @@ def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadat
     if mode_of(metadata) is ColumnMappingMode.NONE:
         raise _unmapped("renamed", "DELTA_UNSUPPORTED_RENAME_COLUMN")
     schema = parse_schema(metadata.schema_string)
-    found, parent = _in_struct(schema, path)
-    if name == found[-1]:
+    resolved, parent = _in_struct(schema, path)
+    if name == resolved[-1]:
         return metadata
-    check_independent(metadata, found)
+    check_independent(metadata, resolved)
     fields = tuple(
-        replace(field, name=name) if field.name == found[-1] else field for field in parent.fields
+        replace(field, name=name) if field.name == resolved[-1] else field
+        for field in parent.fields
     )
-    altered = set_at(schema, found[:-1], StructType(fields))
+    altered = set_at(schema, resolved[:-1], StructType(fields))
     check_added(metadata, altered, schema)
-    new_path = (*found[:-1], name)
-    if len(found) > 1:
-        altered = keep_limits(schema, altered, (found, new_path))
+    new_path = (*resolved[:-1], name)
+    if len(resolved) > 1:
+        altered = keep_limits(schema, altered, (resolved, new_path))
     columns = tuple(
-        name if len(found) == 1 and same_name(partition_column, found[0]) else partition_column
+        name
+        if len(resolved) == 1 and same_name(partition_column, resolved[0])
+        else partition_column
         for partition_column in metadata.partition_columns
     )
     new = metadata.with_(schema_string=format_schema(altered), partition_columns=columns)
-    return _with_statistics_columns(new, found, new_path)
+    return _with_statistics_columns(new, resolved, new_path)
 
 
-def move_column(metadata: Metadata, path: Sequence[str], place: FieldPosition) -> Metadata:
+def move_column(metadata: Metadata, path: Sequence[str], position: FieldPosition) -> Metadata:
     """Return a table's metadata with a column at another position in its struct.
 
     Raises: InvalidRequest for a path or a neighbour that does not exist.
     Spec: "Struct Type"
     """
     schema = parse_schema(metadata.schema_string)
-    found, parent = _in_struct(schema, path)
-    column = field_at(schema, found)
-    if place.after is not None and same_name(place.after, column.name):
+    resolved, parent = _in_struct(schema, path)
+    column = field_at(schema, resolved)
+    if position.after is not None and same_name(position.after, column.name):
         return metadata
-    rest = StructType(tuple(one for one in parent if one.name != found[-1]))
-    altered = set_at(schema, found[:-1], _placed(rest, column, place))
+    rest = StructType(tuple(field for field in parent if field.name != resolved[-1]))
+    altered = set_at(schema, resolved[:-1], _placed(rest, column, position))
     return metadata.with_(schema_string=format_schema(keep_limits(schema, altered)))
 
 
@@ -197,20 +203,22 @@ def change_type(
     Spec: "Writer Requirements for Type Widening"
     """
     schema = parse_schema(metadata.schema_string)
-    found = resolve(schema, path)
-    current = kind_at(schema, found)
+    resolved = resolve(schema, path)
+    current = kind_at(schema, resolved)
     steps = tuple(changed(current, kind))
     altered = schema
     for step in steps:
-        where = (*found, *step.path)
-        check_change(where, step.before, step.after, protocol, metadata)
-        altered = set_at(altered, where, step.after)
-    if kind_at(altered, found) != kind:
-        raise _unsupported(found, f"from {current} to {kind}: change what is inside, or its nulls")
+        changed_path = (*resolved, *step.path)
+        check_change(changed_path, step.before, step.after, protocol, metadata)
+        altered = set_at(altered, changed_path, step.after)
+    if kind_at(altered, resolved) != kind:
+        raise _unsupported(
+            resolved, f"from {current} to {kind}: change what is inside, or its nulls"
+        )
     if not steps:
         return metadata
-    check_alterable(field_at(schema, found[:1]))
-    check_independent(metadata, found)
+    check_alterable(field_at(schema, resolved[:1]))
+    check_independent(metadata, resolved)
     return with_schema(metadata, keep_limits(schema, altered), protocol)
 
 
@@ -222,16 +230,22 @@ def change_limit(metadata: Metadata, path: Sequence[str], text: str) -> Metadata
     Spec: "Column Metadata"
     """
     schema = parse_schema(metadata.schema_string)
-    found = resolve(schema, path)
+    resolved = resolve(schema, path)
     limit = parse_limit(text)
-    column = field_at(schema, found[:1])
+    column = field_at(schema, resolved[:1])
     known = limits(column)
-    if kind_at(schema, found) != STRING or not loosens(known.get(found[1:]), limit):
-        was = known.get(found[1:], kind_at(schema, found))
-        raise _unsupported(found, f"from {was} to {text}: strings that are there may be longer")
-    wanted = {where: one for where, one in known.items() if where != found[1:]}
-    new = limited(column, wanted | ({found[1:]: limit} if limit else {}))
-    return _with_field(metadata, schema, found[:1], new)
+    if kind_at(schema, resolved) != STRING or not loosens(known.get(resolved[1:]), limit):
+        old_type = known.get(resolved[1:], kind_at(schema, resolved))
+        raise _unsupported(
+            resolved, f"from {old_type} to {text}: strings that are there may be longer"
+        )
+    kept_limits = {
+        limited_path: limited_to
+        for limited_path, limited_to in known.items()
+        if limited_path != resolved[1:]
+    }
+    new = limited(column, kept_limits | ({resolved[1:]: limit} if limit else {}))
+    return _with_field(metadata, schema, resolved[:1], new)
 
 
 def allow_nulls(metadata: Metadata, path: Sequence[str]) -> Metadata:
@@ -241,8 +255,8 @@ def allow_nulls(metadata: Metadata, path: Sequence[str]) -> Metadata:
     Spec: "Struct Field"
     """
     schema = parse_schema(metadata.schema_string)
-    found = field_at(schema, path)
-    return _with_field(metadata, schema, path, replace(found, nullable=True))
+    field = field_at(schema, path)
+    return _with_field(metadata, schema, path, replace(field, nullable=True))
 
 
 def comment_on(metadata: Metadata, path: Sequence[str], comment: str | None) -> Metadata:
@@ -252,11 +266,11 @@ def comment_on(metadata: Metadata, path: Sequence[str], comment: str | None) -> 
     Spec: "Column Metadata"
     """
     schema = parse_schema(metadata.schema_string)
-    found = field_at(schema, path)
-    about = {key: value for key, value in found.metadata.items() if key != COMMENT}
+    field = field_at(schema, path)
+    field_metadata = {key: value for key, value in field.metadata.items() if key != COMMENT}
     if comment is not None:
-        about[COMMENT] = comment
-    return _with_field(metadata, schema, path, replace(found, metadata=about))
+        field_metadata[COMMENT] = comment
+    return _with_field(metadata, schema, path, replace(field, metadata=field_metadata))
 
 
 def check_independent(metadata: Metadata, path: Sequence[str]) -> None:
@@ -266,60 +280,61 @@ def check_independent(metadata: Metadata, path: Sequence[str]) -> None:
     Spec: "Generated Columns"
     """
     schema = parse_schema(metadata.schema_string)
-    where = f"column {dotted(path)!r} can't be changed"
+    refused = f"column {dotted(path)!r} can't be changed"
     constraints = constraints_on(metadata, schema, path)
     if constraints:
         raise InvalidRequest(
-            f"{where}: {listed(constraints)} of the table name it; drop them first",
+            f"{refused}: {listed(constraints)} of the table name it; drop them first",
             error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
         )
-    found = generated_from(schema, path)
-    if found:
+    generated = generated_from(schema, path)
+    if generated:
         raise InvalidRequest(
-            f"{where}: the generated columns {listed(found)} are computed from it; drop them first",
+            f"{refused}: the generated columns {listed(generated)} are computed from it; drop them "
+            "first",
             error_class="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE",
         )
 
 
-def _is_computed(one: StructField) -> bool:
-    return is_generated(one) or identity_of(one) is not None
+def _is_computed(field: StructField) -> bool:
+    return is_generated(field) or identity_of(field) is not None
 
 
 def _in_struct(schema: StructType, path: Sequence[str]) -> tuple[FieldPath, StructType]:
     """Return the path of a field as the schema writes it, and the struct that holds it."""
-    found = resolve(schema, path)
-    parent = kind_at(schema, found[:-1]) if found else None
+    resolved = resolve(schema, path)
+    parent = kind_at(schema, resolved[:-1]) if resolved else None
     if not isinstance(parent, StructType):
         raise InvalidRequest(
-            f"{dotted(found)!r} is no field of a struct; name one, such as a column",
+            f"{dotted(resolved)!r} is no field of a struct; name one, such as a column",
             error_class="DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE",
         )
-    return found, parent
+    return resolved, parent
 
 
-def _placed(struct: StructType, column: StructField, place: FieldPosition) -> StructType:
+def _placed(struct: StructType, column: StructField, position: FieldPosition) -> StructType:
     fields = list(struct.fields)
-    if place.is_first:
+    if position.is_first:
         return StructType((column, *fields))
-    if place.after is None:
+    if position.after is None:
         return StructType((*fields, column))
-    neighbour = named(struct, place.after)
+    neighbour = named(struct, position.after)
     if neighbour is None:
         raise InvalidRequest(
-            f"there is no column {place.after!r} to put {column.name!r} after; there are "
+            f"there is no column {position.after!r} to put {column.name!r} after; there are "
             f"{', '.join(struct.names)}",
             error_class="DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
         )
-    at = fields.index(neighbour) + 1
-    return StructType((*fields[:at], column, *fields[at:]))
+    index = fields.index(neighbour) + 1
+    return StructType((*fields[:index], column, *fields[index:]))
 
 
 def _with_field(
     metadata: Metadata, schema: StructType, path: Sequence[str], new: StructField
 ) -> Metadata:
-    found, parent = _in_struct(schema, path)
-    fields = tuple(new if one.name == found[-1] else one for one in parent)
-    altered = set_at(schema, found[:-1], StructType(fields))
+    resolved, parent = _in_struct(schema, path)
+    fields = tuple(new if field.name == resolved[-1] else field for field in parent)
+    altered = set_at(schema, resolved[:-1], StructType(fields))
     return metadata.with_(schema_string=format_schema(altered))
 
 
@@ -331,28 +346,28 @@ def _with_statistics_columns(
     if known is None:
         return metadata
     kept = []
-    for one in known:
-        is_inside = len(one) >= len(path) and all(map(same_name, one, path))
+    for stats_path in known:
+        is_inside = len(stats_path) >= len(path) and all(map(same_name, stats_path, path))
         if not is_inside:
-            kept.append(one)
+            kept.append(stats_path)
         elif new_path is not None:
-            kept.append((*new_path, *one[len(path) :]))
+            kept.append((*new_path, *stats_path[len(path) :]))
     if tuple(kept) == known:
         return metadata
     own = {**metadata.configuration, STATISTICS_COLUMNS: ",".join(map(dotted, kept))}
     return metadata.with_(configuration=own)
 
 
-def _unmapped(verb: str, error_class: str) -> InvalidRequest:
+def _unmapped(change: str, error_class: str) -> InvalidRequest:
     return InvalidRequest(
-        f"columns of the table can't be {verb}: its files know them by name; set "
+        f"columns of the table can't be {change}: its files know them by name; set "
         "delta.columnMapping.mode to name first",
         error_class=error_class,
     )
 
 
-def _unsupported(path: FieldPath, what: str) -> InvalidRequest:
+def _unsupported(path: FieldPath, change: str) -> InvalidRequest:
     return InvalidRequest(
-        f"column {dotted(path)!r} can't be changed {what}",
+        f"column {dotted(path)!r} can't be changed {change}",
         error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
     )

@@ -36,7 +36,7 @@ def replace_columns(metadata: Metadata, protocol: Protocol, columns: StructType)
     Spec: "Change Metadata"
     """
     table = parse_schema(metadata.schema_string)
-    numbered = [one.name for one in table if identity_of(one) is not None]
+    numbered = [column.name for column in table if identity_of(column) is not None]
     if numbered:
         raise InvalidRequest(
             f"the table numbers its column {dotted(numbered[:1])!r}, so its columns can't be "
@@ -58,49 +58,56 @@ class _Replacing:
 
     def struct(self, before: StructType, after: StructType, above: FieldPath) -> StructType:
         """Return the fields of `after`, in its order, with what `before` has of them kept."""
-        kept = [one for one in before if named(after, one.name) is not None]
-        gone = [one for one in before if named(after, one.name) is None]
-        if gone:
-            self._check_gone(gone, above, adds=len(kept) < len(after))
+        kept = [field for field in before if named(after, field.name) is not None]
+        dropped = [field for field in before if named(after, field.name) is None]
+        if dropped:
+            self._check_gone(dropped, above, adds=len(kept) < len(after))
         return StructType(tuple(self._fields(before, after, above)))
 
     def _fields(
         self, before: StructType, after: StructType, above: FieldPath
     ) -> Iterator[StructField]:
-        for one in after:
-            was = named(before, one.name)
-            if was is None:
-                path = (*above, one.name)
-                _check_nulls(path, may_be=one.nullable, might_be=True)
-                yield as_data(StructType((one,))).fields[0]
+        for field in after:
+            old_field = named(before, field.name)
+            if old_field is None:
+                path = (*above, field.name)
+                _check_nulls(path, may_be=field.nullable, might_be=True)
+                yield as_data(StructType((field,))).fields[0]
                 continue
-            path = (*above, was.name)
-            _check_nulls(path, may_be=one.nullable, might_be=was.nullable)
-            about = {**was.metadata, **{k: v for k, v in one.metadata.items() if k == COMMENT}}
-            kind = self._kind(was.kind, one.kind, path)
-            yield replace(was, kind=kind, nullable=one.nullable, metadata=about)
+            path = (*above, old_field.name)
+            _check_nulls(path, may_be=field.nullable, might_be=old_field.nullable)
+            field_metadata = {
+                **old_field.metadata,
+                **{k: v for k, v in field.metadata.items() if k == COMMENT},
+            }
+            kind = self._kind(old_field.kind, field.kind, path)
+            yield replace(old_field, kind=kind, nullable=field.nullable, metadata=field_metadata)
 
     def _kind(self, before: DataType, after: DataType, path: FieldPath) -> DataType:
         match before, after:
             case StructType(), StructType():
                 return self.struct(before, after, path)
             case ArrayType(), ArrayType():
-                inside = (*path, ELEMENT)
-                _check_nulls(inside, may_be=after.contains_null, might_be=before.contains_null)
-                return replace(before, element=self._kind(before.element, after.element, inside))
+                inner_path = (*path, ELEMENT)
+                _check_nulls(inner_path, may_be=after.contains_null, might_be=before.contains_null)
+                return replace(
+                    before, element=self._kind(before.element, after.element, inner_path)
+                )
             case MapType(), MapType():
-                inside = (*path, VALUE)
+                inner_path = (*path, VALUE)
                 might_be = before.value_contains_null
-                _check_nulls(inside, may_be=after.value_contains_null, might_be=might_be)
+                _check_nulls(inner_path, may_be=after.value_contains_null, might_be=might_be)
                 key = self._kind(before.key, after.key, (*path, KEY))
-                return replace(before, key=key, value=self._kind(before.value, after.value, inside))
+                return replace(
+                    before, key=key, value=self._kind(before.value, after.value, inner_path)
+                )
         if before != after:
             check_change(path, before, after, self.protocol, self.metadata)
             check_independent(self.metadata, path)
         return after
 
-    def _check_gone(self, gone: list[StructField], above: FieldPath, *, adds: bool) -> None:
-        names = ", ".join(dotted((*above, one.name)) for one in gone)
+    def _check_gone(self, dropped: list[StructField], above: FieldPath, *, adds: bool) -> None:
+        names = ", ".join(dotted((*above, field.name)) for field in dropped)
         if adds:
             raise InvalidRequest(
                 f"the columns {names} would go while others come, which may be meant as a rename; "
@@ -109,10 +116,10 @@ class _Replacing:
             )
         if mode_of(self.metadata) is ColumnMappingMode.NONE:
             raise _refusal(f"the columns {names} can't be dropped without column mapping")
-        for one in gone:
-            if not above and one.name in self.metadata.partition_columns:
-                raise _refusal(f"the table is partitioned by {dotted((one.name,))!r}")
-            check_independent(self.metadata, (*above, one.name))
+        for field in dropped:
+            if not above and field.name in self.metadata.partition_columns:
+                raise _refusal(f"the table is partitioned by {dotted((field.name,))!r}")
+            check_independent(self.metadata, (*above, field.name))
 
 
 def _check_nulls(path: FieldPath, *, may_be: bool, might_be: bool) -> None:
@@ -120,8 +127,8 @@ def _check_nulls(path: FieldPath, *, may_be: bool, might_be: bool) -> None:
         raise _refusal(f"rows that are there may hold nulls in {dotted(path)!r}")
 
 
-def _refusal(what: str) -> InvalidRequest:
+def _refusal(reason: str) -> InvalidRequest:
     return InvalidRequest(
-        f"the columns can't be replaced: {what}; change the list of columns",
+        f"the columns can't be replaced: {reason}; change the list of columns",
         error_class="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP",
     )

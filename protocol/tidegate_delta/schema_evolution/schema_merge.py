@@ -99,9 +99,9 @@ def as_data(schema: StructType) -> StructType:
     return transform(schema, _as_data)
 
 
-def _as_data(_: FieldPath, one: StructField) -> StructField:
-    own = {key: value for key, value in one.metadata.items() if not key.startswith(_OF_A_TABLE)}
-    return StructField(one.name, _loose(one.kind), True, own)
+def _as_data(_: FieldPath, field: StructField) -> StructField:
+    own = {key: value for key, value in field.metadata.items() if not key.startswith(_OF_A_TABLE)}
+    return StructField(field.name, _loose(field.kind), True, own)
 
 
 def _loose(kind: DataType) -> DataType:
@@ -118,13 +118,13 @@ def _merged_struct(
     table: StructType, data: StructType, above: FieldPath, merging: Merging
 ) -> StructType:
     fields = []
-    given = {one.name.lower(): one for one in data}
-    for one in table:
-        other = given.get(one.name.lower())
-        path = (*above, one.name)
-        kind = _merged(one.kind, other.kind, path, merging) if other else one.kind
-        fields.append(replace(one, kind=kind))
-    known = {one.name.lower() for one in table}
+    data_fields = {field.name.lower(): field for field in data}
+    for field in table:
+        other = data_fields.get(field.name.lower())
+        path = (*above, field.name)
+        kind = _merged(field.kind, other.kind, path, merging) if other else field.kind
+        fields.append(replace(field, kind=kind))
+    known = {field.name.lower() for field in table}
     for other in data:
         if other.name.lower() not in known:
             _check_added(other, (*above, other.name))
@@ -151,12 +151,12 @@ def _merged(current: DataType, update: DataType, path: FieldPath, merging: Mergi
     raise _failure(path, current, update)
 
 
-def _check_added(one: StructField, path: FieldPath) -> None:
+def _check_added(field: StructField, path: FieldPath) -> None:
     """Refuse a new column of arrays or maps of the null type, whose files could not be read."""
-    if holds(one.kind, lambda kind: not isinstance(kind, StructType) and _holds_void(kind)):
+    if holds(field.kind, lambda kind: not isinstance(kind, StructType) and _holds_void(kind)):
         raise InvalidRequest(
-            f"column {dotted(path)!r} of type {one.kind} holds an array or a map of void; cast it "
-            "to a type that has values",
+            f"column {dotted(path)!r} of type {field.kind} holds an array or a map of void; cast "
+            "it to a type that has values",
             error_class="DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE",
         )
 
@@ -167,18 +167,18 @@ def _holds_void(kind: DataType) -> bool:
 
 def _failure(path: FieldPath, current: DataType, update: DataType) -> InvalidRequest:
     is_decimal = isinstance(current, DecimalType) and isinstance(update, DecimalType)
-    found = InvalidRequest(
+    error = InvalidRequest(
         f"column {dotted(path)!r} has type {current}, what is written has {update}, and the two do "
         f"not merge; cast it to {current}",
         error_class="DELTA_FAILED_TO_MERGE_FIELDS",
     )
-    found.__cause__ = InvalidRequest(
+    error.__cause__ = InvalidRequest(
         f"{current} and {update} do not merge",
         error_class="DELTA_MERGE_INCOMPATIBLE_DECIMAL_TYPE"
         if is_decimal
         else "DELTA_MERGE_INCOMPATIBLE_DATATYPE",
     )
-    return found
+    return error
 
 
 def _is_narrower(before: DataType, after: DataType) -> bool:

@@ -54,8 +54,8 @@ def is_enabled(protocol: Protocol, metadata: Metadata) -> bool:
 
     Spec: "Writer Requirements for Type Widening"
     """
-    wanted = metadata.configuration.get(ENABLED, "").strip().lower() == "true"
-    return wanted and is_supported(protocol)
+    is_set = metadata.configuration.get(ENABLED, "").strip().lower() == "true"
+    return is_set and is_supported(protocol)
 
 
 def keeps_to_iceberg(protocol: Protocol) -> bool:
@@ -104,9 +104,9 @@ def changed(before: DataType, after: DataType) -> Iterator[TypeChange]:
             return
         case (ArrayType(), ArrayType()) | (MapType(), MapType()):
             pairs = zip(steps_inside(before), steps_inside(after), strict=True)
-            for (step, was), (_, now) in pairs:
-                for one in changed(was, now):
-                    yield TypeChange(one.before, one.after, (step, *one.path))
+            for (step, inner_before), (_, inner_after) in pairs:
+                for change in changed(inner_before, inner_after):
+                    yield TypeChange(change.before, change.after, (step, *change.path))
         case _:
             if before != after:
                 yield TypeChange(before, after)
@@ -120,10 +120,12 @@ def record(schema: StructType, before: StructType, version: int | None = None) -
     Law: record(record(s, b), b) == record(s, b); record(s, s) == s
     Spec: "Type Change Metadata"
     """
-    pairs = {path: was for path, was, _ in _pairs(before, schema, (), spelled_after=True)}
+    pairs = {
+        path: old_field for path, old_field, _ in _pairs(before, schema, (), spelled_after=True)
+    }
 
-    def edit(path: FieldPath, one: StructField) -> StructField:
-        return _recorded(pairs[path], one, version) if path in pairs else one
+    def edit(path: FieldPath, field: StructField) -> StructField:
+        return _recorded(pairs[path], field, version) if path in pairs else field
 
     return transform(schema, edit)
 
@@ -138,29 +140,29 @@ def with_schema(metadata: Metadata, schema: StructType, protocol: Protocol) -> M
     return metadata.with_(schema_string=format_schema(schema))
 
 
-def _recorded(was: StructField, now: StructField, version: int | None) -> StructField:
+def _recorded(before: StructField, after: StructField, version: int | None) -> StructField:
     """Return a field with its recorded type changes and the new ones."""
-    kept, own = _history(was), _history(now)
+    kept, own = _history(before), _history(after)
     if len(own) > len(kept) and own[: len(kept)] == kept:
-        return now
+        return after
     added = [
         _row(step, version)
-        for step in changed(was.kind, now.kind)
+        for step in changed(before.kind, after.kind)
         if step.before != VOID and widens(step.before, step.after)
     ]
-    return _with_history(now, [*kept, *added])
+    return _with_history(after, [*kept, *added])
 
 
-def _history(one: StructField) -> list[Any]:
-    found = one.metadata.get(TYPE_CHANGES)
-    return list(found) if isinstance(found, list) else []
+def _history(field: StructField) -> list[Any]:
+    recorded = field.metadata.get(TYPE_CHANGES)
+    return list(recorded) if isinstance(recorded, list) else []
 
 
-def _with_history(one: StructField, history: list[Any]) -> StructField:
-    if _history(one) == history and bool(history) == (TYPE_CHANGES in one.metadata):
-        return one
-    rest: Mapping[str, Any] = {k: v for k, v in one.metadata.items() if k != TYPE_CHANGES}
-    return replace(one, metadata={**rest, TYPE_CHANGES: history} if history else rest)
+def _with_history(field: StructField, history: list[Any]) -> StructField:
+    if _history(field) == history and bool(history) == (TYPE_CHANGES in field.metadata):
+        return field
+    rest: Mapping[str, Any] = {k: v for k, v in field.metadata.items() if k != TYPE_CHANGES}
+    return replace(field, metadata={**rest, TYPE_CHANGES: history} if history else rest)
 
 
 def _row(change: TypeChange, version: int | None) -> dict[str, Any]:
@@ -174,13 +176,13 @@ def _pairs(
 ) -> Iterator[tuple[FieldPath, StructField, StructField]]:
     """Yield each field that both schemas have, with its path in `before` (or in `after`)."""
     known = {_key(field): field for field in before.fields}
-    for now in after.fields:
-        was = known.get(_key(now))
-        if was is None:
+    for new_field in after.fields:
+        old_field = known.get(_key(new_field))
+        if old_field is None:
             continue
-        path = (*above, now.name if spelled_after else was.name)
-        yield path, was, now
-        for steps, (old, new) in _structs_in_both(was.kind, now.kind):
+        path = (*above, new_field.name if spelled_after else old_field.name)
+        yield path, old_field, new_field
+        for steps, (old, new) in _structs_in_both(old_field.kind, new_field.kind):
             yield from _pairs(old, new, (*path, *steps), spelled_after=spelled_after)
 
 
@@ -191,11 +193,11 @@ def _structs_in_both(
         case StructType(), StructType():
             yield (), (before, after)
         case (ArrayType(), ArrayType()) | (MapType(), MapType()):
-            both = zip(steps_inside(before), steps_inside(after), strict=True)
-            for (step, was), (_, now) in both:
-                for rest, found in _structs_in_both(was, now):
-                    yield (step, *rest), found
+            steps = zip(steps_inside(before), steps_inside(after), strict=True)
+            for (step, inner_before), (_, inner_after) in steps:
+                for rest, structs in _structs_in_both(inner_before, inner_after):
+                    yield (step, *rest), structs
 
 
-def _key(one: StructField) -> str:
-    return str(one.metadata.get(PHYSICAL_NAME, one.name))
+def _key(field: StructField) -> str:
+    return str(field.metadata.get(PHYSICAL_NAME, field.name))

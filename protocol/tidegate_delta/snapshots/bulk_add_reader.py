@@ -62,19 +62,23 @@ def read_runs(runs: Sequence[bytes], files: pa.Schema = ADD_SCHEMA) -> list[pa.T
     lines = b"\n".join(run for run in runs if run)
     try:
         sample = orjson.loads(lines[: lines.find(b"\n")])["add"]
-        read = _parse(lines, [_declared_field(one, sample[one.name]) for one in _stated(sample)])
+        read = _parse(
+            lines, [_declared_field(field, sample[field.name]) for field in _stated(sample)]
+        )
         tables = [_columns(batch) for batch in read.to_batches()]
     except (ValueError, TypeError, pa.ArrowException):
         return None
     if sum(counts) != read.num_rows or any(table is None for table in tables):
         return None
-    whole = pa.concat_tables([table for table in tables if table is not None]).select(files.names)
+    all_adds = pa.concat_tables([table for table in tables if table is not None]).select(
+        files.names
+    )
     ends = accumulate(counts, initial=0)
-    return [whole.slice(start, end - start) for start, end in pairwise(ends)]
+    return [all_adds.slice(start, end - start) for start, end in pairwise(ends)]
 
 
 def _stated(sample: Mapping[str, Any]) -> list[pa.Field]:
-    return [one for one in ADD_SCHEMA if sample.get(one.name) is not None]
+    return [field for field in ADD_SCHEMA if sample.get(field.name) is not None]
 
 
 def _declared_field(field: pa.Field, value: Any) -> pa.Field:
@@ -101,15 +105,15 @@ def _parse(lines: bytes, fields: Sequence[pa.Field]) -> pa.Table:
 
 def _columns(batch: pa.RecordBatch) -> pa.Table | None:
     read: Any = batch.column(0)
-    found = dict(zip((one.name for one in read.type), read.flatten(), strict=True))
-    if read.null_count or "path" not in found or found["path"].null_count:
+    columns_by_name = dict(zip((field.name for field in read.type), read.flatten(), strict=True))
+    if read.null_count or "path" not in columns_by_name or columns_by_name["path"].null_count:
         return None
     columns: list[Any] = []
-    for one in ADD_SCHEMA:
-        column = found.get(one.name)
+    for field in ADD_SCHEMA:
+        column = columns_by_name.get(field.name)
         if column is None:
-            columns.append(missing(len(read), one.type))
-        elif pa.types.is_map(one.type):
+            columns.append(missing(len(read), field.type))
+        elif pa.types.is_map(field.type):
             columns.append(_mapping(column))
         else:
             columns.append(column)
@@ -120,23 +124,23 @@ def _columns(batch: pa.RecordBatch) -> pa.Table | None:
 
 def _mapping(read: Any) -> pa.Array | None:
     """Return structs with the same keys as maps; None where a struct or a value is null."""
-    keys = [one.name for one in read.type]
+    keys = [field.name for field in read.type]
     values = read.flatten()
     if read.null_count or any(value.null_count for value in values):
         return None
     size, width = len(read), len(keys)
     offsets = _steps(width).slice(0, size + 1)
     if len(offsets) <= size:
-        offsets = pa.array([at * width for at in range(size + 1)], pa.int32())
+        offsets = pa.array([index * width for index in range(size + 1)], pa.int32())
     if not width:
         return pa.MapArray.from_arrays(offsets, *[pa.array([], pa.string())] * 2)
     if width == 1:
         return pa.MapArray.from_arrays(offsets, pa.repeat(keys[0], size), values[0])
-    order = pa.array(at * size + row for row in range(size) for at in range(width))
-    each = pa.array(keys * size, pa.string())
-    return pa.MapArray.from_arrays(offsets, each, pa.concat_arrays(values).take(order))
+    order = pa.array(index * size + row for row in range(size) for index in range(width))
+    key_column = pa.array(keys * size, pa.string())
+    return pa.MapArray.from_arrays(offsets, key_column, pa.concat_arrays(values).take(order))
 
 
 @lru_cache(maxsize=8)
 def _steps(width: int) -> pa.Array:
-    return pa.array([at * width for at in range(_SHARED_ROWS + 1)], pa.int32())
+    return pa.array([index * width for index in range(_SHARED_ROWS + 1)], pa.int32())

@@ -38,8 +38,8 @@ class ChecksumVerdict:
         return self.checked in (Checked.UNREADABLE, Checked.CONTRADICTS)
 
     def __str__(self) -> str:
-        told = self.checked.value
-        return f"{told}: {', '.join(self.fields)}" if self.fields else told
+        verdict = self.checked.value
+        return f"{verdict}: {', '.join(self.fields)}" if self.fields else verdict
 
 
 NOT_ASKED: Final = ChecksumVerdict(Checked.NOT_ASKED)

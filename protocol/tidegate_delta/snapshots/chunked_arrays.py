@@ -24,8 +24,8 @@ def missing(count: int, kind: pa.DataType) -> pa.ChunkedArray:
 
     Spec: "Action Reconciliation"
     """
-    whole, rest = divmod(count, SHARED_NULLS)
-    pieces = [_nulls(SHARED_NULLS, kind)] * whole
+    full_pieces, rest = divmod(count, SHARED_NULLS)
+    pieces = [_nulls(SHARED_NULLS, kind)] * full_pieces
     if rest:
         pieces.append(_nulls(1 << (rest - 1).bit_length(), kind).slice(0, rest))
     return pa.chunked_array(pieces, kind)
@@ -85,14 +85,14 @@ def cut(array: pa.ChunkedArray, counts: Sequence[int]) -> list[pa.ChunkedArray]:
     return [array.slice(start, count) for start, count in zip(starts, counts, strict=False)]
 
 
-def first_seen(found: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def first_seen(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return a mask of the values that occur for the first time, or None where all of them do.
 
     Spec: "Action Reconciliation"
     """
     # All chunks share one dictionary, that of the last chunk.
-    encoded = found.dictionary_encode()
-    if not len(found) or len(encoded.chunks[-1].dictionary) == len(found):
+    encoded = values.dictionary_encode()
+    if not len(values) or len(encoded.chunks[-1].dictionary) == len(values):
         return None
     indices = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
     # Codes are numbered by first occurrence, so a first occurrence has a code above all before it.

@@ -119,7 +119,7 @@ Row = Mapping[str, Any]
 STRINGS: Final = pa.map_(pa.string(), pa.string())
 
 
-def to_columns(rows: Sequence[Row], schema: pa.Schema, where: str) -> pa.Table:
+def to_columns(rows: Sequence[Row], schema: pa.Schema, file_name: str) -> pa.Table:
     """Return decoded file actions as a table of ADD_SCHEMA or REMOVE_SCHEMA.
 
     Raises: BrokenLog (`CorruptCommit`) for a missing path or a value of the wrong type.
@@ -127,20 +127,22 @@ def to_columns(rows: Sequence[Row], schema: pa.Schema, where: str) -> pa.Table:
     """
     if not rows:
         return _empty(schema)
-    stated = set().union(*rows)
-    there = [one for one in schema if one.name in stated]
-    maps = [one for one in there if pa.types.is_map(one.type)]
-    plain = [one for one in there if one not in maps]
+    names = set().union(*rows)
+    fields = [field for field in schema if field.name in names]
+    maps = [field for field in fields if pa.types.is_map(field.type)]
+    plain = [field for field in fields if field not in maps]
     try:
         flat = pa.array(rows, pa.struct(plain))
-        found = dict(zip((one.name for one in plain), flat.flatten(), strict=True))
-        found |= {one.name: _mappings(_values(rows, one.name)) for one in maps}
-        found |= {one.name: missing(len(rows), one.type) for one in schema if one not in there}
+        columns = dict(zip((field.name for field in plain), flat.flatten(), strict=True))
+        columns |= {field.name: _mappings(_values(rows, field.name)) for field in maps}
+        columns |= {
+            field.name: missing(len(rows), field.type) for field in schema if field not in fields
+        }
     except (pa.ArrowException, AttributeError, TypeError, OverflowError) as error:
-        raise _malformed(where, error) from error
-    if found["path"].null_count:
-        raise _malformed(where, "no path")
-    return pa.Table.from_arrays([found[one.name] for one in schema], schema=schema)
+        raise _malformed(file_name, error) from error
+    if columns["path"].null_count:
+        raise _malformed(file_name, "no path")
+    return pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
 
 
 @lru_cache(maxsize=16)
@@ -171,9 +173,9 @@ def _mappings(values: Sequence[Row | None]) -> pa.Array:
     )
 
 
-def _malformed(where: str, why: object) -> BrokenLog:
+def _malformed(file_name: str, cause: object) -> BrokenLog:
     return BrokenLog(
-        f"{where} holds a malformed file action ({why}): restore it from a backup, or the table "
-        "to an earlier version",
+        f"{file_name} holds a malformed file action ({cause}): restore it from a backup, or the "
+        "table to an earlier version",
         error_class="CorruptCommit",
     )

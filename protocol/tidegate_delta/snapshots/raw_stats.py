@@ -29,13 +29,13 @@ def texts(files: pa.Table) -> pa.ChunkedArray:
     if PARSED not in files.schema.names or stats.null_count == 0:
         return stats
     parsed = files.column(PARSED)
-    wanted = pc.and_(pc.is_null(stats), pc.is_valid(parsed))
-    kept = parsed.filter(wanted)
+    needs_text = pc.and_(pc.is_null(stats), pc.is_valid(parsed))
+    kept = parsed.filter(needs_text)
     rebuilt = [to_json(chunk) for chunk in kept.chunks if len(chunk)]
     if not rebuilt:
         return stats
-    whole, mask = stats.combine_chunks(), wanted.combine_chunks()
-    return pa.chunked_array([pc.replace_with_mask(whole, mask, pa.concat_arrays(rebuilt))])
+    combined, mask = stats.combine_chunks(), needs_text.combine_chunks()
+    return pa.chunked_array([pc.replace_with_mask(combined, mask, pa.concat_arrays(rebuilt))])
 
 
 def row_counts(files: pa.Table) -> pa.ChunkedArray:
@@ -43,8 +43,8 @@ def row_counts(files: pa.Table) -> pa.ChunkedArray:
 
     Spec: "Per-file Statistics"
     """
-    found = pc.extract_regex(texts(files), _NUM_RECORDS)
-    return pc.struct_field(found, "rows").cast(pa.int64())
+    matches = pc.extract_regex(texts(files), _NUM_RECORDS)
+    return pc.struct_field(matches, "rows").cast(pa.int64())
 
 
 def with_texts(files: pa.Table) -> pa.Table:
@@ -54,8 +54,8 @@ def with_texts(files: pa.Table) -> pa.Table:
     """
     if PARSED not in files.schema.names:
         return files
-    at = files.schema.get_field_index("stats")
-    return files.set_column(at, files.schema.field(at), texts(files)).drop_columns([PARSED])
+    index = files.schema.get_field_index("stats")
+    return files.set_column(index, files.schema.field(index), texts(files)).drop_columns([PARSED])
 
 
 def to_json(parsed: pa.Array) -> pa.Array:
@@ -72,10 +72,10 @@ def to_json(parsed: pa.Array) -> pa.Array:
 
 def _object(values: pa.StructArray) -> pa.Array:
     pieces = []
-    for one in values.type:
-        value = _value(pc.struct_field(values, one.name))
+    for field in values.type:
+        value = _value(pc.struct_field(values, field.name))
         if value is not None:
-            key = orjson.dumps(one.name).decode() + ":"
+            key = orjson.dumps(field.name).decode() + ":"
             # Each piece ends with its comma: joining with `null_handling="skip"` loses null rows.
             pieces.append(pc.fill_null(pc.binary_join_element_wise(key, value, ",", ""), ""))
     if not pieces:
@@ -110,14 +110,16 @@ def _moments(values: pa.Array) -> pa.Array:
     plain = values.cast(pa.timestamp("us", tz=values.type.tz), safe=False)
     floored = pc.floor_temporal(plain.cast(pa.int64()).cast(_MICROSECONDS), unit="millisecond")
     cut = floored.cast(pa.timestamp("ms")).cast(pa.string())
-    spelled = pc.replace_substring(cut, " ", "T", max_replacements=1)
-    return pc.binary_join_element_wise('"', spelled, f'{zone}"', "")
+    timestamps = pc.replace_substring(cut, " ", "T", max_replacements=1)
+    return pc.binary_join_element_wise('"', timestamps, f'{zone}"', "")
 
 
 def _quoted(values: pa.Array) -> pa.Array:
     quoted = pc.binary_join_element_wise('"', values, '"', "")
-    odd = pc.fill_null(pc.match_substring_regex(values, _ODD), False)
-    if not pc.any(odd).as_py():
+    needs_escaping = pc.fill_null(pc.match_substring_regex(values, _ODD), False)
+    if not pc.any(needs_escaping).as_py():
         return quoted
-    fixed: list[Any] = [orjson.dumps(text).decode() for text in values.filter(odd).to_pylist()]
-    return pc.replace_with_mask(quoted, odd, pa.array(fixed, pa.string()))
+    fixed: list[Any] = [
+        orjson.dumps(text).decode() for text in values.filter(needs_escaping).to_pylist()
+    ]
+    return pc.replace_with_mask(quoted, needs_escaping, pa.array(fixed, pa.string()))

@@ -103,38 +103,42 @@ def read_parts(named: Sequence[tuple[str, bytes]], files: pa.Schema = ADD_SCHEMA
 def _read_together(named: Sequence[tuple[str, bytes]], files: pa.Schema) -> list[LogPart]:
     read = [(name, read_bodies(name, content)) for name, content in named]
     try:
-        adds = to_columns([body for _, found in read for body in found["add"]], files, "")
+        adds = to_columns([body for _, bodies in read for body in bodies["add"]], files, "")
         removes = to_columns(
-            [body for _, found in read for body in found["remove"]], REMOVE_SCHEMA, ""
+            [body for _, bodies in read for body in bodies["remove"]], REMOVE_SCHEMA, ""
         )
     except BrokenLog:
         # One of them is malformed: reading them one by one names the file.
-        return [part_of(name, found, files) for name, found in read]
+        return [part_of(name, bodies, files) for name, bodies in read]
     parts, added, removed = [], 0, 0
-    for name, found in read:
-        few = part_of(name, {**found, "add": [], "remove": []}, files)
-        count, gone = len(found["add"]), len(found["remove"])
+    for name, bodies in read:
+        rest = part_of(name, {**bodies, "add": [], "remove": []}, files)
+        count, removed_count = len(bodies["add"]), len(bodies["remove"])
         parts.append(
-            replace(few, files=adds.slice(added, count), tombstones=removes.slice(removed, gone))
+            replace(
+                rest,
+                files=adds.slice(added, count),
+                tombstones=removes.slice(removed, removed_count),
+            )
         )
-        added, removed = added + count, removed + gone
+        added, removed = added + count, removed + removed_count
     return parts
 
 
-def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
+def part_of(name: str, bodies: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
     """Return the part that decoded rows make up; live files have the columns of `files`.
 
     Raises: BrokenLog (`CorruptCommit`) for a malformed action.
     Spec: "Actions"
     """
     objects: dict[str, list[Any]] = {
-        kind: [read_row(name, {kind: body}) for body in found[kind]] for kind in OBJECTS
+        kind: [read_row(name, {kind: body}) for body in bodies[kind]] for kind in OBJECTS
     }
     for kind in _SINGLE:
         check_single(name, objects[kind])
     return LogPart(
-        files=to_columns(found["add"], files, name),
-        tombstones=to_columns(found["remove"], REMOVE_SCHEMA, name),
+        files=to_columns(bodies["add"], files, name),
+        tombstones=to_columns(bodies["remove"], REMOVE_SCHEMA, name),
         protocol=_last(objects["protocol"]),
         metadata=_last(objects["metaData"]),
         txns=tuple(objects["txn"]),
@@ -151,7 +155,7 @@ def is_reconciled(part: LogPart) -> bool:
     """
     paths = canonical_paths(part.files["path"])
     every_key = joined([keys(part.files), keys(part.tombstones)])
-    return all(pc.count_distinct(found).as_py() == len(found) for found in (paths, every_key))
+    return all(pc.count_distinct(values).as_py() == len(values) for values in (paths, every_key))
 
 
 def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
@@ -228,8 +232,8 @@ def advance_domains(
 
     Spec: "Domain Metadata"
     """
-    latest = {**known, **{one.domain: one for one in newer}}
-    return {name: one for name, one in latest.items() if not one.removed}
+    latest = {**known, **{domain.domain: domain for domain in newer}}
+    return {name: domain for name, domain in latest.items() if not domain.removed}
 
 
 def keys(actions: pa.Table) -> pa.ChunkedArray:
@@ -289,12 +293,12 @@ def _newest(parts: Sequence[LogPart]) -> _Tail:
 
 
 def _without(
-    table: pa.Table, table_keys: pa.ChunkedArray, gone: pa.ChunkedArray
+    table: pa.Table, table_keys: pa.ChunkedArray, removed_keys: pa.ChunkedArray
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return a table without the rows of the keys `gone`; removing few rows copies nothing."""
-    if not (table.num_rows and len(gone)):
+    """Return a table without the rows of `removed_keys`; removing few rows copies nothing."""
+    if not (table.num_rows and len(removed_keys)):
         return table, table_keys
-    doomed = pc.is_in(table_keys, value_set=flat(gone))
+    doomed = pc.is_in(table_keys, value_set=flat(removed_keys))
     count = pc.sum(doomed).as_py()
     if not count:
         return table, table_keys
@@ -308,5 +312,5 @@ def _without(
     return stacked(tables or [table.slice(0, 0)]), joined(parts)
 
 
-def _last(found: Sequence[Any]) -> Any:
-    return found[-1] if found else None
+def _last(values: Sequence[Any]) -> Any:
+    return values[-1] if values else None

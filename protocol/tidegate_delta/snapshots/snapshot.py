@@ -50,12 +50,12 @@ class KeySet(Set[str]):
 
     def row(self, text: object) -> int | None:
         """Return the row of a text in the column, or None."""
-        wanted = hash(text)
-        at = bisect_left(self._hashes, wanted)
-        while at < len(self._hashes) and self._hashes[at] == wanted:
-            if self._texts[self._rows[at]].as_py() == text:
-                return self._rows[at]
-            at += 1
+        text_hash = hash(text)
+        index = bisect_left(self._hashes, text_hash)
+        while index < len(self._hashes) and self._hashes[index] == text_hash:
+            if self._texts[self._rows[index]].as_py() == text:
+                return self._rows[index]
+            index += 1
         return None
 
     def __contains__(self, text: object) -> bool:
@@ -72,8 +72,8 @@ def _bytes(values: pa.Array) -> memoryview:
     """Return the bytes of a fixed-width column, from which Python reads single values."""
     _, buffer = values.buffers()
     width = values.type.bit_width // 8
-    whole = memoryview(b"" if buffer is None else buffer).cast("B")
-    return whole[values.offset * width : (values.offset + len(values)) * width]
+    data = memoryview(b"" if buffer is None else buffer).cast("B")
+    return data[values.offset * width : (values.offset + len(values)) * width]
 
 
 CHUNKS_MAX: Final = 128

@@ -37,12 +37,12 @@ def _carried(value: Any, column: Column, form: ValueForm) -> Any:
         return None
     if column.type is not None and column.type_before is not None:
         return _widened(value, parse_type(column.type_before), parse_type(column.type), form)
-    inside = (column.fields, column.element, column.key, column.value)
-    if all(one is None for one in inside):
+    inner = (column.fields, column.element, column.key, column.value)
+    if all(part is None for part in inner):
         return value
     if form.structs == "json" and isinstance(value, str):
-        below = _nested(orjson.loads(value), column, _ISO)
-        return orjson.dumps(below).decode()
+        nested = _nested(orjson.loads(value), column, _ISO)
+        return orjson.dumps(nested).decode()
     return _nested(value, column, form)
 
 
@@ -50,12 +50,12 @@ def _nested(value: Any, column: Column, form: ValueForm) -> Any:
     if column.fields is not None:
         return carried_row(value, column.fields, form)
     if column.element is not None:
-        return [_carried(one, column.element, form) for one in value]
-    found = {}
-    for key, one in value.items():
+        return [_carried(item, column.element, form) for item in value]
+    carried = {}
+    for key, item in value.items():
         name = key if column.key is None else _map_key(key, column.key)
-        found[name] = one if column.value is None else _carried(one, column.value, form)
-    return found
+        carried[name] = item if column.value is None else _carried(item, column.value, form)
+    return carried
 
 
 def _map_key(text: str, column: Column) -> str:

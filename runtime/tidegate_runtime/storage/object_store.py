@@ -337,7 +337,7 @@ class _Ranges(io.RawIOBase):
         self._path = path
         self._size = head.size
         self._version = head.version
-        self._at = 0
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -346,20 +346,20 @@ class _Ranges(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, origin + offset)
-        return self._at
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
 
     def readinto(self, buffer: Any, /) -> int:
-        end = min(self._size, self._at + len(buffer))
-        if end <= self._at:
+        end = min(self._size, self._position + len(buffer))
+        if end <= self._position:
             return 0
-        content = self._store.read_range(self._path, self._at, end, self._version)
+        content = self._store.read_range(self._path, self._position, end, self._version)
         buffer[: len(content)] = content
-        self._at += len(content)
+        self._position += len(content)
         return len(content)
 
 

@@ -55,7 +55,7 @@ class RatifyLog:
     """
 
     def __init__(self, bus: Bus, topics: Topics, clock: Clock = _CLOCK) -> None:
-        self._at = TopicPartition(topics.ratify, 0)
+        self._topic_partition = TopicPartition(topics.ratify, 0)
         self._clock = clock
         self._bus = bus
         self._reader = bus.reader()
@@ -71,7 +71,7 @@ class RatifyLog:
         key = record.table_root.encode()
         with self._sending:
             try:
-                self._producer.publish(self._at, key, encode(record), headers(record))
+                self._producer.publish(self._topic_partition, key, encode(record), headers(record))
                 self._producer.flush(timeout_s)
             except Unavailable:
                 # An idempotent producer may have failed for good: the next record gets a new one.
@@ -87,7 +87,7 @@ class RatifyLog:
     def _catch_up(self) -> None:
         """Read the partition to its end and fold it; from its start if the topic was recreated."""
         now_s = self._clock.boot_s()
-        first, end = self._reader.bounds(self._at)
+        first, end = self._reader.bounds(self._topic_partition)
         is_shorter = self._next is not None and end < self._next
         if is_shorter or now_s - self._read_end_s > _STALE_S:
             self._meet(is_shorter)
@@ -95,17 +95,19 @@ class RatifyLog:
         position = first if self._next is None else self._next
         until_s = now_s + _PATIENCE_S
         while position < end:
-            records = self._reader.read(self._at, position, _READ_S)
+            records = self._reader.read(self._topic_partition, position, _READ_S)
             if not records and self._clock.boot_s() > until_s:
                 raise Unavailable(
-                    f"{self._at} gave nothing from {position} to {end}; look at the brokers"
+                    f"{self._topic_partition} gave nothing from {position} to {end}; look at the "
+                    "brokers"
                 )
             for record in records:
                 other = other_format(record.headers, Ratification)
                 if other is not None:
                     raise Unavailable(
-                        f"{self._at}@{record.offset} is a record of format {other!r}: a newer "
-                        "release decides here, and this one would decide otherwise; upgrade it"
+                        f"{self._topic_partition}@{record.offset} is a record of format "
+                        f"{other!r}: a newer release decides here, and this one would decide "
+                        "otherwise; upgrade it"
                     )
                 self._fold(record.value, record.offset)
                 position = self._next = Offset(record.offset + 1)
@@ -115,10 +117,10 @@ class RatifyLog:
 
         Then its id has changed, even if it has grown as long as the old one.
         """
-        topic = self._at.topic
+        topic = self._topic_partition.topic
         topic_id = self._bus.identity([topic]).topic_ids[topic]
         if self._next is not None and (is_shorter or topic_id != self._topic_id):
-            source = f"{topic}/{self._at.partition}"
+            source = f"{topic}/{self._topic_partition.partition}"
             log_event(_log, "recreated", level=logging.ERROR, record=source, read=self._next)
             self._next = None
             self._tables.clear()
@@ -129,7 +131,7 @@ class RatifyLog:
             record = decode(Ratification, value)
         except MalformedRecord as error:
             # No process can read it, so it decides nothing for any of them.
-            source = f"{self._at}@{offset}"
+            source = f"{self._topic_partition}@{offset}"
             log_event(_log, "malformed", level=logging.ERROR, record=source, why=error)
             return
         ratified = fold(self._tables.get(record.table_root), record)

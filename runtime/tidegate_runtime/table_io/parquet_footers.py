@@ -73,7 +73,7 @@ class _Compact:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._at = 0
+        self._position = 0
 
     def row_groups(self) -> Iterator[RowGroup]:
         """Yield the row groups of a FileMetaData. Raises: ValueError, IndexError."""
@@ -122,11 +122,11 @@ class _Compact:
     def _fields(self) -> Iterator[tuple[int, int]]:
         """Yield the number and kind of each field of a struct; the caller takes its value."""
         number = 0
-        while head := self._content[self._at]:
-            self._at += 1
+        while head := self._content[self._position]:
+            self._position += 1
             number = number + (head >> 4) if head >> 4 else self._integer()
             yield number, head & 15
-        self._at += 1
+        self._position += 1
 
     def _structs(self) -> int:
         count, kind = self._list()
@@ -144,19 +144,19 @@ class _Compact:
         head = self._byte()
         count = head >> 4
         count = self._varint() if count == 15 else count
-        if count > len(self._content) - self._at:
+        if count > len(self._content) - self._position:
             raise ValueError("its footer holds a list longer than itself")
         return count, head & 15
 
     def _skip(self, kind: int, left: int = _DEPTH_MAX) -> None:
         if kind in _INTEGERS:
-            position = self._at
+            position = self._position
             while self._content[position] > 127:
                 position += 1
-            self._at = position + 1
+            self._position = position + 1
         elif kind == _BINARY:
             size = self._varint()
-            self._at += size
+            self._position += size
         elif kind in (_LIST, _SET) and left:
             count, inner = self._list()
             for _ in range(count):
@@ -174,7 +174,7 @@ class _Compact:
     def _skip_map(self, left: int) -> None:
         count = self._varint()
         kinds = self._byte() if count else 0
-        if 2 * count > len(self._content) - self._at:
+        if 2 * count > len(self._content) - self._position:
             raise ValueError("its footer holds a map longer than itself")
         for _ in range(count):
             self._skip(kinds >> 4, left - 1)
@@ -194,11 +194,11 @@ class _Compact:
         return value | byte << shift
 
     def _byte(self) -> int:
-        self._at += 1
-        return self._content[self._at - 1]
+        self._position += 1
+        return self._content[self._position - 1]
 
     def _take(self, size: int) -> bytes:
-        if size > len(self._content) - self._at:
+        if size > len(self._content) - self._position:
             raise ValueError("its footer ends in the middle")
-        self._at += size
-        return self._content[self._at - size : self._at]
+        self._position += size
+        return self._content[self._position - size : self._position]

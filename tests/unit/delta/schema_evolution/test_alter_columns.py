@@ -85,8 +85,8 @@ def test_a_column_is_added_where_it_is_wanted() -> None:
     new = StructField("n", LONG, metadata={"comment": "new", "delta.columnMapping.id": 99})
     bare = StructField("n", LONG, metadata={"comment": "new"})
     assert schema_of(add_column(table(), new)).fields[-1] == bare
-    assert schema_of(add_column(table(), new, place=FIRST)).fields[0] == bare
-    assert schema_of(add_column(table(), new, place=FieldPosition(after="A"))).fields[1] == bare
+    assert schema_of(add_column(table(), new, position=FIRST)).fields[0] == bare
+    assert schema_of(add_column(table(), new, position=FieldPosition(after="A"))).fields[1] == bare
     nested = schema_of(add_column(table(), new, ("M", "value"), FIRST))
     assert field_at(nested, ("m", "value", "n")) == bare
     assert [path for path, _ in field_paths(nested)][6:8] == [
