@@ -98,7 +98,7 @@ def _frequent(body: Fields) -> Proposal:
     if not _MAYBE_NUMBER.issuperset(map(type, _NUMBERS(fields))):
         _leave()
     for name in shape.silent:
-        fields[name] = _silent(_PROPOSAL[name], body[name])
+        fields[name] = _empty_value(_PROPOSAL[name], body[name])
     fields["actions"] = _all_of(dict, fields["actions"])
     if "operation" in body:
         fields["operation"] = _operation(body["operation"])
@@ -113,7 +113,7 @@ def _frequent(body: Fields) -> Proposal:
         fields["app_txns"] = tuple(map(AppTxnAdvance.model_validate, app_txns))
     fields["proposal_id"] = _UUID.validator.validate_python(fields["proposal_id"])
     try:
-        fields["table"], fields["table_root"] = _place(_PLACE(fields))
+        fields["table"], fields["table_root"] = _table_and_root(_PLACE(fields))
     except TypeError:
         _leave()
     return Proposal.trusted(fields, shape.given)
@@ -127,7 +127,7 @@ def _shape(names: tuple[str, ...]) -> _Shape:
 
 
 @lru_cache(SHAPES_MAX)
-def _given(known: frozenset[str], names: tuple[str, ...]) -> set[str]:
+def _known_names(known: frozenset[str], names: tuple[str, ...]) -> set[str]:
     """Return the names as a set. Raises: _UnusualError, if one is unknown."""
     if not known.issuperset(names):
         _leave()
@@ -135,7 +135,7 @@ def _given(known: frozenset[str], names: tuple[str, ...]) -> set[str]:
 
 
 @lru_cache(PLACES_MAX)
-def _place(shared_fields: tuple[Any, ...]) -> tuple[UUID, str]:
+def _table_and_root(shared_fields: tuple[Any, ...]) -> tuple[UUID, str]:
     """Check the fields that all proposals of a table share, and return its id and root.
 
     Raises: _UnusualError.
@@ -153,7 +153,7 @@ def _place(shared_fields: tuple[Any, ...]) -> tuple[UUID, str]:
 def _operation(body: Any) -> Operation:
     if type(body) is not dict:
         _leave()
-    names_given = _given(_OPERATION_FIELDS, tuple(body))
+    names_given = _known_names(_OPERATION_FIELDS, tuple(body))
     fields = {**_OPERATION, **body}
     if not (type(fields["name"]) is str and type(fields["parameters"]) is dict):
         _leave()
@@ -167,7 +167,7 @@ def _reads(body: Any) -> ReadSet:
         _leave()
     if not body:
         return _NOTHING_READ
-    names_given = _given(_READ_FIELDS, tuple(body))
+    names_given = _known_names(_READ_FIELDS, tuple(body))
     fields = {**_READS, **body}
     if not (type(fields["whole_table"]) is type(fields["delete_insensitive"]) is bool):
         _leave()
@@ -177,7 +177,7 @@ def _reads(body: Any) -> ReadSet:
     return ReadSet.trusted(fields, names_given)
 
 
-def _silent(default: Any, value: Any) -> Any:
+def _empty_value(default: Any, value: Any) -> Any:
     """Return the value of an empty field. Raises: _UnusualError, if it is not empty."""
     if value is None and default is None:
         return None

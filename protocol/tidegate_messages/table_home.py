@@ -49,7 +49,7 @@ def later(known: TableRecord | None, record: TableRecord) -> TableRecord:
     The later one counts, unless a committer that had lost the table wrote it: no record undoes a
     drop, or an operator request that was carried out.
     """
-    return record if known is None or _standing(record) >= _standing(known) else known
+    return record if known is None or _precedence(record) >= _precedence(known) else known
 
 
 def counting(records: Iterable[TableRecord]) -> TableRecord:
@@ -59,13 +59,13 @@ def counting(records: Iterable[TableRecord]) -> TableRecord:
     operator requests, then the one of the lowest topic partition.
     Law: commutative, associative, idempotent; there is a record
     """
-    return min(records, key=_place)
+    return min(records, key=_sort_key)
 
 
-def _standing(record: TableRecord) -> tuple[bool, int, bool]:
+def _precedence(record: TableRecord) -> tuple[bool, int, bool]:
     return record.status == "dropped", record.rulings, record.status != "staged"
 
 
-def _place(record: TableRecord) -> tuple[bool, bool, int, Home]:
+def _sort_key(record: TableRecord) -> tuple[bool, bool, int, Home]:
     is_open = record.status != "staged"
     return record.status != "dropped", not is_open, -record.rulings, recorded_home(record)

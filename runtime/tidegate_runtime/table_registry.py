@@ -52,7 +52,7 @@ def read_registry(
     """
     registrations = Registrations()
     _read_on(bus, topics, registrations, {}, time.monotonic() + timeout_s)
-    return {table: _respelled(record) for table, record in registrations.counting.items()}
+    return {table: _with_canonical_root(record) for table, record in registrations.counting.items()}
 
 
 @dataclass
@@ -118,7 +118,7 @@ class RegistryReader:
             tables = self._found.counting
             for table in changed:
                 if table in tables:
-                    tables[table] = _respelled(tables[table])
+                    tables[table] = _with_canonical_root(tables[table])
         except TidegateError:
             self._forget()
             raise
@@ -172,7 +172,7 @@ def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> Table
     return next(iter((*exact, *named)), None)
 
 
-def _respelled(record: TableRecord) -> TableRecord:
+def _with_canonical_root(record: TableRecord) -> TableRecord:
     """Return a record with its root in the present canonical form.
 
     An earlier release distinguished forms that are one root in this release.

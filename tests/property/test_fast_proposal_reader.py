@@ -96,9 +96,9 @@ def test_a_plain_proposal_is_not_read_in_full(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_long_is_not_remembered() -> None:
-    before = fast_proposal_reader._place.cache_info().currsize
+    before = fast_proposal_reader._table_and_root.cache_info().currsize
     long = builders.proposal(
         builders.add("a"), engine_info="e" * fast_proposal_reader.PLACE_CHARS_MAX
     )
     assert read_proposal(encode(long)) == long
-    assert fast_proposal_reader._place.cache_info().currsize == before
+    assert fast_proposal_reader._table_and_root.cache_info().currsize == before

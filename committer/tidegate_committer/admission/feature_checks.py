@@ -219,7 +219,7 @@ def wrong_drop(
     """Return why the proposal may not drop the features that it drops, or None."""
     dropped = read.features - after.features
     if not dropped:
-        return _drops_nothing(candidate)
+        return _refuse_empty_drop(candidate)
     if candidate.operation != DROP_FEATURE:
         return flaw(
             BAD_PROTOCOL,
@@ -241,7 +241,7 @@ def wrong_drop(
     )
 
 
-def _drops_nothing(candidate: Candidate) -> Rejection | None:
+def _refuse_empty_drop(candidate: Candidate) -> Rejection | None:
     """Refuse a DROP FEATURE that writes a protocol but drops no feature."""
     if candidate.operation != DROP_FEATURE or candidate.content.protocol is None:
         return None

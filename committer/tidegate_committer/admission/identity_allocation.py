@@ -68,7 +68,7 @@ def numbers(candidate: Candidate, counters: IdentityCounters) -> IdentityEffects
         column = counters.columns.get(usage.column)
         if column is None:
             return _no_column(f"{location}.column", usage.column)
-        misfit = _misfit(usage, column, location)
+        misfit = _value_off_step(usage, column, location)
         result = misfit or (_claimed if usage.lease is None else _leased)(
             usage, location, effects, counters
         )
@@ -173,7 +173,7 @@ def _undeclared(candidate: Candidate, counters: IdentityCounters) -> Rejection |
     brings_back = candidate.operation in BRING_BACK
     is_append = not (content.removes or candidate.intents or brings_back)
     for name, column in counters.columns.items():
-        if column.allows_explicit or not files or _moves_it_itself(name, counters):
+        if column.allows_explicit or not files or _metadata_moves_mark(name, counters):
             continue
         usages = [
             usage for usage in (proposal.identity_usage if proposal else ()) if usage.column == name
@@ -196,7 +196,7 @@ def _undeclared(candidate: Candidate, counters: IdentityCounters) -> Rejection |
     return None
 
 
-def _moves_it_itself(name: str, counters: IdentityCounters) -> bool:
+def _metadata_moves_mark(name: str, counters: IdentityCounters) -> bool:
     """Whether the proposal's own metaData moves the mark, as other engines do."""
     own, before = counters.columns[name], counters.before.get(name)
     if own.mark is None:
@@ -213,7 +213,9 @@ def _refusal_of_undeclared(name: str, problem: str, add: Add | None) -> Rejectio
     )
 
 
-def _misfit(usage: IdentityUsage, column: IdentityColumn, location: str) -> Rejection | None:
+def _value_off_step(
+    usage: IdentityUsage, column: IdentityColumn, location: str
+) -> Rejection | None:
     for name, value in (("low", usage.low), ("high", usage.high)):
         if (value - column.start) % column.step:
             problem = f"is {value}, which is not {column.start} + k * {column.step}"

@@ -159,7 +159,7 @@ def _wrong_metadata(
         return property_flaw
     try:
         schema = parse_schema(metadata.schema_string)
-        table_properties.validate(_set_anew(metadata, table_definition))
+        table_properties.validate(_changed_properties(metadata, table_definition))
     except InvalidRequest as error:
         return flaw(
             BAD_METADATA, f"{_METADATA}.configuration", fault_in(error), "correct the property"
@@ -183,7 +183,7 @@ def _wrong_property(
         problem = f"{limit} is {metadata.configuration[limit][:64]!r}, which limits nothing"
         remedy = "say a whole number from 1 on, or leave it out"
         return flaw(BAD_METADATA, f"{_METADATA}.configuration", problem, remedy)
-    changed = _set_anew(metadata, table_definition)
+    changed = _changed_properties(metadata, table_definition)
     for name, value, allowed in (
         (UNSAFE_WRITERS, wrong_word(changed), "`warn` or `halt`"),
         (VERIFY_FILES, wrong_flag(changed), "`true` or `false`"),
@@ -194,7 +194,9 @@ def _wrong_property(
     return None
 
 
-def _set_anew(metadata: Metadata, table_definition: TableDefinition | None) -> Mapping[str, str]:
+def _changed_properties(
+    metadata: Metadata, table_definition: TableDefinition | None
+) -> Mapping[str, str]:
     """Return the properties that the proposal adds or changes: only these are checked."""
     before = (
         table_definition.metadata.configuration.items()

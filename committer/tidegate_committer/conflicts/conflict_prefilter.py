@@ -35,10 +35,12 @@ def passes_by(rebase_state: RebaseState, winner: WriteSummary, adds: Sequence[Ad
         return False
     if winner.app_ids and not winner.app_ids.isdisjoint(reads.app_ids):
         return False
-    return _keeps_off(rebase_state, winner.removed) and _adds_unread(rebase_state, winner, adds)
+    return _touches_none_of(rebase_state, winner.removed) and _adds_unread(
+        rebase_state, winner, adds
+    )
 
 
-def _keeps_off(rebase_state: RebaseState, removed: Set[str]) -> bool:
+def _touches_none_of(rebase_state: RebaseState, removed: Set[str]) -> bool:
     """Return whether the proposal neither read, removes nor deletes rows of a removed file."""
     candidate = rebase_state.candidate
     if not removed:

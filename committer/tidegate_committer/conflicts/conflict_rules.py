@@ -91,7 +91,7 @@ class Conflict:
 
 def concurrent_append(rebase_state: RebaseState, winner: Entry) -> Finding | None:
     """The winner added a file that may hold rows which the proposal would have read."""
-    if not _minds_appends(rebase_state, winner):
+    if not _conflicts_with_appends(rebase_state, winner):
         return None
     candidate, columns = rebase_state.candidate, rebase_state.read.metadata.partition_columns
     added = may_have_been_read(candidate, winner, rebase_state.file_tests, rebase_state.known)
@@ -104,7 +104,7 @@ def concurrent_append(rebase_state: RebaseState, winner: Entry) -> Finding | Non
     return _in_partitions_read(rebase_state, winner, added)
 
 
-def _minds_appends(rebase_state: RebaseState, winner: Entry) -> bool:
+def _conflicts_with_appends(rebase_state: RebaseState, winner: Entry) -> bool:
     candidate = rebase_state.candidate
     if not winner.added or candidate.is_blind_append or rebase_state.level == "SnapshotIsolation":
         return False
@@ -181,13 +181,13 @@ def _has_no_empty_value(key: PartitionKey) -> bool:
     return all(text != "" for _, text in key)
 
 
-def _named_as_by_delta_spark(rebase_state: RebaseState, winner: Entry, finding: Finding) -> Finding:
+def _with_delta_error_class(rebase_state: RebaseState, winner: Entry, finding: Finding) -> Finding:
     """Return a conflict over removed files with the error class that delta-spark would give it.
 
     delta-spark checks appends first, and without statistics. If our check cleared a winner's append
     by statistics, delta-spark would report that append as the conflict.
     """
-    if not _minds_appends(rebase_state, winner):
+    if not _conflicts_with_appends(rebase_state, winner):
         return finding
     if rebase_state.read.metadata.partition_columns:
         matched = _in_partitions_read(rebase_state, winner, winner.added)
@@ -208,7 +208,7 @@ def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> Finding 
     if not (forgets or candidate.files_read.isdisjoint(removed)):
         path = min(candidate.files_read & removed)
         finding = Finding(f"removed {path!r}, which was read", path)
-        return _named_as_by_delta_spark(rebase_state, winner, finding)
+        return _with_delta_error_class(rebase_state, winner, finding)
     if candidate.reads.whole_table and removed:
         path = min(removed)
         return Finding(f"removed {path!r}, and the whole table was read", path)
@@ -223,7 +223,7 @@ def concurrent_delete_delete(rebase_state: RebaseState, winner: Entry) -> Findin
     if not twice:
         return None
     finding = Finding(f"removed {min(twice)!r} too", min(twice))
-    return _named_as_by_delta_spark(rebase_state, winner, finding)
+    return _with_delta_error_class(rebase_state, winner, finding)
 
 
 def concurrent_row_delete(rebase_state: RebaseState, winner: Entry) -> Finding | None:

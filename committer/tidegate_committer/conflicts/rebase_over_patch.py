@@ -163,7 +163,7 @@ def column_of_other_values(candidate: Candidate, effect: PatchEffect) -> str | N
             continue
         if old.field.nullable and not new.field.nullable:
             return f"the column {dotted(new.path)!r}, which may not be null any more"
-        if _about(old.field) != _about(new.field):
+        if _relevant_metadata(old.field) != _relevant_metadata(new.field):
             return f"the column {dotted(new.path)!r}, which is filled in another way"
         if not _takes(old, new):
             return f"the type of the column {dotted(new.path)!r}"
@@ -203,16 +203,16 @@ def _may_use(candidate: Candidate, physical: FieldPath, logical: FieldPath) -> b
             return True
         for path in paths_of(predicate):
             named = tuple(path)
-            if any(_on_one_way(named, column) for column in (physical, logical)):
+            if any(_one_is_prefix(named, column) for column in (physical, logical)):
                 return True
     return False
 
 
-def _on_one_way(path: FieldPath, other: FieldPath) -> bool:
+def _one_is_prefix(path: FieldPath, other: FieldPath) -> bool:
     return all(a.lower() == b.lower() for a, b in zip(path, other, strict=False))
 
 
-def _about(field: StructField) -> Mapping[str, object]:
+def _relevant_metadata(field: StructField) -> Mapping[str, object]:
     return {key: value for key, value in field.metadata.items() if key not in _LOOSE}
 
 

@@ -61,8 +61,8 @@ class FastPath:
             and self._is_new_id(candidate, view.group)
             and self._is_admitted(candidate, command.now_ms)
             and self._joins(candidate, view.group)
-            and self._goes_with_the_files(candidate)
-            and (_is_plain_append(candidate) or self._passes_all(candidate, view))
+            and self._fits_live_files(candidate)
+            and (_is_plain_append(candidate) or self._conflicts_with_none(candidate, view))
         )
 
     def _is_new_id(self, candidate: Candidate, group: Group) -> bool:
@@ -104,7 +104,7 @@ class FastPath:
             and has_room(group, candidate, self._policy)
         )
 
-    def _goes_with_the_files(self, candidate: Candidate) -> bool:
+    def _fits_live_files(self, candidate: Candidate) -> bool:
         """Whether what it removes is live, spelled as in the log and without a deletion vector, and
         what it adds is new.
         """
@@ -119,7 +119,7 @@ class FastPath:
             vector == GONE for vector in files.vectors_of([path for path, _ in content.added])
         )
 
-    def _passes_all(self, candidate: Candidate, view: DecisionInput) -> bool:
+    def _conflicts_with_none(self, candidate: Candidate, view: DecisionInput) -> bool:
         """Whether no conflict rule can fire against the versions since it read, or the members."""
         state, known, group = self._state, view.known, view.group
         rebase_state = begin(candidate, self._table_definition, candidate.level(self._level), known)

@@ -28,7 +28,7 @@ def outcome_value(outcome: Outcome) -> bytes:
     value = encode(outcome)
     if len(value) <= VALUE_BYTES_MAX:
         return value
-    rejection = outcome.rejection and _cut(outcome.rejection)
+    rejection = outcome.rejection and _shortened(outcome.rejection)
     stripped = outcome.model_copy(update={"assigned": {}, "rejection": rejection})
     room = VALUE_BYTES_MAX - len(encode(stripped)) - TEXT_CHARS_MAX
     return encode(stripped.model_copy(update={"assigned": _assigned(outcome, room)}))
@@ -45,7 +45,7 @@ def table_value(record: TableRecord) -> bytes:
     return encode(record.model_copy(update=texts))
 
 
-def _cut(rejection: Rejection) -> Rejection:
+def _shortened(rejection: Rejection) -> Rejection:
     texts = {name: text for name, text in rejection if isinstance(text, str)}
     return rejection.model_copy(update={name: short(text) for name, text in texts.items()})
 

@@ -97,7 +97,7 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
     if min(version, candidate.read_version + 1) < state.oldest:
         return Decision(Verdict(candidate, "expired"), writer)
     if version > state.version + 1:
-        return Decision(_gap(state, candidate), writer)
+        return Decision(_version_ahead(state, candidate), writer)
     ready: VerbatimEntry | None = None
     if needs_bytes(state, candidate):
         read = _read(candidate, case.content, case.policy)
@@ -107,7 +107,7 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
         ready = read
         name = name or ready.entry.txn_id
         writer = name or str(candidate.id)
-    committed_version = _done_under(state, candidate, name)
+    committed_version = _version_with_txn_id(state, candidate, name)
     if committed_version is not None:
         reason = (
             f"txn_id: this work is committed, as version {committed_version}; take its rows for "
@@ -115,7 +115,7 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
         )
         return Decision(denied(candidate, "already_committed", reason), writer)
     if version <= state.version:
-        return Decision(_taken(state, candidate), writer)
+        return Decision(_version_taken(state, candidate), writer)
     assert ready is not None, "what may be written was read"
     admission_input = AdmissionInput(
         state.root, state.table_definition_at(max(candidate.read_version, 0)), case.now_ms
@@ -155,7 +155,7 @@ def _declared_txn_id(candidate: Candidate) -> str | None:
     return candidate.proposal.txn_id if candidate.proposal else None
 
 
-def _done_under(state: TableState, candidate: Candidate, name: str | None) -> int | None:
+def _version_with_txn_id(state: TableState, candidate: Candidate, name: str | None) -> int | None:
     """Return the version after the read one that has the same `txnId`, or None."""
     if name is None:
         return None
@@ -182,7 +182,7 @@ def _read(
     return overfull(content, policy) or parse_verbatim(exact_version(candidate), content)
 
 
-def _gap(state: TableState, candidate: Candidate) -> Verdict:
+def _version_ahead(state: TableState, candidate: Candidate) -> Verdict:
     return denied(
         candidate,
         "version_ahead",
@@ -191,7 +191,7 @@ def _gap(state: TableState, candidate: Candidate) -> Verdict:
     )
 
 
-def _taken(state: TableState, candidate: Candidate) -> Verdict:
+def _version_taken(state: TableState, candidate: Candidate) -> Verdict:
     version = exact_version(candidate)
     rejection = Rejection(
         rule=VERSION_TAKEN,

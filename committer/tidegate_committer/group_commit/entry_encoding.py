@@ -137,7 +137,7 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
         version=group.version,
         added=tuple([file for content in contents for file in content.added]),
         vectors={path: vector for content in contents for path, vector in content.vectors.items()},
-        spelt=_spelt(contents),
+        spelt=_unusual_paths(contents),
         removed=frozenset().union(*[content.removed for content in contents if content.removes]),
         removed_in_order=_in_order(contents) if names_what_left(provenance) else (),
         revised=_revised(contents),
@@ -183,7 +183,7 @@ def _revised(contents: Sequence[CheckedActions]) -> Mapping[str, Revision]:
     }
 
 
-def _spelt(contents: Sequence[CheckedActions]) -> NormalForms:
+def _unusual_paths(contents: Sequence[CheckedActions]) -> NormalForms:
     # In plain contents every path is in its normal form.
     return unusual(add for content in contents if not content.is_plain for add in content.adds)
 
@@ -215,19 +215,21 @@ def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
         is_blind_append=all([member.is_blind_append for member in members]),
         isolation_level=level,
         read_version=None if read_version < 0 else read_version,
-        user_metadata=_only({proposal.user_metadata for proposal in proposals}),
+        user_metadata=_single_value({proposal.user_metadata for proposal in proposals}),
         tags=tags_of(members, state, metadata) or None,
     )
 
 
 def _engine(group: Group, origin: EntryWriter) -> str:
-    engine = _only({member.proposal.engine_info for member in group.members if member.proposal})
+    engine = _single_value(
+        {member.proposal.engine_info for member in group.members if member.proposal}
+    )
     if not engine:
         return origin.engine
     return engine if origin.engine in engine.split() else f"{engine} {origin.engine}"
 
 
-def _only(values: set[str | None]) -> str | None:
+def _single_value(values: set[str | None]) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 

@@ -111,7 +111,7 @@ def rows_lose_their_numbers(draft: EntryDraft) -> EntryDraft:
     if not row_tracking.is_suspended(draft.after.metadata):
         return draft
     lines = tuple(
-        _bare(member.content.adds, own) if member.content.has_row_ids else own
+        _without_row_ids(member.content.adds, own) if member.content.has_row_ids else own
         for member, own in zip(draft.members, draft.lines, strict=True)
     )
     return replace(draft, lines=lines)
@@ -263,7 +263,7 @@ def _numbered(
     return tuple(after), mark
 
 
-def _bare(adds: Sequence[Add], lines: EntryLines) -> EntryLines:
+def _without_row_ids(adds: Sequence[Add], lines: EntryLines) -> EntryLines:
     following = iter(adds)
     none = {"base_row_id": None, "default_row_commit_version": None}
     return tuple(

@@ -59,7 +59,7 @@ def read_plain(row: Any, policy: Policy) -> tuple[ActionLine, FileAction] | None
 
 
 def _remove(body: Any, policy: Policy) -> Remove:
-    names_given = _given(body, _REMOVES)
+    names_given = _names_of(body, _REMOVES)
     path, values, size, changes, extended = _values_of_remove(body)
     gone_ms = body.get("deletionTimestamp", 0)
     if not (
@@ -88,7 +88,7 @@ def _remove(body: Any, policy: Policy) -> Remove:
 
 
 def _add(body: Any, policy: Policy) -> Add:
-    names_given = _given(body, _ADDS)
+    names_given = _names_of(body, _ADDS)
     path, values, size, changes, written_ms = _values_of_add(body)
     if not (
         is_plain(path)
@@ -119,7 +119,7 @@ def _add(body: Any, policy: Policy) -> Add:
     return trusted(Add, fields, names_given, _NOTHING_MORE)
 
 
-def _given(body: Any, shapes: Shapes) -> set[str]:
+def _names_of(body: Any, shapes: Shapes) -> set[str]:
     """Return the model's names of the fields that a body has."""
     if type(body) is dict:
         names = body.keys()

@@ -93,7 +93,7 @@ class CheckedActions:
             add, new = next(changed)
             if new is not None:
                 lines.append(line if new is add else add_line(new))
-        fields = _about([add for add in after if add])
+        fields = _fields_from_adds([add for add in after if add])
         # Stays true after the ids are dropped: such files must still be checked for a row count.
         fields["has_row_ids"] = self.has_row_ids or fields["has_row_ids"]
         return replace(self, lines=tuple(lines), **fields)
@@ -103,7 +103,7 @@ class CheckedActions:
         if not adds:
             return self
         lines = (*self.lines, *map(add_line, adds))
-        fields = _about([*self.adds, *adds])
+        fields = _fields_from_adds([*self.adds, *adds])
         return replace(self, lines=lines, is_plain=False, **fields)
 
     def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "CheckedActions":
@@ -123,7 +123,7 @@ EMPTY: Final = CheckedActions()
 _BARE: Final = vars(EMPTY)
 
 
-def _about(adds: Sequence[Add]) -> dict[str, Any]:
+def _fields_from_adds(adds: Sequence[Add]) -> dict[str, Any]:
     """Return the fields of `CheckedActions` that follow from the new files."""
     return {
         "adds": tuple(adds),
@@ -253,10 +253,10 @@ def _content(
         adds=adds,
         removes=removes,
         changes=_of(actions, Cdc),
-        txns=_one_each(_of(actions, Txn)),
+        txns=_one_per_application(_of(actions, Txn)),
         domains=_of(actions, DomainMetadata),
-        metadata=_only(_of(actions, Metadata)),
-        protocol=_only(_of(actions, Protocol)),
+        metadata=_single(_of(actions, Metadata)),
+        protocol=_single(_of(actions, Protocol)),
         removed=frozenset([canonical(remove.path) for remove in removes]),
         added=_paths_of(adds),
         vectors=vectors_of(special),
@@ -276,14 +276,14 @@ def _paths_of(adds: Sequence[Add]) -> tuple[tuple[str, PartitionValues], ...]:
     return tuple([(canonical(add.path), add.partition_values) for add in adds])
 
 
-def _only(actions: tuple[A, ...]) -> A | None:
+def _single(actions: tuple[A, ...]) -> A | None:
     if len(actions) > 1:
         name = actions[0].wire_name
         refuse(DUPLICATE, "actions", f"{len(actions)} {name} actions", "give one at most")
     return actions[0] if actions else None
 
 
-def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
+def _one_per_application(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
     by_app: dict[str, Txn] = {}
     for txn in txns:
         if by_app.setdefault(txn.app_id, txn).version != txn.version:

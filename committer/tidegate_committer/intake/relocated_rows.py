@@ -88,7 +88,7 @@ def read_moves(row_mapping: Sequence[RowMapping], content: CheckedActions) -> Re
         problem = "comes with files that change data"
         refuse(MALFORMED, "row_mapping", problem, "map rows that move, and no others")
     adds = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
-    moves = _found(row_mapping, content.removes, adds)
+    moves = _relocations(row_mapping, content.removes, adds)
     for index, mapping in enumerate(row_mapping):
         _check(mapping, f"row_mapping[{index}]", moves, adds)
     if len(moves) < sum(len(mapping.sources) for mapping in row_mapping):
@@ -110,7 +110,7 @@ def moves_of(
         return NO_MOVES
     adds_by_path = {canonical(add.path): add for add in adds if not add.data_change}
     removed = [remove for remove in removes if not remove.data_change]
-    return _found(
+    return _relocations(
         [mapping for row_mapping in mappings for mapping in row_mapping], removed, adds_by_path
     )
 
@@ -138,7 +138,7 @@ def _source(path: str, move: Relocation) -> Source:
     return Source(path=encoded_path(path), offset=move.offset, rows=move.rows, base=base)
 
 
-def _found(
+def _relocations(
     row_mapping: Sequence[RowMapping], removes: Sequence[Remove], adds: Mapping[str, Add]
 ) -> dict[str, Relocation]:
     vectors = {canonical(remove.path): remove.deletion_vector for remove in removes}

@@ -77,12 +77,12 @@ class OpenTransactions:
         return "".join(
             f"; topic partition {topic_partition.partition}: an open Kafka transaction has held "
             f"back {transaction.held.offsets} offsets for {now_s - transaction.since_s:.0f} s"
-            for topic_partition, transaction in sorted(self.open.items(), key=_place)
+            for topic_partition, transaction in sorted(self.open.items(), key=_topic_partition_of)
             if now_s - transaction.since_s >= LONG_S
         )
 
 
-def _place(item: tuple[TopicPartition, _Open]) -> TopicPartition:
+def _topic_partition_of(item: tuple[TopicPartition, _Open]) -> TopicPartition:
     return item[0]
 
 

@@ -277,21 +277,21 @@ class OutcomePublisher:
 
     def halted(self, record: TableRecord) -> None:
         """Publish durably that a table is halted by hand, before the request is answered."""
-        self._ruled(record)
+        self._publish_ruling(record)
         reason, level = record.halted_by_hand, logging.WARNING
         log_event(_log, "halted_by_hand", level=level, table=record.name, why=reason)
 
     def reopened(self, record: TableRecord) -> None:
         """Publish durably that a table is open again, before the request is answered."""
-        self._ruled(record)
+        self._publish_ruling(record)
         log_event(_log, "reopened", table=record.name)
 
     def dropped(self, record: TableRecord) -> None:
         """Publish durably that a table is dropped, before the request is answered."""
-        self._ruled(record)
+        self._publish_ruling(record)
         log_event(_log, "dropped", table=record.name, root=record.table_root)
 
-    def _ruled(self, record: TableRecord) -> None:
+    def _publish_ruling(self, record: TableRecord) -> None:
         """Publish durably the result of an operator's request, under two keys.
 
         A committer that has lost the table may still publish its record once more, and compaction

@@ -314,7 +314,7 @@ class PartitionWorker:
             self.registry_due.clear()
             publisher.flush()
             reach("after_state")
-        return self._safe if self._safe != self.committed else None
+        return self._offset_to_commit if self._offset_to_commit != self.committed else None
 
     def _publish_registration(self, table_committer: TableCommitter) -> None:
         """Publish a table's registration; if that fails, halt the table and omit `table_id`."""
@@ -330,11 +330,11 @@ class PartitionWorker:
     @property
     def lags(self) -> bool:
         """Whether something published is not durable yet, or the offset has advanced."""
-        is_past = self._safe != self.committed or self.requests.due is not None
+        is_past = self._offset_to_commit != self.committed or self.requests.due is not None
         return bool(self.publisher.unflushed or self.registry_due or is_past)
 
     @property
-    def _safe(self) -> Offset | None:
+    def _offset_to_commit(self) -> Offset | None:
         """The offset to commit: every record before it has its outcome."""
         first = self.read_ahead.first
         return self.position if first is None else Offset(first)

@@ -138,13 +138,13 @@ def inherited(note: SuspectNote, process: str, unanswered: range) -> SuspectNote
     if not is_unfinished:
         return replace(heir, deaths=1, alone=False, against="")
     if note.alone:
-        return _accused(heir, note.suspect) if note.suspect else heir
+        return _after_death_over(heir, note.suspect) if note.suspect else heir
     # No record is at fault for a death at the start or while a table is loaded.
     deaths = note.deaths + 1 if note.judging else note.deaths
     return replace(heir, deaths=deaths, alone=deaths >= ALONE_FROM)
 
 
-def _accused(heir: SuspectNote, suspect: str) -> SuspectNote:
+def _after_death_over(heir: SuspectNote, suspect: str) -> SuspectNote:
     """Return the note after a death over `suspect`, a record that was handled alone."""
     is_same = heir.against in ("", suspect)
     deaths = heir.deaths + 1 if is_same else 1

@@ -221,15 +221,15 @@ def _windows(paths: ArrowColumn, rows: int) -> Iterator[pa.StringArray]:
         for start in range(0, len(chunk), rows):
             piece = chunk[start : start + rows]
             if held and (count + len(piece) > rows or size + piece.nbytes > TEXT_MAX):
-                yield _together(held)
+                yield _concatenated(held)
                 held, count, size = [], 0, 0
             held.append(piece)
             count, size = count + len(piece), size + piece.nbytes
     if held:
-        yield _together(held)
+        yield _concatenated(held)
 
 
-def _together(pieces: list[pa.StringArray]) -> pa.StringArray:
+def _concatenated(pieces: list[pa.StringArray]) -> pa.StringArray:
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
 

@@ -95,7 +95,7 @@ class LiveFiles(Mapping[str, Vector]):
             for index in _span(parts, slot):
                 parts[index] = new
         due = next((slot for slot in changes_by_slot if parts[slot].is_due), None)
-        return LiveFiles(parts if due is None else _tidied(parts, due))
+        return LiveFiles(parts if due is None else _with_part_rebuilt(parts, due))
 
     def vectors_of(self, paths: Iterable[str]) -> list[Vector]:
         """Return the vector of each path, or GONE if it is not live.
@@ -171,13 +171,13 @@ def _span(parts: Sequence[Part], slot: int) -> range:
     return range(start, end)
 
 
-def _tidied(parts: list[Part], slot: int) -> list[Part]:
+def _with_part_rebuilt(parts: list[Part], slot: int) -> list[Part]:
     """Return the parts with one of them rebuilt, and split if it is too large."""
     span, block = _span(parts, slot), _rebuilt(parts[slot])
     while len(span) * 2 * PART_FILES < len(block):
         parts = [part for part in parts for _ in range(2)]
         span = range(2 * span.start, 2 * span.stop)
-    _cut(parts, span, block)
+    _fill_slots(parts, span, block)
     return parts
 
 
@@ -188,7 +188,7 @@ def _rebuilt(part: Part) -> FileBlock:
     return part.block.changed(put, drop)
 
 
-def _cut(parts: list[Part], span: range, block: FileBlock) -> None:
+def _fill_slots(parts: list[Part], span: range, block: FileBlock) -> None:
     """Put a block into some slots, split in halves recursively while it is too large."""
     if len(span) == 1 or len(block) <= 2 * PART_FILES:
         part = Part(block, PersistentMap())
@@ -200,4 +200,4 @@ def _cut(parts: list[Part], span: range, block: FileBlock) -> None:
     for piece, half in zip(
         (range(span.start, middle), range(middle, span.stop)), halves, strict=True
     ):
-        _cut(parts, piece, half)
+        _fill_slots(parts, piece, half)

@@ -216,7 +216,7 @@ class TableDefinition:
         about partitions.
         """
         columns = self.metadata.partition_columns
-        key = self._spelled(predicate)
+        key = self._cache_key(predicate)
         if key is None:
             key = orjson.dumps(about_partitions(predicate, columns))
         partition = self._tests.get(key)
@@ -229,7 +229,7 @@ class TableDefinition:
             self._tests[key] = partition
         return partition
 
-    def _spelled(self, predicate: Predicate) -> object:
+    def _cache_key(self, predicate: Predicate) -> object:
         """Return a cheap cache key for the partition part of most predicates, or None.
 
         Law: predicates with one key are the same to `about_partitions`

@@ -72,7 +72,7 @@ class Audit:
                 )
             if known is not None and digest not in (GONE, known.sha256):
                 return CommittedFile(version=version, sha256=known.sha256)
-        self.cleaned = max(self.cleaned, *_gone(hashes_by_version), -1)
+        self.cleaned = max(self.cleaned, *_missing_versions(hashes_by_version), -1)
         return None
 
     def _chosen(self, state: TableState, most: int) -> list[int]:
@@ -102,11 +102,11 @@ def hashes(store: LogStore, versions: list[int], cleaned: int = -1) -> Mapping[i
     for version in versions:
         content = store.read(in_log(commit_name(version)))
         hashes_by_version[version] = GONE if content is None else sha256(content)
-    missing = _gone(hashes_by_version)
+    missing = _missing_versions(hashes_by_version)
     if max(missing, default=-1) > cleaned and max(versions) not in missing:
         find_segment(store)
     return hashes_by_version
 
 
-def _gone(hashes_by_version: Mapping[int, str]) -> list[int]:
+def _missing_versions(hashes_by_version: Mapping[int, str]) -> list[int]:
     return [version for version, digest in hashes_by_version.items() if digest == GONE]

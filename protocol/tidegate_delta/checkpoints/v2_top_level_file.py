@@ -37,7 +37,7 @@ def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLe
     Spec: "UUID-named checkpoint"
     """
     bodies = read_bodies(name, content)
-    bodies["add"] = [_stated(body) for body in bodies["add"]]
+    bodies["add"] = [_with_stats_text(body) for body in bodies["add"]]
     return TopLevelFile(
         part_of(name, bodies, files),
         tuple(CheckpointMetadata.model_validate(body) for body in bodies["checkpointMetadata"]),
@@ -70,7 +70,7 @@ def sidecar_path(sidecar: Sidecar) -> str:
     return in_sidecars(decode_path(sidecar.path.rpartition("/")[2]))
 
 
-def _stated(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_stats_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an add with its statistics as text, converted from an object where it has no text."""
     parsed = body.get(PARSED)
     if parsed is None or body.get("stats") is not None:

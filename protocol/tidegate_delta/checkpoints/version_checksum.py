@@ -188,11 +188,13 @@ def differences(stated: VersionChecksum, computed: VersionChecksum) -> tuple[str
         if getattr(stated, name) is not None
     ]
     return tuple(
-        name for name in names if _known(getattr(stated, name)) != _known(getattr(computed, name))
+        name
+        for name in names
+        if _comparable(getattr(stated, name)) != _comparable(getattr(computed, name))
     )
 
 
-def _known(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """Return a value in comparable form: the features of a protocol have no order."""
     if not isinstance(value, Protocol):
         return value

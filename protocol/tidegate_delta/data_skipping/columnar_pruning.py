@@ -121,17 +121,17 @@ def _test(node: Predicate, columns: StatsColumns, *, negated: bool) -> _Test | N
             return _test(node["arg"], columns, negated=not negated)
         case "and" | "or":
             parts = [_test(arg, columns, negated=negated) for arg in node["args"]]
-            return _every(parts) if (node["op"] == "and") != negated else _any(parts)
+            return _and_test(parts) if (node["op"] == "and") != negated else _or_test(parts)
         case "in" if not negated:
             values = [value for value in node["values"] if value is not None]
-            return _any([_leaf(node, value, "=", columns) for value in values])
+            return _or_test([_leaf(node, value, "=", columns) for value in values])
         case op if op in COMPARISONS and op != "<=>":
             return _leaf(node, node["value"], NEGATED[op] if negated else op, columns)
         case _:
             return None
 
 
-def _every(parts: Sequence[_Test | None]) -> _Test | None:
+def _and_test(parts: Sequence[_Test | None]) -> _Test | None:
     tests = [part for part in parts if part is not None]
     if not tests:
         return None
@@ -139,7 +139,7 @@ def _every(parts: Sequence[_Test | None]) -> _Test | None:
     return _Test(lambda bounds: reduce(pc.and_, (part.ask(bounds) for part in tests)), is_final)
 
 
-def _any(parts: Sequence[_Test | None]) -> _Test | None:
+def _or_test(parts: Sequence[_Test | None]) -> _Test | None:
     tests = [part for part in parts if part is not None]
     if not tests or len(tests) < len(parts):
         return None

@@ -111,7 +111,7 @@ class FileTests:
         if op in ("and", "or"):
             args = in_lists(node["args"]) if op == "or" else node["args"]
             tests = [self._test(arg, exact, negated=negated) for arg in args]
-            return _every(tests) if (op == "and") != negated else _some(tests)
+            return _and_test(tests) if (op == "and") != negated else _or_test(tests)
         if op == "not":
             return self._test(node["arg"], exact, negated=not negated)
         return _never if op == "true" and negated else _always
@@ -231,11 +231,11 @@ def _listed(node: Predicate, column: _Column, *, negated: bool) -> ColumnTest:
     kind, values = kind_of(node), node["values"]
     present = [literal(value, kind) for value in values if value is not None]
     if len(present) < len(values) and (negated or not present):
-        return _is_not
+        return _never_matches
     if not present:
-        return _is if negated else _is_not
+        return _may_match if negated else _never_matches
     if family(column.kind) != family(kind):
-        return _is
+        return _may_match
     if column.kind in (FLOAT, DOUBLE) and (negated or any(value != value for value in present)):
         return lambda known: known.may_hold_value
     wanted = sorted(map(_KEY, present))
@@ -262,11 +262,11 @@ def _in_none(values: Sequence[Any]) -> ColumnTest:
     return judge
 
 
-def _is(known: ColumnFacts) -> bool:
+def _may_match(known: ColumnFacts) -> bool:
     return True
 
 
-def _is_not(known: ColumnFacts) -> bool:
+def _never_matches(known: ColumnFacts) -> bool:
     return False
 
 
@@ -312,7 +312,7 @@ _JUDGES: Final[Mapping[str, Callable[[Any], ColumnTest]]] = {
 }
 
 
-def _every(tests: Sequence[FileTest]) -> FileTest:
+def _and_test(tests: Sequence[FileTest]) -> FileTest:
     def test(add: Add) -> bool:
         for test in tests:  # noqa: SIM110 - a generator takes twice as long as what it asks
             if not test(add):
@@ -322,7 +322,7 @@ def _every(tests: Sequence[FileTest]) -> FileTest:
     return test
 
 
-def _some(tests: Sequence[FileTest]) -> FileTest:
+def _or_test(tests: Sequence[FileTest]) -> FileTest:
     def test(add: Add) -> bool:
         for test in tests:  # noqa: SIM110 - as above
             if test(add):

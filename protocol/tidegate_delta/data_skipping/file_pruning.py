@@ -118,7 +118,7 @@ def _by_statistics(
     predicate: Predicate, files: pa.Table, of_partitions: _Columns, of_data: _Columns
 ) -> pa.Table:
     named = {path: (column.path, column.kind) for path, column in of_data.items()}
-    still_open = _beyond(predicate, of_partitions)
+    still_open = _undecided_part(predicate, of_partitions)
     likely = left_in(still_open, files, named)
     if likely is not None:
         files = files.filter(likely)
@@ -139,7 +139,7 @@ def _by_statistics(
     return files.filter(pa.array(marks_of(predicate, all_files, negated=False), pa.bool_()))
 
 
-def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
+def _undecided_part(predicate: Predicate, of_partitions: _Columns) -> Predicate:
     """Return the part of a predicate that partition values have not decided yet."""
     parts = predicate["args"] if predicate["op"] == "and" else [predicate]
     named = [frozenset(paths_of(part)) for part in parts]
@@ -251,7 +251,7 @@ def _in_reach(bounds: Bounds, value: Any, kind: DataType, op: str) -> FileMarks:
         case "=":
             return [_not_above(low, value) and _not_below(high, value) for low, high in pairs]
         case "!=":
-            return [not (_is(low, value) and _is(high, value)) for low, high in pairs]
+            return [not (_equals(low, value) and _equals(high, value)) for low, high in pairs]
         case "<":
             return [low is None or order(low, value) < 0 for low in bounds.lower]
         case "<=":
@@ -270,5 +270,5 @@ def _not_below(bound: Any, value: Any) -> bool:
     return bound is None or order(bound, value) >= 0
 
 
-def _is(bound: Any, value: Any) -> bool:
+def _equals(bound: Any, value: Any) -> bool:
     return bound is not None and order(bound, value) == 0

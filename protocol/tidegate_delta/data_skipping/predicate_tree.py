@@ -240,7 +240,7 @@ def _literal(value: Any, kind: DataType) -> Any:
         )
     name = cast(PrimitiveType, kind).name
     if name in _BITS:
-        return _whole(value, 1 << (_BITS[name] - 1))
+        return _integer(value, 1 << (_BITS[name] - 1))
     if name == "float":
         return as_single(float(value))
     if name == "double":
@@ -254,7 +254,7 @@ def _literal(value: Any, kind: DataType) -> Any:
     return partition_values.parse(_checked(value, str), kind)
 
 
-def _whole(value: Any, limit: int) -> int:
+def _integer(value: Any, limit: int) -> int:
     if isinstance(value, bool) or int(value) != value or not -limit <= value < limit:
         raise TypeError("no whole number of the type")
     return int(value)

@@ -78,7 +78,7 @@ def limited(field: StructField, new_limits: Mapping[FieldPath, LengthLimit]) -> 
     }
     kept = {key: value for key, value in field.metadata.items() if key != TYPE_STRING}
     if kept_limits:
-        kept[TYPE_STRING] = _spelled(field.kind, (), kept_limits)
+        kept[TYPE_STRING] = _sql_type(field.kind, (), kept_limits)
     return replace(field, metadata=kept)
 
 
@@ -222,19 +222,19 @@ def _type_at(kind: DataType, path: FieldPath) -> DataType | None:
             return None
 
 
-def _spelled(kind: DataType, path: FieldPath, kept_limits: Mapping[FieldPath, LengthLimit]) -> str:
+def _sql_type(kind: DataType, path: FieldPath, kept_limits: Mapping[FieldPath, LengthLimit]) -> str:
     """Return a type in Spark's syntax."""
     match kind:
         case StructType():
             fields = (
-                f"{dotted((field.name,))}:{_spelled(field.kind, (*path, field.name), kept_limits)}"
+                f"{dotted((field.name,))}:{_sql_type(field.kind, (*path, field.name), kept_limits)}"
                 for field in kind.fields
             )
             return f"struct<{','.join(fields)}>"
         case ArrayType():
-            return f"array<{_spelled(kind.element, (*path, ELEMENT), kept_limits)}>"
+            return f"array<{_sql_type(kind.element, (*path, ELEMENT), kept_limits)}>"
         case MapType():
-            key = _spelled(kind.key, (*path, KEY), kept_limits)
-            return f"map<{key},{_spelled(kind.value, (*path, VALUE), kept_limits)}>"
+            key = _sql_type(kind.key, (*path, KEY), kept_limits)
+            return f"map<{key},{_sql_type(kind.value, (*path, VALUE), kept_limits)}>"
         case _:
             return str(kept_limits.get(path) or _SQL_NAMES.get(str(kind), str(kind)))

@@ -222,7 +222,7 @@ def map_columns(
         stray = _is_mapped(schema) and not _is_mapped(old)
         return _with_schema(after, unmapped(schema)) if stray else after
     if old_mode is not mode and len(old):
-        schema = _named_as_they_are(schema, old)
+        schema = _with_logical_as_physical(schema, old)
     if overwrites:
         schema = _as_before(schema, old)
     last = max(largest_id(schema), largest_id(old), max_column_id(after))
@@ -293,7 +293,7 @@ def _check_mode_change(
         )
 
 
-def _named_as_they_are(schema: StructType, old: StructType) -> StructType:
+def _with_logical_as_physical(schema: StructType, old: StructType) -> StructType:
     """Return the schema with the columns' existing names as physical names."""
     known = {tuple(part.lower() for part in path): field.name for path, field in field_paths(old)}
 

@@ -42,7 +42,7 @@ def _cast(text: str, kind: DataType) -> Any:
     try:
         return parse(text, kind)
     except ValueError as error:
-        normalised = _spelled(text.strip(), kind)
+        normalised = _canonical_text(text.strip(), kind)
         if normalised is None:
             raise
         try:
@@ -51,7 +51,7 @@ def _cast(text: str, kind: DataType) -> Any:
             raise error from None
 
 
-def _spelled(text: str, kind: DataType) -> str | None:
+def _canonical_text(text: str, kind: DataType) -> str | None:
     """Return a text in the form that the protocol defines, or None."""
     if isinstance(kind, DecimalType):
         return _rounded(text, kind)

@@ -157,7 +157,7 @@ def column(texts: pa.Array | Sequence[str | None], kind: DataType) -> pa.Array:
     except ValueError:
         if kind not in REACHED:
             raise
-        counts = pa.array([_far(text, kind) for text in distinct], pa.int64())
+        counts = pa.array([_in_any_year(text, kind) for text in distinct], pa.int64())
         number = pa.int32() if kind == DATE else pa.int64()
         values = counts.cast(number).cast(arrow_type(kind))
     return values.take(encoded.indices)
@@ -192,7 +192,7 @@ def _text(value: Any, kind: DataType) -> str:
         case PrimitiveType("string"):
             return _checked(value, str)
         case PrimitiveType("byte" | "short" | "integer" | "long"):
-            return str(_whole(_checked(value, int), kind.name))
+            return str(_in_range(_checked(value, int), kind.name))
         case PrimitiveType("double"):
             return _float_text(repr(float(value)))
         case PrimitiveType("float"):
@@ -206,7 +206,7 @@ def _text(value: Any, kind: DataType) -> str:
         case PrimitiveType("timestamp_ntz"):
             return _checked(value, datetime).replace(tzinfo=None).isoformat(sep=" ")
         case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz"):
-            return _nanos_text(_whole(_checked(value, int), "long"), kind.name)
+            return _nanos_text(_in_range(_checked(value, int), "long"), kind.name)
         case PrimitiveType("binary"):
             return bytes(value).decode("utf-8")
     raise TypeError(f"{kind} can't partition a table")
@@ -240,7 +240,7 @@ def fitted(value: Decimal, kind: DecimalType) -> Decimal:
     return exact
 
 
-def _whole(value: int, name: str) -> int:
+def _in_range(value: int, name: str) -> int:
     limit = 1 << (_BITS[name] - 1)
     if not -limit <= value < limit:
         raise ValueError(f"{value} is out of the range of {name}")
@@ -270,7 +270,7 @@ def _value(text: str, kind: DataType) -> Any:
         case PrimitiveType("string"):
             return text
         case PrimitiveType("byte" | "short" | "integer" | "long"):
-            return _whole(_digits(text), kind.name)
+            return _in_range(_digits(text), kind.name)
         case PrimitiveType("double"):
             return _floating(text)
         case PrimitiveType("float"):
@@ -284,13 +284,13 @@ def _value(text: str, kind: DataType) -> Any:
         case PrimitiveType("timestamp_ntz"):
             return _moment(text.strip()).replace(tzinfo=None)
         case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz"):
-            return _whole(_nanos(text.strip()), "long")
+            return _in_range(_nanos(text.strip()), "long")
         case PrimitiveType("binary"):
             return text.encode("utf-8")
     raise ValueError(f"{kind} can't partition a table")
 
 
-def _far(text: str, kind: DataType) -> int | None:
+def _in_any_year(text: str, kind: DataType) -> int | None:
     """Return a date or timestamp in any year, in days or microseconds since the Unix epoch."""
     if text == "":
         return None

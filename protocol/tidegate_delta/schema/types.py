@@ -238,18 +238,18 @@ def walk(schema: StructType) -> Iterator[StructField]:
     """
     for struct_field in schema.fields:
         yield struct_field
-        yield from _inside(struct_field.kind)
+        yield from _nested_fields(struct_field.kind)
 
 
-def _inside(kind: DataType) -> Iterator[StructField]:
+def _nested_fields(kind: DataType) -> Iterator[StructField]:
     match kind:
         case StructType():
             yield from walk(kind)
         case ArrayType():
-            yield from _inside(kind.element)
+            yield from _nested_fields(kind.element)
         case MapType():
-            yield from _inside(kind.key)
-            yield from _inside(kind.value)
+            yield from _nested_fields(kind.key)
+            yield from _nested_fields(kind.value)
         case _:
             return
 

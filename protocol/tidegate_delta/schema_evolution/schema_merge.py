@@ -101,15 +101,15 @@ def as_data(schema: StructType) -> StructType:
 
 def _as_data(_: FieldPath, field: StructField) -> StructField:
     own = {key: value for key, value in field.metadata.items() if not key.startswith(_OF_A_TABLE)}
-    return StructField(field.name, _loose(field.kind), True, own)
+    return StructField(field.name, _with_nulls_allowed(field.kind), True, own)
 
 
-def _loose(kind: DataType) -> DataType:
+def _with_nulls_allowed(kind: DataType) -> DataType:
     match kind:
         case ArrayType():
-            return ArrayType(_loose(kind.element), True)
+            return ArrayType(_with_nulls_allowed(kind.element), True)
         case MapType():
-            return MapType(_loose(kind.key), _loose(kind.value), True)
+            return MapType(_with_nulls_allowed(kind.key), _with_nulls_allowed(kind.value), True)
         case _:
             return kind
 

@@ -63,7 +63,7 @@ def read_runs(runs: Sequence[bytes], files: pa.Schema = ADD_SCHEMA) -> list[pa.T
     try:
         sample = orjson.loads(lines[: lines.find(b"\n")])["add"]
         read = _parse(
-            lines, [_declared_field(field, sample[field.name]) for field in _stated(sample)]
+            lines, [_declared_field(field, sample[field.name]) for field in _sample_fields(sample)]
         )
         tables = [_columns(batch) for batch in read.to_batches()]
     except (ValueError, TypeError, pa.ArrowException):
@@ -77,7 +77,7 @@ def read_runs(runs: Sequence[bytes], files: pa.Schema = ADD_SCHEMA) -> list[pa.T
     return [all_adds.slice(start, end - start) for start, end in pairwise(ends)]
 
 
-def _stated(sample: Mapping[str, Any]) -> list[pa.Field]:
+def _sample_fields(sample: Mapping[str, Any]) -> list[pa.Field]:
     return [field for field in ADD_SCHEMA if sample.get(field.name) is not None]
 
 

@@ -207,8 +207,8 @@ def advance(
     Spec: "Action Reconciliation"
     """
     tail = _newest(parts)
-    kept, kept_keys = _without(files, file_keys, tail.every_key)
-    dead, _ = _without(tombstones, keys(tombstones), tail.every_key)
+    kept, kept_keys = _without_keys(files, file_keys, tail.every_key)
+    dead, _ = _without_keys(tombstones, keys(tombstones), tail.every_key)
     return (
         stacked([tail.files, kept]),
         joined([tail.file_keys, kept_keys]),
@@ -292,7 +292,7 @@ def _newest(parts: Sequence[LogPart]) -> _Tail:
     return _Tail(files, tombstones, file_keys, every_key)
 
 
-def _without(
+def _without_keys(
     table: pa.Table, table_keys: pa.ChunkedArray, removed_keys: pa.ChunkedArray
 ) -> tuple[pa.Table, pa.ChunkedArray]:
     """Return a table without the rows of `removed_keys`; removing few rows copies nothing."""

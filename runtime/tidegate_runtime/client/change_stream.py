@@ -176,13 +176,13 @@ class ChangeStream:
             records = self._reader.read_several(starts, wait_s)
             quiet = 0.0 if records else quiet + wait_s
             for record in records:
-                change = self._taken(record)
+                change = self._change_in(record)
                 if change is not None:
                     yield change
             while (schema := self._reached_everywhere()) is not None:
                 yield NewSchema(schema)
 
-    def _taken(self, record: Record) -> Change | None:
+    def _change_in(self, record: Record) -> Change | None:
         """Return the change in a record; None for a tombstone, for one that came before, and for
         one behind a change of the schema that waits.
         """

@@ -211,7 +211,7 @@ class Client:
                 waited, elsewhere = _Waiting(proposal.proposal_id, sha256(value), start), outcome
         if elsewhere is not None:
             return elsewhere
-        raise OutcomeUnknown(_silence(proposal, timeout_s), error_class="OutcomeUnknown") from (
+        raise OutcomeUnknown(_no_outcome(proposal, timeout_s), error_class="OutcomeUnknown") from (
             silence
         )
 
@@ -404,7 +404,7 @@ _REMEDIES: Final = {
 }
 
 
-def _silence(proposal: Proposal, timeout_s: float) -> str:
+def _no_outcome(proposal: Proposal, timeout_s: float) -> str:
     return (
         f"no outcome of proposal {proposal.proposal_id} for table {proposal.table_root} within "
         f"{timeout_s:g} s: it may yet be committed; see `tidegate proposals show "

@@ -46,7 +46,7 @@ class AsyncRwLock:
         async with self._changed:
             self._wanted_alone += 1
             try:
-                await self._nobody_acts()
+                await self._wait_until_idle()
                 self._alone = True
             finally:
                 self._wanted_alone -= 1
@@ -63,7 +63,7 @@ class AsyncRwLock:
         async with self._changed:
             await self._changed.wait_for(self._is_idle)
 
-    async def _nobody_acts(self) -> None:
+    async def _wait_until_idle(self) -> None:
         try:
             async with asyncio.timeout(self._patience_s if self._patience_s < inf else None):
                 await self._changed.wait_for(self._is_idle)

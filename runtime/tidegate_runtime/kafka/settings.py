@@ -27,7 +27,7 @@ A client that asks just when it gives a broker up may be referred to it again, b
 gives it up at about the same time.
 """
 
-_SPOKEN_FOR: Final = frozenset(
+_OWN_SETTINGS: Final = frozenset(
     {
         "bootstrap.servers",
         "security.protocol",
@@ -63,8 +63,8 @@ class KafkaSettings(BaseModel):
 
     @field_validator("client")
     @classmethod
-    def _leaves_our_settings_alone(cls, client: Mapping[str, str]) -> Mapping[str, str]:
-        taken = sorted(_SPOKEN_FOR & set(client))
+    def _names_no_own_setting(cls, client: Mapping[str, str]) -> Mapping[str, str]:
+        taken = sorted(_OWN_SETTINGS & set(client))
         if taken:
             raise ValueError(
                 f"{', '.join(taken)}: use `kafka.bootstrap_servers` and `kafka.security` instead"

@@ -71,13 +71,13 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise translated(error, f"create topic {name!r}") from error
         except TimeoutError as error:
-            raise _silent(settings) from error
+            raise _no_answer(settings) from error
         else:
             created.append(name)
     until_s = time.monotonic() + ANSWER_S
     while _missing(admin, topics):
         if time.monotonic() > until_s:
-            raise _silent(settings)
+            raise _no_answer(settings)
         time.sleep(_PAUSE_S)
     return created
 
@@ -112,7 +112,7 @@ def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[D
         except KafkaException as error:
             raise translated(error, f"look at the settings of topic {resource.name!r}") from error
         except TimeoutError as error:
-            raise _silent(settings) from error
+            raise _no_answer(settings) from error
         differing += [
             Difference(resource.name, setting, declared, str(existing_settings[setting].value))
             for setting, declared in resources[resource].items()
@@ -167,7 +167,7 @@ def _admin(settings: KafkaSettings) -> AdminClient:
     return made(AdminClient, config)
 
 
-def _silent(settings: KafkaSettings) -> Unavailable:
+def _no_answer(settings: KafkaSettings) -> Unavailable:
     return Unavailable(
         f"no answer from {settings.bootstrap_servers} within {ANSWER_S} s; look whether the "
         "brokers run"

@@ -97,7 +97,7 @@ class _Event:
 
     def __str__(self) -> str:
         return self.name + "".join(
-            f" {key}={_spelled(value)}" for key, value in self.fields.items()
+            f" {key}={_field_text(value)}" for key, value in self.fields.items()
         )
 
 
@@ -180,11 +180,11 @@ def _fields_of(record: logging.LogRecord) -> dict[str, object]:
 def _spelled_in_utc(moment_s: float) -> str:
     """Return a time as it is logged: cut to the millisecond, as `isoformat` does."""
     second = int(moment_s)
-    return f"{_second(second)}.{int((moment_s - second) * 1000):03d}+00:00"
+    return f"{_second_text(second)}.{int((moment_s - second) * 1000):03d}+00:00"
 
 
 @lru_cache(maxsize=2)
-def _second(second: int) -> str:
+def _second_text(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
@@ -192,6 +192,6 @@ def _moment(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
-def _spelled(value: object) -> str:
+def _field_text(value: object) -> str:
     text = str(value)
     return json.dumps(text, ensure_ascii=False) if " " in text or not text else text

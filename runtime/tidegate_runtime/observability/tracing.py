@@ -15,8 +15,8 @@ def traceparent() -> str:
     inherited = os.environ.get(VARIABLE, "")
     if is_traceparent(inherited):
         return inherited
-    return compose(_dice(TRACE_ID_BITS), _dice(SPAN_ID_BITS))
+    return compose(_random_id(TRACE_ID_BITS), _random_id(SPAN_ID_BITS))
 
 
-def _dice(bits: int) -> int:
+def _random_id(bits: int) -> int:
     return secrets.randbelow((1 << bits) - 1) + 1

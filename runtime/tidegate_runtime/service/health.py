@@ -56,12 +56,12 @@ class Health:
     def progress(self, name: str) -> None:
         """Record progress of `name`."""
         with self._lock:
-            self._seen(name).moved_s = self._clock.boot_s()
+            self._activity(name).moved_s = self._clock.boot_s()
 
     def work(self, name: str, waiting: int) -> None:
         """Record how much waits for `name`. While anything waits, `name` must make progress."""
         with self._lock:
-            seen = self._seen(name)
+            seen = self._activity(name)
             if not seen.waiting:
                 seen.moved_s = self._clock.boot_s()
             seen.waiting = waiting
@@ -69,7 +69,7 @@ class Health:
     def expect(self, name: str, within_s: float) -> None:
         """Require progress of `name` at least every `within_s` seconds, with or without work."""
         with self._lock:
-            seen = self._seen(name)
+            seen = self._activity(name)
             seen.within_s, seen.moved_s = within_s, self._clock.boot_s()
 
     def forget(self) -> None:
@@ -102,7 +102,7 @@ class Health:
                     reasons[name] = f"no progress for {age_s:.0f} s, {within}"
         return reasons
 
-    def _seen(self, name: str) -> _Watched:
+    def _activity(self, name: str) -> _Watched:
         seen = self._watched.get(name)
         if seen is None:
             seen = self._watched[name] = _Watched(self._clock.boot_s())

@@ -122,7 +122,7 @@ def load(
         except LookupError as error:
             problems.append(f"{'.'.join(setting.parts)} ({setting.origin}): {error.args[0]}")
             continue
-        _place(tree, path, value)
+        _insert(tree, path, value)
         origins[path] = setting.origin
     settings = _validated(kind, tree, origins, problems)
     if settings is None or problems:
@@ -268,7 +268,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _read_text(annotation: Any, value: object) -> object:
-    kind = _bare(annotation)
+    kind = _plain_type(annotation)
     if not isinstance(value, str):
         return json.dumps(value) if kind is str and isinstance(value, int | float) else value
     if NoneType in get_args(annotation) and value.lower() in ("", "null", "none", "off"):
@@ -285,7 +285,7 @@ def _read_text(annotation: Any, value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if is_list else value
 
 
-def _place(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+def _insert(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     *above, last = path
     for part in above:
         below = tree.get(part)
@@ -296,24 +296,24 @@ def _place(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
         tree[last] = value
 
 
-def _bare(annotation: Any) -> Any:
+def _plain_type(annotation: Any) -> Any:
     """Return an annotation without `Annotated` and `None`."""
     if get_origin(annotation) is Annotated:
-        return _bare(get_args(annotation)[0])
+        return _plain_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
         kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-        return _bare(kinds[0]) if len(kinds) == 1 else annotation
+        return _plain_type(kinds[0]) if len(kinds) == 1 else annotation
     return annotation
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    kind = _bare(annotation)
+    kind = _plain_type(annotation)
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def _item(annotation: Any) -> Any:
     """Return the type of a mapping's values, or None for any other type."""
-    kind = _bare(annotation)
+    kind = _plain_type(annotation)
     return get_args(kind)[1] if get_origin(kind) in (dict, Mapping) else None
 
 

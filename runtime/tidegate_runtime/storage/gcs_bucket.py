@@ -99,7 +99,7 @@ class GcsBucket:
         try:
             metadata = _object(await self._send("GET", self._object(key), {}))
         except ErrorResponse as refusal:
-            if _is_anybodys(refusal):
+            if _is_unattributed(refusal):
                 message = "a 404 without a reason is no store's: look at the endpoint"
                 raise ErrorResponse(0, "", message) from refusal
             raise
@@ -155,7 +155,7 @@ class GcsBucket:
             parameters = {"alt": "media", **condition}
             return await self._send("GET", self._object(key), parameters, headers=headers)
         except ErrorResponse as refusal:
-            if _is_anybodys(refusal):
+            if _is_unattributed(refusal):
                 await self.head(key)
                 raise ErrorResponse(
                     0, "", "a 404 for what is there: look at the endpoint"
@@ -213,7 +213,7 @@ class GcsBucket:
         if self._is_refused or not keeper._credentials_valid(_AHEAD_S):
             if self._renewing is None or self._renewing.done():
                 self._renewing = asyncio.ensure_future(self._renew())
-                self._renewing.add_done_callback(_heard)
+                self._renewing.add_done_callback(_retrieve_exception)
             if self._is_refused or not keeper.credentials.valid:
                 await asyncio.shield(self._renewing)
         self._system.credentials.credentials.apply(signed)
@@ -227,11 +227,11 @@ class GcsBucket:
         keeper, was_refused, failed = self._system.credentials, self._is_refused, None
         self._is_refused = False
         if not was_refused:
-            failed = await self._aside(keeper.maybe_refresh, _AHEAD_S)
+            failed = await self._in_thread(keeper.maybe_refresh, _AHEAD_S)
             if failed is None:
                 return
         if self._is_due():
-            renewed = await self._aside(_new_credentials, keeper)
+            renewed = await self._in_thread(_new_credentials, keeper)
             if not isinstance(renewed, BaseException):
                 self._system.credentials = renewed
                 return
@@ -242,7 +242,7 @@ class GcsBucket:
                 401, "", f"there is no token: {failed.__cause__ or failed}"
             ) from failed
 
-    async def _aside(self, call: Callable[..., Any], *arguments: object) -> Any:
+    async def _in_thread(self, call: Callable[..., Any], *arguments: object) -> Any:
         """Run a call in the thread, and return its result or its exception."""
         future = asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
         return (await asyncio.gather(future, return_exceptions=True))[0]
@@ -255,7 +255,7 @@ class GcsBucket:
         return is_due
 
 
-def _heard(future: "asyncio.Future[None]") -> None:
+def _retrieve_exception(future: "asyncio.Future[None]") -> None:
     """Retrieve the exception, which asyncio would log: later requests raise it anyway."""
     if not future.cancelled():
         future.exception()
@@ -290,7 +290,7 @@ def _proxy(url: str) -> str | None:
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
-def _is_anybodys(refusal: ErrorResponse) -> bool:
+def _is_unattributed(refusal: ErrorResponse) -> bool:
     return refusal.status == 404 and not refusal.code
 
 

@@ -54,14 +54,14 @@ class ProbeReport:
         return not self.failures
 
 
-def _silent(decided: int) -> None:
+def _no_progress(decided: int) -> None:
     """Report no progress."""
 
 
 def probe(
     store: LogStore,
     contests: int = CONTESTS,
-    progress: Callable[[int], None] = _silent,
+    progress: Callable[[int], None] = _no_progress,
     at_once: int = 1,
 ) -> ProbeReport:
     """Run contests of two writers, cut PUTs off and send them again, and return what happened.
@@ -161,14 +161,14 @@ class _Scratch:
         elif first is Put.LOST:
             self.wrong["a PUT to a fresh name lost"] += 1
         else:
-            repeated = self._settled(path, content)
-            rival = self._settled(path, content[::-1])
+            repeated = self._put_until_known(path, content)
+            rival = self._put_until_known(path, content[::-1])
             if repeated is not Put.WON or self.store.read(path) != content:
                 self.wrong[f"sent again after a cut, the same bytes were {repeated.value}"] += 1
             if rival is not Put.LOST:
                 self.wrong[f"other bytes after a cut were {rival.value}"] += 1
 
-    def _settled(self, path: str, content: bytes) -> Put:
+    def _put_until_known(self, path: str, content: bytes) -> Put:
         """Repeat a PUT while its result is unknown.
 
         As long as the one that was cut off is in flight, S3 responds with a conflict.

@@ -90,7 +90,7 @@ class RatifyLog:
         first, end = self._reader.bounds(self._topic_partition)
         is_shorter = self._next is not None and end < self._next
         if is_shorter or now_s - self._read_end_s > _STALE_S:
-            self._meet(is_shorter)
+            self._reset_if_recreated(is_shorter)
         self._read_end_s = now_s
         position = first if self._next is None else self._next
         until_s = now_s + _PATIENCE_S
@@ -112,7 +112,7 @@ class RatifyLog:
                 self._fold(record.value, record.offset)
                 position = self._next = Offset(record.offset + 1)
 
-    def _meet(self, is_shorter: bool) -> None:
+    def _reset_if_recreated(self, is_shorter: bool) -> None:
         """Forget what was read if the topic was recreated.
 
         Then its id has changed, even if it has grown as long as the old one.

@@ -70,7 +70,7 @@ def canonical_root(uri_or_path: str) -> str:
         if not _SINGLE_SLASH.match(uri_or_path):
             return _local_root(uri_or_path)
     if scheme == "file":
-        return _local_root(_of_this_machine(rest, uri_or_path))
+        return _local_root(_local_path(rest, uri_or_path))
     known = SCHEMES.get(scheme) if separator else None
     if known is None:
         raise Misconfigured(
@@ -117,7 +117,7 @@ def _local_root(path: str) -> str:
     return f"file://{normal}"
 
 
-def _of_this_machine(rest: str, uri: str) -> str:
+def _local_path(rest: str, uri: str) -> str:
     """Return the path of a URI of the scheme `file`, which comes after the host."""
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost"):

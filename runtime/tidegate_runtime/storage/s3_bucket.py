@@ -149,7 +149,7 @@ class S3Bucket:
             if not refusal.status:
                 # A success in a form that is not S3's: s3fs will show more of the next response.
                 self._take_other_way(refusal)
-            self._heed(refusal.code)
+            self._note_refusal(refusal.code)
             raise
         except exceptions.BotoCoreError as error:
             if judge(error) is not ResponseMeaning.UNKNOWN:
@@ -184,7 +184,7 @@ class S3Bucket:
         async with self._connecting:
             self._renew(asyncio.get_running_loop().time())
             system = self._system
-            with _fitting():
+            with _options_checked():
                 await system.set_session()
                 client = await system.get_s3(self._name)
             ask_region_once(client)
@@ -196,11 +196,11 @@ class S3Bucket:
                 return await system._call_s3(method, **self._place, **request)
         except OSError as error:
             response = getattr(error.__cause__, "response", None) or {}
-            self._heed(response.get("Error", {}).get("Code"))
+            self._note_refusal(response.get("Error", {}).get("Code"))
             check_redirect(error)
             raise
 
-    def _heed(self, code: str | None) -> None:
+    def _note_refusal(self, code: str | None) -> None:
         """Note that the credentials were refused, unless they come from the options."""
         if code in OUTDATED and "access_key_id" not in self._options:
             self._is_outdated = True
@@ -223,7 +223,7 @@ class S3Bucket:
         with self._turn:
             if self._puts is None:
                 pays = "RequestPayer" in self._place
-                with _fitting():
+                with _options_checked():
                     self._puts = conditional_puts(self._system, self._name, pays=pays)
             return self._puts
 
@@ -260,7 +260,7 @@ def has_configured_endpoint() -> bool:
 
 
 @contextmanager
-def _fitting() -> Iterator[None]:
+def _options_checked() -> Iterator[None]:
     """Turn the library's errors about options into ours. Raises: Misconfigured."""
     try:
         yield

@@ -92,10 +92,10 @@ class ConditionalPuts:
             if signed_by != self._signed_by:
                 self._signed_by, self._clients = signed_by, {}
             if timeout_s not in self._clients:
-                self._clients[timeout_s] = self._made(signed_by, timeout_s)
+                self._clients[timeout_s] = self._new_client(signed_by, timeout_s)
             return self._clients[timeout_s]
 
-    def _made(self, signed_by: Any, timeout_s: float) -> Any:
+    def _new_client(self, signed_by: Any, timeout_s: float) -> Any:
         def credentials() -> dict[str, Any]:
             return {
                 "access_key_id": signed_by.access_key,

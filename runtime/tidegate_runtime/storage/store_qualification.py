@@ -114,7 +114,7 @@ class StoreQualification:
         """
         if isinstance(store, RatifiedStore):
             return
-        location = _place(store.root)
+        location = _probe_scope(store.root)
         if not self._contests or location in self._passed or self._is_known(store.root):
             return
         report = self._report(location, store)
@@ -164,7 +164,7 @@ class StoreQualification:
         return scheme != "abfss" or rest.partition("/")[0].endswith(_AZURE_HOSTS)
 
 
-def _place(root: str) -> str:
+def _probe_scope(root: str) -> str:
     """Return what is probed once for all its tables: a bucket, or a file system's mount point."""
     scheme, _, rest = root.partition("://")
     if scheme == "file":

@@ -86,7 +86,7 @@ def read_checkpoint(
     below = [_read_parquet(store, path, columns).part for path in dict.fromkeys(paths)]
     read = [*(top.part for top in tops), *below]
     return LogPart(
-        files=_together([part.files for part in read]),
+        files=_stacked_files([part.files for part in read]),
         tombstones=stacked([part.tombstones for part in read]),
         protocol=next((part.protocol for part in read if part.protocol), None),
         metadata=next((part.metadata for part in read if part.metadata), None),
@@ -261,7 +261,7 @@ def _without_needless_stats(files: pa.Table) -> pa.Table:
     return files.drop_columns([PARSED]) if needless else files
 
 
-def _together(tables: Sequence[pa.Table]) -> pa.Table:
+def _stacked_files(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the files of several parts; typed statistics of differing types become JSON."""
     kinds = {t.schema.field(PARSED).type for t in tables if PARSED in t.schema.names}
     return stacked(tables if len(kinds) < 2 else [with_texts(table) for table in tables])
