@@ -3,8 +3,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 NIGHT := model simulation properties oracle fuzz contests blows writers images judge clients bench demo
-.PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
-	contests nightly bench docs charts lock clean $(NIGHT:%=night-%)
+.PHONY: help env demo test check unit model simulation sim fuzz conformance integration containers emulators \
+	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -83,6 +83,15 @@ integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
 	@$(PYTEST) tests/integration $(PAIRS) --no-loadscope-reorder --durations=20
 
+containers: env ## the images, the Compose file, Kafka in a container; skips without a container engine
+	$(call heading,containers: what only an engine can show)
+	@TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -v --containers -rs tests/containers \
+		tests/integration/test_kafka_bus.py tests/integration/test_topic_admin.py
+
+kafka-image: env ## localhost/tidegate/kafka:4.1.1 from the cached jars, for places without a registry; BASE, BUILD_OPTIONS
+	@context=$$(mktemp -d) && trap "rm -rf $$context" EXIT && $(BIN)/python deploy/kafka/context.py $$context && \
+		docker build $(BUILD_OPTIONS) $(if $(BASE),--build-arg BASE=$(BASE)) -t localhost/tidegate/kafka:4.1.1 $$context
+
 emulators: env ## fake-gcs-server and Azurite from their registries, for `make contests`
 	@sh .ci/emulators
 
@@ -151,6 +160,9 @@ night-demo:
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench
+
+release: env ## dist/: wheel, sdist, the images' context, the chart; every version compared
+	@$(BIN)/python deploy/release.py
 
 charts: ## deploy/helm/rendered/ anew, from the chart and deploy/helm/values/; needs helm
 	@sh deploy/helm/render

@@ -42,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--versions", type=int, default=700, help="versions by all kinds of writers (700)"
     )
     parser.addoption(
+        "--containers",
+        action="store_true",
+        help="use a container engine: tests/containers, and Kafka in a container",
+    )
+    parser.addoption(
         "--full",
         action="store_true",
         help="the night's length: every model configuration, long walks",

@@ -27,7 +27,7 @@ PROPERTIES = {
     "tidegate.cdc.keyColumns": "id",
 }
 APPENDS = 3
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ def main(uri: str, rows: int) -> None:
     copied = changed(settings.kafka, version)
     if copied != count:
         sys.exit(f"demo: the table has {count} rows, the copy made of its changes {copied}")
-    table.history(5).show(truncate=False)
+    table.history(5).select("version", "timestamp", "operation").show(truncate=False)
     say(f"done: version {version}, {count} rows, and as many in a copy made of the changes")
     spark.stop()
 

@@ -24,7 +24,8 @@ def fill(folder: Path) -> None:
     names = {jar.name: jar for jar in jars.glob("*.jar")}
     spark = pyspark_jars()
     if spark is not None and any(spark.glob(LOGGING[0])):
-        names = {name: jar for name, jar in names.items() if not name.startswith("slf4j-api-")}
+        twins = tuple(pattern.removesuffix("*.jar") for pattern in LOGGING)
+        names = {name: jar for name, jar in names.items() if not name.startswith(twins)}
         names |= {jar.name: jar for pattern in LOGGING for jar in spark.glob(pattern)}
     for jar in names.values():
         shutil.copy(jar, libs)

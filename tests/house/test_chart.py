@@ -359,7 +359,7 @@ def test_wrong_values_are_refused_before_anything_is_installed(wrong: dict[str, 
 def test_the_schema_of_values_knows_the_sections_that_the_services_have() -> None:
     # What is in a section, a service itself checks at its start, and names the nearest.
     sections = json.loads(tree.text(SCHEMA))["properties"]["settings"]["properties"]
-    models = [ServiceSettings, *(chart.settings_of(service) for service in SERVICES)]
+    models: list[type[ServiceSettings]] = [ServiceSettings, *map(chart.settings_of, SERVICES)]
     assert sections.keys() == {name for model in models for name in model.model_fields}
 
 

@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import docker  # type: ignore[import-untyped]  # docker ships no types
 import pytest
-from docker.errors import DockerException  # type: ignore[import-untyped]  # nor do these
-from testcontainers.community.kafka import KafkaContainer
 
+from tests.integration.kafka_container import kafka_container
 from tidegate_local.child_processes import (
     Child,
     Command,
@@ -67,12 +65,13 @@ class Broker:
 
 
 @pytest.fixture(scope="session")
-def session_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yield a real Kafka: in a container if a container engine is there, otherwise embedded."""
-    if _engine_answers():
-        container = KafkaContainer("apache/kafka:4.1.1").with_kraft()
-        with container as kafka:
-            yield Broker(kafka.get_bootstrap_server())
+def session_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """Yield a real Kafka: the embedded one, or with `--containers` one in a container."""
+    if request.config.getoption("--containers"):
+        with kafka_container() as bootstrap:
+            yield Broker(bootstrap)
         return
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as embedded:
         yield Broker(embedded.bootstrap, embedded.child)
@@ -184,11 +183,3 @@ def process(tmp_path: Path) -> Iterator[Callable[[Command], ServiceProcess]]:
     yield start
     for service in reversed(started):
         service.child.stop()
-
-
-def _engine_answers() -> bool:
-    try:
-        docker.from_env(timeout=5).ping()
-    except DockerException:
-        return False
-    return True
