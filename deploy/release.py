@@ -1,0 +1,172 @@
+"""Makes a release: wheel, sdist, the images' context, the chart, and their checksums, in `dist/`.
+
+    make release        # python deploy/release.py [FOLDER]
+
+Nothing is published. Everything that names a version must name the same one, and the tree must be
+as committed. The same commit gives the same bytes.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+CHART = "deploy/helm/tidegate"
+CONTEXT = "deploy/Dockerfile.dockerignore"
+
+
+def git(*argv: str) -> str:
+    """Return what git printed."""
+    done = subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def text(name: str) -> str:
+    """Return a file's content."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def version() -> str:
+    """Return the version that pyproject.toml names."""
+    return str(tomllib.loads(text("pyproject.toml"))["project"]["version"])
+
+
+def versions() -> dict[str, str]:
+    """Return every place that names a version, and which."""
+    chart = yaml.safe_load(text(f"{CHART}/Chart.yaml"))
+    found = {
+        "pyproject.toml": version(),
+        f"{CHART}/Chart.yaml version": chart["version"],
+        f"{CHART}/Chart.yaml appVersion": chart["appVersion"],
+    }
+    arguments = re.findall(r"^ARG VERSION=(.+)$", text("deploy/Dockerfile"), re.MULTILINE)
+    found |= {f"deploy/Dockerfile VERSION ({n})": one for n, one in enumerate(arguments, 1)}
+    golden = sorted(
+        p.name for p in (ROOT / "tests/golden").iterdir() if (p / "messages.json").exists()
+    )
+    found["tests/golden/, the newest"] = golden[-1] if golden else "none"
+    rendered = re.findall(
+        r"app\.kubernetes\.io/version: \"(.+)\"", text("deploy/helm/rendered/plain.yaml")
+    )
+    found["deploy/helm/rendered/plain.yaml"] = "".join(sorted(set(rendered)))
+    return found
+
+
+def problems() -> Iterator[str]:
+    """Yield what keeps this tree from being released."""
+    for place, found in versions().items():
+        if found != version():
+            yield f"{place} says {found}, pyproject.toml {version()}"
+    if not re.search(
+        rf"^## \[{re.escape(version())}\] - \d{{4}}-\d\d-\d\d$", text("CHANGELOG.md"), re.M
+    ):
+        yield f"CHANGELOG.md has no heading `## [{version()}] - YYYY-MM-DD`"
+    if changed := git("status", "--porcelain"):
+        yield f"the tree is not as committed:\n{changed}"
+
+
+def build_python(folder: Path, epoch: str) -> list[Path]:
+    """Build sdist and wheel, the wheel from the tree; return both."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
+    subprocess.run(command, cwd=ROOT, check=True, env=environment, capture_output=True)
+    return [
+        folder / f"tidegate-{version()}.tar.gz",
+        folder / f"tidegate-{version()}-py3-none-any.whl",
+    ]
+
+
+def archive(target: Path, inside: str, names: Iterable[str], below: str, epoch: str) -> Path:
+    """Write files of the tree into a tar.gz, below a folder of its own, in a fixed order."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in sorted(names):
+            data = (ROOT / name).read_bytes()
+            entry = tarfile.TarInfo(f"{inside}/{name.removeprefix(below)}")
+            entry.size, entry.mtime = len(data), int(epoch)
+            entry.mode = 0o755 if os.access(ROOT / name, os.X_OK) else 0o644
+            tar.addfile(entry, io.BytesIO(data))
+    with target.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, int(epoch)) as packed:
+        packed.write(content.getvalue())
+    return target
+
+
+def context_files(tracked: Iterable[str]) -> list[str]:
+    """Return what the Dockerfiles copy, by the ignore file, and the Dockerfile itself."""
+    kept = [line[1:] for line in text(CONTEXT).splitlines() if line.startswith("!")]
+    patterns = [
+        re.compile(re.escape(one).replace(r"\*\*", ".+").replace(r"\*", "[^/]+")) for one in kept
+    ]
+    files = [name for name in tracked if any(p.fullmatch(name) for p in patterns)]
+    return [*files, "deploy/Dockerfile", CONTEXT, "deploy/compose.yaml"]
+
+
+def mismatches(made: list[Path]) -> Iterator[str]:
+    """Yield what in the finished files is not of this version."""
+    sdist, wheel, context, chart = made
+    with zipfile.ZipFile(wheel) as content:
+        said = content.read(f"tidegate-{version()}.dist-info/METADATA").decode()
+    if f"\nVersion: {version()}\n" not in said:
+        yield f"{wheel.name} says another version"
+    inside = {
+        sdist: f"tidegate-{version()}/pyproject.toml",
+        context: f"tidegate-{version()}/deploy/Dockerfile",
+        chart: "tidegate/Chart.yaml",
+    }
+    for file, name in inside.items():
+        with tarfile.open(file) as tar:
+            if name not in tar.getnames():
+                yield f"{file.name} has no {name}"
+
+
+def main(folder: Path) -> int:
+    """Make the release, and return the exit status."""
+    if found := list(problems()):
+        sys.stderr.write("release: not made:\n" + "".join(f"  {one}\n" for one in found))
+        return 2
+    epoch = git("log", "-1", "--format=%ct")
+    tracked = git("ls-files").splitlines()
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"tidegate-{version()}"
+    made = [
+        *build_python(folder, epoch),
+        archive(folder / f"{name}-images.tar.gz", name, context_files(tracked), "", epoch),
+        archive(
+            folder / f"{name}.tgz",
+            "tidegate",
+            [one for one in tracked if one.startswith(f"{CHART}/")],
+            f"{CHART}/",
+            epoch,
+        ),
+    ]
+    if wrong := list(mismatches(made)):
+        sys.stderr.write("release: made, and wrong:\n" + "".join(f"  {one}\n" for one in wrong))
+        return 3
+    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in made]
+    (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+    for line in sums:
+        sys.stdout.write(line)
+    sys.stdout.write(
+        f"\n{name} of {git('rev-parse', '--short', 'HEAD')} is in {folder}. To publish it:\n"
+        f"  git tag -s v{version()} && git push origin v{version()}\n"
+        f"  twine upload {folder}/{name}-py3-none-any.whl {folder}/{name}.tar.gz\n"
+        f"  helm push {folder}/{name}.tgz oci://REGISTRY/charts\n"
+        f"  each image, in the unpacked {name}-images.tar.gz: docker build -f deploy/Dockerfile "
+        f"--target IMAGE -t REGISTRY/IMAGE:{version()} ., then docker push\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist"))
