@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.drop_feature import Drop, dropped
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.definitions.drop_feature import Drop, dropped
 from tidegate_delta.definitions.resolve_definition import resolve_definition
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import Metadata, Protocol

@@ -263,3 +263,47 @@ def test_a_version_whose_files_are_gone_is_not_restored(line: Line) -> None:
     assert "DataFileMissing" in refused.stderr
     assert "needs 1 files" in refused.stderr
     assert deltalake.DeltaTable(path).version() == 1
+
+
+def test_features_are_turned_on_and_dropped_with_every_trace_of_them(line: Line) -> None:
+    path, terminal = line.tables / "features", Terminal(line)
+    for number in range(3):
+        rows = pa.table({"k": [number, number + 10], "v": pa.array([1, 2], pa.int16())})
+        deltalake.write_deltalake(path, rows, mode="append")
+    line.started("committer")
+    terminal.json(table_commands.app, "register", str(path), "--name", "features")
+
+    def alter(*told: str) -> None:
+        terminal.json(table_commands.app, "alter", "features", *told)
+
+    def rows_of(columns: str) -> list[dict[str, Any]]:
+        shown = terminal.json(table_commands.app, "rows", "features", "--columns", columns)
+        return sorted(shown, key=lambda row: int(row["k"]))
+
+    alter("--property", "delta.columnMapping.mode=name")
+    alter("--property", "delta.enableTypeWidening=true", "--rename-column", "v=w")
+    alter("--widen", "w int", "--property", "delta.enableDeletionVectors=true")
+    alter("--property", "delta.enableRowTracking=true")
+    alter("--property", "delta.checkpointPolicy=v2")
+    alter("--property", "delta.enableInCommitTimestamps=true")
+    ids = {row["k"]: row["_metadata.row_id"] for row in rows_of("k,_metadata.row_id")}
+    assert sorted(ids.values()) == list(range(6))
+    terminal.json(table_commands.app, "delete-rows", "features", "k = 10")
+    del ids[10]
+    done = terminal.json(table_commands.app, "optimize", "features", "--purge", "--apply")
+    assert (done["files_removed"], done["files_added"]) == (1, 1)
+    terminal.json(table_commands.app, "optimize", "features", "--apply")
+    assert {row["k"]: row["_metadata.row_id"] for row in rows_of("k,_metadata.row_id")} == ids
+    terminal.json(table_commands.app, "delete-rows", "features", "k = 11")
+    wanted = [row for row in rows_of("k,w") if row["k"] != 11]
+    features = ("deletionVectors", "typeWidening", "rowTracking", "columnMapping")
+    for feature in (*features, "inCommitTimestamp", "v2Checkpoint"):
+        terminal.json(table_commands.app, "drop-feature", "features", feature)
+        assert rows_of("k,w") == wanted, feature
+    for wrong, told in (("typeWidening", "NOT_PRESENT"), ("nosuch", "UNSUPPORTED")):
+        refused = terminal.run(table_commands.app, "drop-feature", "features", wrong)
+        assert refused.exit_code == 2
+        assert told in refused.stderr
+    table = deltalake.DeltaTable(path)
+    assert (table.protocol().min_reader_version, table.protocol().reader_features) == (1, None)
+    assert sorted(table.to_pyarrow_table().to_pylist(), key=lambda row: row["k"]) == wanted

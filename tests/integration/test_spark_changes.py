@@ -9,15 +9,25 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
-from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.table import Table
 from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
-from tidegate_producers.table.table_builder import TableBuilder
+from tidegate_producers.table.table_builder import IdentityGenerator, TableBuilder
 from tidegate_runtime.client.client import Rejected
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.change_row_reader import read_changes
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.row_ids import ROW_ID
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
+EVERYTHING = {
+    "delta.enableChangeDataFeed": "true",
+    "delta.enableRowTracking": "true",
+    "delta.columnMapping.mode": "name",
+}
 BY_COPIES = pytest.param({}, id="copies")
 BY_VECTORS = pytest.param(VECTORS, id="vectors")
 BY_COPIES_AT_NIGHT = pytest.param({}, id="copies", marks=pytest.mark.nightly)
@@ -97,6 +107,50 @@ def test_spark_decides_which_rows_are_deleted_and_updated(table: Table) -> None:
     assert (told["operation"], told["operationMetrics"]["numUpdatedRows"]) == ("UPDATE", "9")
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(EVERYTHING, id="copies"),
+        pytest.param(EVERYTHING | VECTORS, id="vectors", marks=pytest.mark.nightly),
+    ],
+    indirect=True,
+)
+def test_changes_are_told_to_the_feed_and_rows_keep_their_ids(
+    table: Table, spark: SparkSession
+) -> None:
+    before_ids = ids(table)
+    assert table.update("k % 6 = 0", set={"v": "v + 1"}) == 2
+    source = spark.createDataFrame([(1, 5, "n"), (50, 7, "n")], "k long, v int, w string")
+    merge = table.alias("t").merge(source.alias("s"), "t.k = s.k").withSchemaEvolution()
+    merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+    assert merge.whenNotMatchedBySourceDelete("k = 2").execute() == 3
+    assert table.delete("length(`a.b`) > 5 AND k = 10") == 4
+    table.optimize().executeCompaction()
+    found = ids(table)
+    assert {k: found[k] for k in before_ids.keys() & found.keys()} == {
+        k: one for k, one in before_ids.items() if k not in (2, 10)
+    }
+    assert len({*found.values()}) == len(found)
+    feed = read_changes(LocalStore(table.root), 2).to_pylist()
+    told = sorted((row["k"], row["_change_type"], row["v"], row["w"]) for row in feed if row["k"])
+    assert told == [
+        (1, "update_postimage", 5, "n"),
+        (1, "update_preimage", 10, None),
+        (2, "delete", 20, None),
+        (6, "update_postimage", 61, None),
+        (6, "update_preimage", 60, None),
+        (10, "delete", 100, None),
+        (50, "insert", 7, "n"),
+    ]
+
+
+def ids(table: Table) -> dict[int, int]:
+    """Return the row id of each row by its key."""
+    store = LocalStore(table.root)
+    rows = read_table(store, open_snapshot(store), ["k", ROW_ID]).to_pylist()
+    return {row["k"]: row[ROW_ID] for row in rows}
+
+
 @pytest.mark.parametrize("table", [BY_VECTORS, BY_COPIES], indirect=True)
 def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) -> None:
     source = spark.createDataFrame(
@@ -160,8 +214,13 @@ def test_small_files_are_packed_and_rows_stay(table: Table, spark: SparkSession)
     assert last["operationMetrics"]["numDeletionVectorsRemoved"] == "1"
     nothing = table.optimize().executeCompaction().collect()[0]
     assert nothing["metrics"]["numFilesRemoved"] == 0
-    with pytest.raises(UnsupportedFeature, match="executeCompaction"):
-        table.optimize().executeZOrderBy("k")
+    table.delete("k = 5")
+    told = table.optimize(max_file_size=2_000).executeZOrderBy("k", "v").collect()[0]
+    assert told["metrics"]["numFilesAdded"] > 1
+    del wanted[5]
+    assert held(table) == wanted
+    with pytest.raises(InvalidRequest, match="'p' is a partition column"):
+        table.optimize().executeZOrderBy("p")
 
 
 @pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
@@ -191,6 +250,16 @@ def test_a_table_is_restored_constrained_and_described(table: Table) -> None:
 @pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
 def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> None:
     options, path = table._given, f"{table.root} built"
+    making = Table.createIfNotExists(spark, options).location(f"{path} numbered")
+    making = making.addColumn("i", "long", generatedAlwaysAs=IdentityGenerator(10, 5))
+    numbers = making.addColumn("k", "long").clusterBy("k").comment("rows in order").execute()
+    assert numbers.append(spark.range(3).withColumnRenamed("id", "k")) == 2
+    more = spark.range(3, 5).withColumnRenamed("id", "k").alias("s")
+    numbers.alias("t").merge(more, "t.k = s.k").whenNotMatchedInsertAll().execute()
+    rows = sorted((row["k"], row["i"]) for row in numbers.to_df().collect())
+    assert rows == [(0, 10), (1, 15), (2, 20), (3, 25), (4, 30)]
+    [described] = numbers.detail().select("description", "clusteringColumns").collect()
+    assert described == ("rows in order", ["k"])
 
     def building(builder: TableBuilder[Table]) -> Table:
         chosen = builder.location(path).addColumn("at", "timestamp", nullable=False)

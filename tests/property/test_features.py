@@ -7,10 +7,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.definitions import a_field, metadata
-from tests.drop_feature import Drop, drop_flaws, dropped
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.definitions.definition_checks import check_definition
+from tidegate_delta.definitions.drop_feature import Drop, drop_flaws, dropped
 from tidegate_delta.definitions.feature_directives import (
     canonical_keys,
     is_directive,

@@ -1,4 +1,4 @@
-"""`tidegate table create`, `alter` and `replace-columns`: a table's columns and properties."""
+"""`tidegate table create`, `alter`, `replace-columns` and `drop-feature`: a table's definition."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -12,7 +12,6 @@ from tidegate_producers.cli.registration_commands import TableArgument, Timeout
 from tidegate_producers.cli.row_commands import Uri, root_of
 from tidegate_producers.options import TableLocation, WriteOptions
 from tidegate_producers.writing.alter_table import (
-    alter,
     change,
     column_from,
     columns_from,
@@ -22,6 +21,9 @@ from tidegate_producers.writing.alter_table import (
     schema_from,
     type_from,
 )
+from tidegate_producers.writing.drop_feature import Dropping, drop_feature
+from tidegate_producers.writing.optimize import compact_here
+from tidegate_producers.writing.row_tracking import alter_prepared
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import TIMEOUT_S, Client
@@ -123,7 +125,7 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
         ]
         with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
             place = TableLocation(client.require(table, timeout).table_root, settings.storage)
-            outcome = alter(client, place, changes, WriteRequest(timeout))
+            outcome = alter_prepared(client, place, changes, WriteRequest(timeout))
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
     else:
@@ -157,6 +159,35 @@ def replace_columns(
         OUT.print(f"{table} has these columns; nothing was proposed", soft_wrap=True)
     else:
         OUT.print(f"{table} is altered in version {outcome.version}", soft_wrap=True)
+
+
+def drop_table_feature(  # noqa: PLR0913 - each is an option of the command
+    table: TableArgument,
+    feature: Annotated[str, typer.Argument(help="The feature's name, such as deletionVectors.")],
+    truncate_history: Annotated[
+        bool,
+        typer.Option(help="Drop it without protection of old checkpoints, once none needs it."),
+    ] = False,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Take every trace of a feature out of a table, then drop the feature.
+
+    Files are written anew by this process where the feature asks for it; for large tables use
+    Table.dropFeatureSupport, which uses Spark's executors. Run it again if it was interrupted.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
+    with errors_as_exit_status(), Client(bus, topics) as client:
+        place = TableLocation(client.require(table, timeout).table_root, settings.storage)
+        dropping = Dropping(client, place, WriteRequest(timeout), compact_here)
+        outcome = drop_feature(dropping, feature, truncates_history=truncate_history)
+    if as_json:
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
+    else:
+        OUT.print(f"{table} has no {feature} from version {outcome.version} on", soft_wrap=True)
 
 
 def _each(texts: Many, told: Callable[[str], dict[str, Any]]) -> Iterator[PatchChange]:

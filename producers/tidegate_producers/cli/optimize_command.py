@@ -37,6 +37,9 @@ def optimize_table(  # noqa: PLR0913 - each is an option of the command
     max_file_size: Annotated[
         int, typer.Option(help="Bytes up to which files are packed into one.", min=1)
     ] = FILE_BYTES,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Only write files with deleted rows anew.")
+    ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Compact; without it only show what would be.")
     ] = False,
@@ -51,7 +54,7 @@ def optimize_table(  # noqa: PLR0913 - each is an option of the command
     and writes the files; for large tables use Table.optimize, which uses Spark's executors.
     """
     settings = loaded(ServiceSettings, config, set_)
-    request = OptimizeRequest(where, max_file_size)
+    request = OptimizeRequest(where, max_file_size, purges=purge)
     with errors_as_exit_status():
         place = location_of(uri, settings)
         if not apply:

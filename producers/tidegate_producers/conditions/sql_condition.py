@@ -5,7 +5,7 @@ which rows match, and the tree only says which files and which rows of others ma
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import Decimal, InvalidOperation
@@ -20,6 +20,7 @@ from tidegate_delta.data_skipping.resolved_columns import COLLATIONS
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.char_varchar import limits
+from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.types import (
     DATE,
     FLOAT,
@@ -96,6 +97,57 @@ def wider_predicate_of(condition: str, schema: StructType, zone: str = "UTC") ->
             feature="DELTA_UNSUPPORTED_SUBQUERY",
         )
     return _wider(parsed, _Scope(schema, zone))
+
+
+def merge_predicate_of(
+    condition: str, schema: StructType, source: Sequence[str], alias: str | None, zone: str = "UTC"
+) -> Predicate:
+    """Return a predicate that is true of every row of a merge's target that may match a source row.
+
+    Only parts that name columns of the target say something: those that carry its alias, and those
+    that the source lacks.
+    Raises: as `wider_predicate_of`.
+    """
+    wider_predicate_of(condition, schema, zone)
+    try:
+        parsed = sqlglot.parse_one(condition, dialect="spark")
+    except SqlglotError:
+        return _opaque(condition)
+    parts = parsed.unnest().flatten() if isinstance(parsed.unnest(), exp.And) else [parsed]
+    known = {name.lower() for name in schema.names} - {name.lower() for name in source}
+    scope = _Scope(schema, zone)
+    found = [_of_target(part, known, alias, scope) for part in parts]
+    return {"op": "and", "args": found}
+
+
+def _of_target(
+    part: exp.Expr, known: Collection[str], alias: str | None, scope: _Scope
+) -> Predicate:
+    """Return what a part of a merge condition says of the target's rows."""
+    told, part = part.sql("spark"), part.copy()
+    for column in list(part.find_all(exp.Column)):
+        names = [one.name for one in column.parts]
+        has_alias = alias is not None and len(names) > 1 and same_name(names[0], alias)
+        if not has_alias and names[0].lower() not in known:
+            return _opaque(told)
+        if has_alias:
+            bare = exp.column(*(exp.to_identifier(one, quoted=True) for one in reversed(names[1:])))
+            if column is part:
+                part = bare
+            else:
+                column.replace(bare)
+    return _wider(part, scope)
+
+
+def is_row_by_row(expression: str) -> bool:
+    """Return whether a SQL expression surely depends on one row alone: no window, no aggregate and
+    no sub-query.
+    """
+    try:
+        parsed = sqlglot.parse_one(expression, dialect="spark")
+    except SqlglotError:
+        return False
+    return parsed.find(exp.Window, exp.AggFunc, exp.Query) is None
 
 
 def _wider(node: exp.Expr, scope: _Scope) -> Predicate:

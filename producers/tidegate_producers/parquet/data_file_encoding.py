@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
@@ -10,16 +10,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate_delta.data_skipping.file_statistics import compute
+from tidegate_delta.features import row_tracking
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties.table_properties import (
     compression_codec,
     num_indexed_columns,
     page_version,
+    row_commit_version_column,
+    row_id_column,
     stats_columns,
 )
+from tidegate_delta.schema.char_varchar import limited
+from tidegate_delta.schema.column_mapping import (
+    ColumnMappingMode,
+    mapped_paths,
+    mode_of,
+    physical_name,
+    to_physical,
+)
 from tidegate_delta.schema.partition_values import folder
-from tidegate_delta.schema.types import StructType, parse_schema
+from tidegate_delta.schema.types import LONG, STRING, StructField, StructType, parse_schema
+from tidegate_producers.parquet.parquet_schema import parquet_schema
 
+CHANGE_TYPE: Final = "_change_type"
+"""The column of change files that says what happened to a row, as readers get it."""
+
+_CHANGE_FOLDER: Final = "_change_data"
 _EXTENSIONS: Final = {"none": "", "uncompressed": "", "gzip": ".gz", "lz4_raw": ".lz4raw"}
 _CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 
@@ -28,7 +44,9 @@ _CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 class FileLayout:
     """How the rows of a table become files; it is sent to the tasks.
 
-    `stats_max` is the number of columns with statistics; -1 is all.
+    `stats_max` is the number of columns with statistics; -1 is all. `row_ids` are the columns of
+    files whose rows keep their row ids and row commit versions. `is_of_changes` makes change files:
+    their rows have CHANGE_TYPE behind the table's columns.
     """
 
     schema: StructType
@@ -38,12 +56,27 @@ class FileLayout:
     stats_max: int = 32
     stats_paths: tuple[tuple[str, ...], ...] | None = None
     records_per_file_max: int | None = None
+    mode: ColumnMappingMode = ColumnMappingMode.NONE
+    row_ids: tuple[str, ...] = ()
+    is_of_changes: bool = False
+
+    @property
+    def rows(self) -> StructType:
+        """The columns of the rows to write: the table's, and those that only files have."""
+        kept = tuple(StructField(name, LONG) for name in self.row_ids)
+        change = (StructField(CHANGE_TYPE, STRING, nullable=False),) if self.is_of_changes else ()
+        return StructType((*self.schema.fields, *kept, *change))
 
     @property
     def stored(self) -> StructType:
         """The columns stored in data files: all but the partition columns."""
         names = set(self.partition_columns)
-        return StructType(tuple(one for one in self.schema.fields if one.name not in names))
+        return StructType(tuple(one for one in self.rows.fields if one.name not in names))
+
+    def partition_keys(self) -> tuple[str, ...]:
+        """Return the keys of the partition columns in `partitionValues`."""
+        fields = {one.name: one for one in self.schema.fields}
+        return tuple(physical_name(fields[name], self.mode) for name in self.partition_columns)
 
 
 @dataclass(frozen=True)
@@ -58,10 +91,12 @@ class FileName:
     def key(self, layout: FileLayout) -> str:
         """Return the object key, relative to the table root; the file name has Spark's form."""
         codec = _EXTENSIONS.get(layout.compression, f".{layout.compression}")
-        bare = f"part-{self.task:05d}-{self.unique}.c{self.number:03d}{codec}.parquet"
-        if not layout.partition_columns:
-            return bare
-        return f"{folder(self.values, layout.partition_columns)}/{bare}"
+        kind = "cdc" if layout.is_of_changes else "part"
+        bare = f"{kind}-{self.task:05d}-{self.unique}.c{self.number:03d}{codec}.parquet"
+        parts = [_CHANGE_FOLDER] if layout.is_of_changes else []
+        if layout.partition_columns:
+            parts.append(folder(self.values, layout.partition_keys()))
+        return "/".join([*parts, bare])
 
 
 def layout_of(
@@ -76,14 +111,42 @@ def layout_of(
         stats_max=num_indexed_columns(metadata),
         stats_paths=stats_columns(metadata),
         records_per_file_max=records_per_file_max,
+        mode=mode_of(metadata),
     )
 
 
+def as_it_is(layout: FileLayout) -> FileLayout:
+    """Return a layout without limits on string length: existing rows keep their values."""
+    fields = tuple(limited(field, {}) for field in layout.schema.fields)
+    return replace(layout, schema=StructType(fields))
+
+
+def keeping_row_ids(layout: FileLayout, metadata: Metadata) -> FileLayout:
+    """Return a layout with the columns of row tracking, if the table's rows are tracked."""
+    return replace(layout, row_ids=row_id_columns(metadata))
+
+
+def row_id_columns(metadata: Metadata) -> tuple[str, ...]:
+    """Return the columns of files in which moved rows keep their ids and commit versions; none
+    where rows are not tracked.
+    """
+    ids, versions = row_id_column(metadata), row_commit_version_column(metadata)
+    if ids is None or versions is None or not row_tracking.is_enabled(metadata):
+        return ()
+    return (ids, versions)
+
+
+def of_changes(layout: FileLayout) -> FileLayout:
+    """Return the layout of the change files beside the data files of a layout."""
+    plain = replace(as_it_is(layout), row_ids=(), records_per_file_max=None)
+    return replace(plain, is_of_changes=True, stats_max=0, stats_paths=None)
+
+
 def encode_rows(rows: pa.Table, layout: FileLayout) -> bytes:
-    """Return the bytes of a Parquet file with these rows."""
+    """Return the bytes of a Parquet file with these rows, whose columns are those stored."""
     out = io.BytesIO()
     pq.write_table(
-        rows,
+        _physical(rows, layout),
         out,
         compression=_CODECS.get(layout.compression, layout.compression),
         version="2.6",
@@ -95,4 +158,25 @@ def encode_rows(rows: pa.Table, layout: FileLayout) -> bytes:
 
 def statistics(rows: pa.Table, layout: FileLayout) -> str:
     """Return the statistics of a file's rows, for the columns that the table's properties name."""
-    return compute(rows, layout.schema, layout.stats_max, layout.stats_paths)
+    named, mode = layout.stats_paths, layout.mode
+    if mode is ColumnMappingMode.NONE:
+        return compute(rows, layout.schema, layout.stats_max, named)
+    if named is not None:
+        known = {logical: physical for physical, logical in mapped_paths(layout.schema, mode)}
+        named = tuple(known[path] for path in named if path in known)
+    schema = to_physical(layout.schema, mode)
+    return compute(_physical(rows, layout), schema, layout.stats_max, named)
+
+
+def _physical(rows: pa.Table, layout: FileLayout) -> pa.Table:
+    """Return stored rows under the names, field ids and shapes that their file gets."""
+    schema = parquet_schema(layout.stored, layout.mode)
+    columns = [
+        column if column.type == field.type else _viewed(column, field.type)
+        for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _viewed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)

@@ -12,7 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.log.actions import Add
+from tidegate_delta.log.actions import Add, Cdc
 from tidegate_delta.log.file_paths import encode_path
 from tidegate_delta.schema.partition_values import serialize
 from tidegate_delta.schema.types import DataType, StructField
@@ -69,6 +69,7 @@ class FileWriter:
         self._task = task
         self._unique: UUID = new_id(clock)
         self._fields = _partition_fields(layout)
+        self._keys = layout.partition_keys()
         self._pending: dict[Values, _Pending] = {}
         self._buffered = 0
         self._adds: list[Add] = []
@@ -80,7 +81,7 @@ class FileWriter:
         """
         if batch.num_rows == 0:
             return
-        rows = conform(batch, self._layout.schema)
+        rows = conform(batch, self._layout.rows)
         if condition is not None:
             condition.check(rows)
         for values, part in self._split(rows):
@@ -93,6 +94,13 @@ class FileWriter:
         for values in list(self._pending):
             self._flush(values)
         return self._adds
+
+    def finish_changes(self) -> list[Cdc]:
+        """Write the buffered rows, and return the actions of all change files."""
+        return [
+            Cdc(path=add.path, partition_values=add.partition_values, size=add.size)
+            for add in self.finish()
+        ]
 
     def _take(self, values: Values, part: pa.Table) -> None:
         limit = self._layout.records_per_file_max
@@ -117,7 +125,7 @@ class FileWriter:
         if pending.rows == 0:
             return
         rows = pa.concat_tables(pending.tables).combine_chunks()
-        named = dict(zip(self._layout.partition_columns, values, strict=True))
+        named = dict(zip(self._keys, values, strict=True))
         key = FileName(self._task, self._unique, len(self._adds), named).key(self._layout)
         content = encode_rows(rows, self._layout)
         self._store.put(key, content)
@@ -149,6 +157,11 @@ class FileWriter:
 def actions_of(rows: Sequence[Mapping[str, object]]) -> list[Add]:
     """Return add actions from rows of ADD_SCHEMA, as tasks send them to the driver."""
     return [Add.model_validate(row["add"]) for row in rows]
+
+
+def changes_of(rows: Sequence[Mapping[str, object]]) -> list[Cdc]:
+    """Return the actions of change files from rows in the log's form."""
+    return [Cdc.model_validate(row["cdc"]) for row in rows]
 
 
 def _partition_fields(layout: FileLayout) -> tuple[StructField, ...]:

@@ -1,50 +1,61 @@
 """Writes the rows of several small files into one, file after file, each in its order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import orjson
 
 from tidegate_delta.log.actions import Add, Metadata
-from tidegate_producers.parquet.data_file_encoding import layout_of
+from tidegate_producers.parquet.data_file_encoding import as_it_is, keeping_row_ids, layout_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
-from tidegate_producers.parquet.file_rewrite import as_it_is
+from tidegate_producers.parquet.file_rewrite import kept_rows
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.data_file_reader import read_file
 
 _UNBOUNDED: Final = 1 << 62
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """The result for one bin of files: the rows that each had, in order, and the file that has them
-    now; None if all were deleted.
+    """The result for one bin of files: the files that have its rows now, none if all were deleted.
+
+    `rows` says how many rows each old file had, in order, if one new file has them in that order.
     """
 
     rows: tuple[tuple[str, int], ...]
-    add: Add | None
+    adds: tuple[Add, ...]
 
     def to_json(self) -> bytes:
         """Return the bytes that a task sends to the driver."""
-        return orjson.dumps([self.rows, [self.add.to_row()] if self.add else []])
+        return orjson.dumps([self.rows, [add.to_row() for add in self.adds]])
 
     @classmethod
     def from_json(cls, content: bytes) -> Self:
         """Return the result that a task sent."""
         rows, adds = orjson.loads(content)
-        add = next(iter(actions_of(adds)), None)
-        return cls(tuple((str(path), int(count)) for path, count in rows), add)
+        counts = tuple((str(path), int(count)) for path, count in rows)
+        return cls(counts, tuple(actions_of(adds)))
 
 
 class Compactor:
-    """Compacts files of one table. The rows of a bin are in memory until its file is written."""
+    """Compacts files of one table. The rows of a bin are in memory until its file is written.
 
-    def __init__(self, store: LogStore, metadata: Metadata, clock: Clock, task: int = 0) -> None:
+    `written` is the metadata by which the new files are written, if it is another.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        metadata: Metadata,
+        clock: Clock,
+        task: int = 0,
+        written: Metadata | None = None,
+    ) -> None:
         self._store = store
         self._metadata = metadata
-        self._layout = replace(as_it_is(layout_of(metadata)), records_per_file_max=None)
+        by = written or metadata
+        self._layout = keeping_row_ids(as_it_is(layout_of(by)), by)
         self._clock = clock
         self._task = task
 
@@ -57,11 +68,10 @@ class Compactor:
         counts = []
         for file in files:
             count = 0
-            for batch in read_file(self._store, file, self._metadata):
-                writer.write(batch)
-                count += batch.num_rows
+            for rows in kept_rows(self._store, file, self._metadata, self._layout):
+                writer.write(rows)
+                count += rows.num_rows
             counts.append((str(file["path"]), count))
         written = writer.finish()
         assert len(written) <= 1, "the files of a bin have the same partition values"
-        add = written[0].model_copy(update={"data_change": False}) if written else None
-        return Compacted(tuple(counts), add)
+        return Compacted(tuple(counts), tuple(written))

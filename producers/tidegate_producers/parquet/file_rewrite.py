@@ -1,11 +1,12 @@
 """Deletes rows of one file: finds the matching rows, and copies the others if it must.
 
 A file that is copied is read twice if some rows match: first the condition's columns only, then
-all columns. If a deletion vector suffices, nothing is written.
+all columns. If a deletion vector suffices, nothing is written. On a table with a change feed the
+deleted rows of copied files go into change files; copied rows keep their row ids.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import orjson
@@ -15,24 +16,33 @@ import pyarrow.compute as pc
 from tidegate_delta.data_skipping.partition_predicates import Predicate, columns_of, evaluate
 from tidegate_delta.deletion_vectors import roaring_bitmap, z85
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
-from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.log.actions import Add, Cdc, Metadata
+from tidegate_delta.properties.table_properties import change_feed_enabled
 from tidegate_delta.schema import partition_values
-from tidegate_delta.schema.char_varchar import limited
-from tidegate_delta.schema.types import StructType
+from tidegate_delta.schema.column_mapping import physical_partition_columns
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
-from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
+from tidegate_producers.parquet.data_file_encoding import (
+    CHANGE_TYPE,
+    FileLayout,
+    as_it_is,
+    keeping_row_ids,
+    layout_of,
+    of_changes,
+)
+from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of, changes_of
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import read_file
 from tidegate_runtime.table_io.deletion_vector_reader import ChosenRows, live_rows, read_vector
+from tidegate_runtime.table_io.row_ids import ROW_COMMIT_VERSION, ROW_ID
 
 
 @dataclass(frozen=True)
 class Rewritten:
     """The result for one file: the number of deleted rows, and in `adds` the files with the others.
 
-    `marked` are the positions of the deleted rows if the file stays.
+    `marked` are the positions of the deleted rows if the file stays. `changes` are the change files
+    with the deleted rows, where the table has a change feed and the file does not stay.
     """
 
     path: str
@@ -40,19 +50,23 @@ class Rewritten:
     copied_rows: int
     adds: tuple[Add, ...]
     marked: Bitmap | None = None
+    changes: tuple[Cdc, ...] = ()
 
     def to_json(self) -> bytes:
         """Return the bytes that a task sends to the driver."""
         rows = [add.to_row() for add in self.adds]
         marked = None if self.marked is None else z85.encode(roaring_bitmap.encode(self.marked))
-        return orjson.dumps([self.path, self.deleted_rows, self.copied_rows, rows, marked])
+        changes = [change.to_row() for change in self.changes]
+        told = [self.path, self.deleted_rows, self.copied_rows, rows, marked, changes]
+        return orjson.dumps(told)
 
     @classmethod
     def from_json(cls, content: bytes) -> Self:
         """Return the result that a task sent."""
-        path, deleted, copied, rows, text = orjson.loads(content)
+        path, deleted, copied, rows, text, changes = orjson.loads(content)
         marked = None if text is None else roaring_bitmap.decode(z85.decode(text))
-        return cls(path, deleted, copied, tuple(actions_of(rows)), marked)
+        adds = tuple(actions_of(rows))
+        return cls(path, deleted, copied, adds, marked, tuple(changes_of(changes)))
 
 
 class Rewriter:
@@ -63,7 +77,8 @@ class Rewriter:
     ) -> None:
         self._store = store
         self._metadata = metadata
-        self._layout = as_it_is(layout_of(metadata))
+        self._layout = keeping_row_ids(as_it_is(layout_of(metadata)), metadata)
+        self._feeds_changes = change_feed_enabled(metadata)
         self._predicate = predicate
         self._clock = clock
         self._task = task
@@ -79,12 +94,17 @@ class Rewriter:
         for batch in self._read(file, names):
             total += batch.num_rows
             deleted += _count(self._matches(batch))
-        if deleted in (0, total):
+        if deleted == 0 or (deleted == total and not self._feeds_changes):
             return Rewritten(path, deleted, 0, ())
-        writer = FileWriter(self._store, self._layout, self._clock, self._task)
-        for batch in self._read(file, None):
-            writer.write(batch.filter(pc.invert(self._matches(batch))))
-        return Rewritten(path, deleted, total - deleted, tuple(writer.finish()))
+        copies = FileWriter(self._store, self._layout, self._clock, self._task)
+        gone = self._change_writer()
+        for batch in kept_rows(self._store, file, self._metadata, self._layout):
+            matches = self._matches(batch)
+            copies.write(batch.filter(pc.invert(matches)))
+            if gone is not None:
+                gone.write(_as_deleted(batch.filter(matches)))
+        changes = tuple(gone.finish_changes()) if gone is not None else ()
+        return Rewritten(path, deleted, total - deleted, tuple(copies.finish()), None, changes)
 
     def mark(self, file: Mapping[str, Any]) -> Rewritten:
         """Return which rows of a file, given as a row of ADD_SCHEMA, match and are not yet deleted.
@@ -110,11 +130,16 @@ class Rewriter:
         left_out = rows if gone is None else rows | read_vector(self._store, gone)
         whole = {**file, "deletionVector": None}
         writer, copied = FileWriter(self._store, self._layout, self._clock, self._task), 0
-        batches = read_file(self._store, whole, self._metadata)
+        batches = _read_kept(self._store, whole, self._metadata, self._layout)
         for batch in ChosenRows(left_out, are_left_out=True).of_batches(batches):
-            writer.write(batch)
+            writer.write(_named_as_kept(batch, self._layout))
             copied += batch.num_rows
         return Rewritten(str(file["path"]), len(rows), copied, tuple(writer.finish()))
+
+    def _change_writer(self) -> FileWriter | None:
+        if not self._feeds_changes:
+            return None
+        return FileWriter(self._store, of_changes(self._layout), self._clock, self._task)
 
     def _read(self, file: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
         for batch in read_file(self._store, file, self._metadata, columns):
@@ -124,14 +149,41 @@ class Rewriter:
         return pc.fill_null(evaluate(self._predicate, rows), False)
 
 
+def kept_rows(
+    store: LogStore, file: Mapping[str, Any], metadata: Metadata, layout: FileLayout
+) -> Iterator[pa.Table]:
+    """Yield the live rows of a file, given as a row of ADD_SCHEMA, with the ids that they keep.
+
+    Raises: as `read_file`.
+    """
+    for batch in _read_kept(store, file, metadata, layout):
+        yield _named_as_kept(batch, layout)
+
+
+def _read_kept(
+    store: LogStore, file: Mapping[str, Any], metadata: Metadata, layout: FileLayout
+) -> Iterator[pa.RecordBatch]:
+    every = [*layout.schema.names, ROW_ID, ROW_COMMIT_VERSION] if layout.row_ids else None
+    yield from read_file(store, file, metadata, every)
+
+
+def _named_as_kept(batch: pa.RecordBatch, layout: FileLayout) -> pa.Table:
+    """Return rows whose ids and commit versions have the names that files use."""
+    rows = pa.Table.from_batches([batch])
+    if not layout.row_ids:
+        return rows
+    return rows.rename_columns([*layout.schema.names, *layout.row_ids])
+
+
 def whole_files(snapshot: Snapshot, predicate: Predicate, layout: FileLayout) -> pa.Table:
     """Return the files whose rows all match a predicate over partition columns alone."""
     files = snapshot.files
     by_name = {field.name: field.kind for field in layout.schema.fields}
     values = files["partitionValues"].to_pylist()
+    keys = physical_partition_columns(snapshot.metadata)
     columns = {
         name: partition_values.column(
-            [dict(value or ()).get(name) for value in values], by_name[name]
+            [dict(value or ()).get(keys[name]) for value in values], by_name[name]
         )
         for name in layout.partition_columns
     }
@@ -139,10 +191,8 @@ def whole_files(snapshot: Snapshot, predicate: Predicate, layout: FileLayout) ->
     return files.filter(pc.fill_null(evaluate(predicate, rows), False))
 
 
-def as_it_is(layout: FileLayout) -> FileLayout:
-    """Return a layout without limits on string length: existing rows keep their values."""
-    fields = tuple(limited(field, {}) for field in layout.schema.fields)
-    return replace(layout, schema=StructType(fields))
+def _as_deleted(rows: pa.Table) -> pa.Table:
+    return rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar("delete"), rows.num_rows))
 
 
 def _count(mask: pa.ChunkedArray) -> int:

@@ -1,9 +1,11 @@
-"""`Table.append`: rows that Spark completes and checks before `format("tidegate")` writes them."""
+"""`Table.append`: rows that Spark completes and checks, as files and one proposal."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from pyspark.errors import PySparkException
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -14,48 +16,75 @@ from tidegate_delta.constraints.row_constraints import (
     hashes,
     requirements,
 )
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.field_paths import same_name
-from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.spark_schema import to_spark
-from tidegate_producers.options import WriteOptions
-from tidegate_producers.table.new_rows import VIOLATED, checked, violation_in
+from tidegate_messages.outcome import Outcome
+from tidegate_producers.cached_clients import client_for, clock, store_for
+from tidegate_producers.datasource.spark_schema import from_spark, to_spark
+from tidegate_producers.options import WriteOptions, app_txn_of
+from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
+from tidegate_producers.table.identity_values import Leasing, generated, numbered
+from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.row_changes import ACTION, INSERTED
 from tidegate_producers.table.target_frame import quoted
-from tidegate_producers.writing.table_write import check_open_to
+from tidegate_producers.table.task_refusals import naming_refusals, refusals_of_tasks
+from tidegate_producers.writing.constraint_attestation import Attestation
+from tidegate_producers.writing.table_write import (
+    WritePlan,
+    WriteRequest,
+    check_mode,
+    check_open_to,
+    check_served,
+    commit,
+    plan,
+    target_of,
+)
 from tidegate_runtime.table_io.open_table import head_version, open_keys
 
-ENFORCED: Final = "constraintsEnforced"
 
+def append(rows: DataFrame, options: WriteOptions) -> Outcome | None:
+    """Append rows to a table, completed and checked as the table requires; return the outcome.
 
-def append(rows: DataFrame, options: WriteOptions, given: Mapping[str, str]) -> None:
-    """Append rows to a table, completed and checked as the table requires.
-
-    Raises: InvalidRequest, for a row that violates a constraint; UnsupportedFeature; Spark's error
-    for a write that fails.
+    Raises: InvalidRequest, for a row that violates a constraint; UnsupportedFeature; Rejected;
+    OutcomeUnknown; Spark's errors for rows that can't be computed.
     """
-    writing = dict(given)
-    store = store_for(options.place)
-    if head_version(store) is not None:
-        seen = open_keys(store)
-        schema = to_spark(check_open_to(seen, options.place.root))
-        required = requirements(seen.metadata, seen.protocol)
-        rows = completed(rows, required, schema)
-        writing[ENFORCED] = ",".join(hashes(expressions(required)))
+    client, store = client_for(options.kafka), store_for(options.place)
+    request = WriteRequest.of(options, app_txn_of(options))
+    check_mode(options, "append")
+    if head_version(store) is None:
+        planned = plan(client, from_spark(rows.schema), "append", options)
+        return commit(client, planned, _written(rows, planned), request)
+    seen = open_keys(store)
+    required = requirements(seen.metadata, seen.protocol)
+    table = to_spark(check_open_to(seen, options.place.root))
+    whole, given = filled(rows, required, table)
+    columns = generated(required.identities, given)
+    frame = from_spark(checked(whole, required, given, table).drop(ACTION).schema)
+    planned = plan(client, frame, "append", options, is_computed=True)
+    check_served(client, planned, options.kafka.bootstrap_servers)
+    held = Attestation(tuple(hashes(expressions(required))))
+    if not columns:
+        adds = _written(checked(whole, required, given, table), planned)
+        return commit(client, planned, adds, replace(request, attestation=held))
+    target = target_of(client.require(options.place.root, request.timeout_s), planned)
+    cached = whole.persist()
     try:
-        rows.write.format("tidegate").mode("append").options(**writing).save(options.place.root)
-    except PySparkException as error:
-        told = violation_in(error)
-        if told is None:
-            raise
-        raise InvalidRequest(told, error_class=VIOLATED) from error
+        leasing = Leasing(client, options.place, target, request)
+        whole, usages = numbered(cached, columns, leasing)
+        adds = _written(checked(whole, required, given, table), planned)
+    finally:
+        cached.unpersist()
+    attestation = replace(held, identity_usage=usages)
+    return commit(client, planned, adds, replace(request, attestation=attestation))
 
 
-def completed(rows: DataFrame, required: WriteRequirements, table: StructType) -> DataFrame:
-    """Return rows with the table's missing columns, which fail where they violate a constraint.
+def filled(
+    rows: DataFrame, required: WriteRequirements, table: StructType
+) -> tuple[DataFrame, list[str]]:
+    """Return rows with ACTION and the table's missing columns, and the names of those given.
 
-    A missing column gets its generated value, its default, or null. Columns that the table lacks
-    stay as they are: whether they may come is the writer's question.
+    A missing column gets its default, or null; generated columns stay missing. Columns that the
+    table lacks stay as they are: whether they may come is the writer's question.
     """
     named = {
         one: next((name for name in table.names if same_name(name, one)), one)
@@ -63,15 +92,40 @@ def completed(rows: DataFrame, required: WriteRequirements, table: StructType) -
     }
     given = list(named.values())
     defaults = {one.column: F.expr(one.expression) for one in required.defaults}
-    generated = {one.column for one in required.generated}
+    computed = {one.column for one in required.generated}
     missing = [
         defaults.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name)
         for one in table.fields
-        if one.name not in given and one.name not in generated
+        if one.name not in given and one.name not in computed
     ]
     whole = rows.select(
         *(F.col(quoted(one)).alias(name) for one, name in named.items()),
         *missing,
         F.lit(INSERTED).alias(ACTION),
     )
-    return checked(whole, required, given, table).drop(ACTION)
+    return whole, given
+
+
+def _written(rows: DataFrame, planned: WritePlan) -> Sequence[Add]:
+    """Write rows to data files on the executors, and return their actions.
+
+    Raises: InvalidRequest, for a row that violates a constraint; as `FileWriter`.
+    """
+    names = [name for name in rows.columns if name != ACTION]
+    place, layout = planned.place, planned.layout
+
+    def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        number = task.partitionId() if task is not None else 0
+        writer = FileWriter(store_for(place), layout, clock(), number)
+        with naming_refusals():
+            for batch in batches:
+                writer.write(pa.RecordBatch.from_arrays(batch.columns, names=names))
+            told = orjson.dumps([add.to_row() for add in writer.finish()])
+        yield pa.record_batch([pa.array([told], pa.binary())], names=["added"])
+
+    # mapInArrow takes no column with a dot in its name.
+    plain = rows.select(*(F.col(quoted(name)).alias(f"_{at}") for at, name in enumerate(names)))
+    with refusals_of_tasks():
+        told = plain.mapInArrow(on_executor, "added binary").collect()
+    return [add for row in told for add in actions_of(orjson.loads(bytes(row["added"])))]

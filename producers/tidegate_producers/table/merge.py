@@ -8,18 +8,22 @@ from typing import Final, Literal
 import orjson
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.data_skipping.partition_predicates import Predicate
-from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import same_name
-from tidegate_delta.schema.types import StructType
+from tidegate_delta.schema.types import StructType as Fields
 from tidegate_producers.conditions.clause_names import SOURCE, TARGET, of_source, of_target
-from tidegate_producers.table.new_rows import Expression, as_column, by_column, checked, stored
+from tidegate_producers.conditions.sql_condition import merge_predicate_of
+from tidegate_producers.datasource.spark_schema import from_spark
+from tidegate_producers.table.identity_values import check_not_numbered, generated
+from tidegate_producers.table.new_rows import Expression, as_column, by_column, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED, UPDATED
-from tidegate_producers.table.row_level_change import Opened, RowChange
-from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
+from tidegate_producers.table.target_frame import ABOUT_ROWS, FILE, POSITION, quoted
 from tidegate_producers.table.update import aliased, text_of
 
 Kind = Literal["matched", "not matched", "not matched by source"]
@@ -58,12 +62,15 @@ class MergeBuilder:
         source: DataFrame,
         condition: Expression,
         execute: Callable[[RowChange, int | None], int | None],
+        zone: str = "UTC",
     ) -> None:
         self._source = source
         self._condition = condition
         self._execute = execute
+        self._zone = zone
         self._alias: str | None = None
         self._clauses: list[Clause] = []
+        self._evolves = False
 
     def of(self, alias: str | None) -> "MergeBuilder":
         """Set the alias of the target."""
@@ -118,12 +125,13 @@ class MergeBuilder:
         return self._add(Clause("not matched by source", DELETED, condition))
 
     def withSchemaEvolution(self) -> "MergeBuilder":  # noqa: N802
-        """Refuse: this release adds no columns in a merge. Raises: UnsupportedFeature."""
-        raise UnsupportedFeature(
-            "a merge adds no columns in this release: add them with Table.alter first; nothing "
-            "was proposed",
-            feature="withSchemaEvolution",
-        )
+        """Add the source's columns that UpdateAll, InsertAll or an assignment names to the table.
+
+        Types become wider, too, where the table has `delta.enableTypeWidening`. Columns that the
+        source lacks stay as they are in UpdateAll, and are null or their default in InsertAll.
+        """
+        self._evolves = True
+        return self
 
     def execute(self, batch_id: int | None = None) -> int | None:
         """Merge, and return the new version, or None if no row changed.
@@ -133,7 +141,8 @@ class MergeBuilder:
         Raises: Rejected; OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors.
         """
         check_clauses(self._clauses)
-        change = merging(self._source, self._condition, self._clauses, self._alias)
+        what = MergeText(self._condition, self._alias, self._evolves, self._zone)
+        change = merging(self._source, self._clauses, what)
         # A source that was read from a table of ours may be older than the next version.
         is_apart = not may_read_a_table(self._source)
         return self._execute(replace(change, depends_on_table_only=is_apart), batch_id)
@@ -174,20 +183,57 @@ def check_clauses(clauses: Sequence[Clause]) -> None:
             )
 
 
-def merging(
-    source: DataFrame, condition: Expression, clauses: Sequence[Clause], alias: str | None
-) -> RowChange:
+@dataclass(frozen=True)
+class MergeText:
+    """A merge's condition, the alias of its target, whether the table gets new columns, and the
+    time zone of timestamps without one.
+    """
+
+    condition: Expression
+    alias: str | None = None
+    evolves: bool = False
+    zone: str = "UTC"
+
+
+def merging(source: DataFrame, clauses: Sequence[Clause], what: MergeText) -> RowChange:
     """Return the change of rows that a merge makes."""
 
-    def changed(frame: DataFrame, opened: Opened) -> DataFrame:
+    def changed(frame: DataFrame, opened: Opened) -> NewRows:
         columns = opened.schema.names
-        resolved = [_resolved(one, source.columns, columns, alias) for one in clauses]
-        return _changed(frame, opened, source, condition, resolved, alias)
+        resolved = [_resolved(one, source.columns, columns, what.alias) for one in clauses]
+        return _changed(frame, opened, source, resolved, what)
+
+    def evolving(table: Fields) -> Fields:
+        wanted = source.schema if _has_star(clauses) else _assigned(clauses, source, table)
+        return from_spark(wanted)
 
     # Which source rows are inserted depends on the rows that are there; and nothing says whether
     # the source was computed from this table.
     return RowChange(
-        "MERGE", text_of(condition), _reads, changed, _parameters(clauses), is_row_by_row=False
+        "MERGE",
+        text_of(what.condition),
+        lambda table: _reads(table, source.columns, clauses, what),
+        changed,
+        _parameters(clauses),
+        is_row_by_row=False,
+        evolving=evolving if what.evolves else None,
+    )
+
+
+def _has_star(clauses: Sequence[Clause]) -> bool:
+    return any(one.values is None and one.action != DELETED for one in clauses)
+
+
+def _assigned(clauses: Sequence[Clause], source: DataFrame, table: Fields) -> StructType:
+    """Return the columns of the source that a clause assigns and the table lacks."""
+    names = {name.strip("` ") for one in clauses for name in one.values or {}}
+    return StructType(
+        [
+            one
+            for one in source.schema.fields
+            if any(same_name(one.name, name.rpartition(".")[2].strip("`")) for name in names)
+            and not any(same_name(one.name, name) for name in table.names)
+        ]
     )
 
 
@@ -212,7 +258,14 @@ def _resolved(
     )
 
 
-def _reads(schema: StructType) -> Predicate:
+def _reads(
+    table: Fields, source: Sequence[str], clauses: Sequence[Clause], what: MergeText
+) -> Predicate:
+    """Return which rows of the table a merge may match, or change because nothing matches them."""
+    if isinstance(what.condition, str) and all(
+        one.kind != "not matched by source" for one in clauses
+    ):
+        return merge_predicate_of(what.condition, table, source, what.alias, what.zone)
     return {"op": "opaque", "columns": [], "text": "merge"}
 
 
@@ -220,12 +273,14 @@ def _changed(
     frame: DataFrame,
     opened: Opened,
     source: DataFrame,
-    condition: Expression,
     clauses: Sequence[Clause],
-    alias: str | None,
-) -> DataFrame:
+    what: MergeText,
+) -> NewRows:
     columns = opened.schema.names
-    joined = _joined(frame, source, condition, clauses, alias)
+    given_by = [_given_values(one, columns, source, opened.required, what) for one in clauses]
+    for clause, values in zip(clauses, given_by, strict=True):
+        _check_identities(clause, list(values), opened.required)
+    joined = _joined(frame, source, clauses, what)
     is_target, is_source = F.col(FILE).isNotNull(), F.col(_IS_SOURCE).isNotNull()
     applies = {
         "matched": is_target & is_source,
@@ -250,11 +305,11 @@ def _changed(
     if _is_plain_delete(clauses):
         rows = rows.dropDuplicates([FILE, POSITION])
     action = F.element_at(F.array(*(F.lit(one.action) for one in clauses)), F.col(_CLAUSE) + 1)
-    assigned = [_values(one, columns, source, opened.required) for one in clauses]
-    fitted = [
-        {} if not values else dict(zip(values, stored(joined, values, frame.schema), strict=True))
-        for values in assigned
-    ]
+    fitted = []
+    for clause, given in zip(clauses, given_by, strict=True):
+        values = _values(clause, columns, given, opened.required)
+        columns_of = stored(joined, values, frame.schema, fills=what.evolves)
+        fitted.append(dict(zip(values, columns_of, strict=True)))
     new = [
         reduce(
             lambda other, at: F.when(
@@ -265,17 +320,22 @@ def _changed(
         ).alias(name)
         for name in columns
     ]
-    given = _explicit(clauses, columns, source, opened.required)
-    selected = rows.select(action.alias(ACTION), FILE, POSITION, *new)
-    return checked(selected, opened.required, given, frame.schema)
+    explicit = sorted({name for values in given_by for name in values})
+    old = (F.col(TARGET.format(at)) for at in range(len(columns)))
+    selected = rows.select(action.alias(ACTION), FILE, POSITION, *new, *opened.kept(old))
+    return NewRows(selected, explicit)
+
+
+def _check_identities(clause: Clause, given: Sequence[str], required: WriteRequirements) -> None:
+    """Refuse values for identity columns that a clause may not give. Raises: InvalidRequest."""
+    if clause.action == UPDATED:
+        check_not_numbered(given, required.identities)
+    if clause.action == INSERTED:
+        generated(required.identities, given)
 
 
 def _joined(
-    frame: DataFrame,
-    source: DataFrame,
-    condition: Expression,
-    clauses: Sequence[Clause],
-    alias: str | None,
+    frame: DataFrame, source: DataFrame, clauses: Sequence[Clause], what: MergeText
 ) -> DataFrame:
     kinds = {clause.kind for clause in clauses}
     how = {
@@ -284,8 +344,8 @@ def _joined(
         (False, True): "left_outer",
         (True, True): "full_outer",
     }["not matched" in kinds, "not matched by source" in kinds]
-    names = [name for name in frame.columns if name not in (FILE, POSITION)]
-    left = aliased(frame, alias)
+    names = [name for name in frame.columns if name not in ABOUT_ROWS]
+    left = aliased(frame, what.alias)
     left = left.select(
         "*",
         *(F.col(quoted(name)).alias(TARGET.format(at)) for at, name in enumerate(names)),
@@ -295,7 +355,7 @@ def _joined(
         *(F.col(quoted(name)).alias(SOURCE.format(at)) for at, name in enumerate(source.columns)),
         F.lit(True).alias(_IS_SOURCE),
     )
-    return left.join(right, as_column(condition, "condition"), how)
+    return left.join(right, as_column(what.condition, "condition"), how)
 
 
 def _is_plain_delete(clauses: Sequence[Clause]) -> bool:
@@ -309,12 +369,14 @@ def _is_plain_delete(clauses: Sequence[Clause]) -> bool:
 
 
 def _values(
-    clause: Clause, columns: Sequence[str], source: DataFrame, required: WriteRequirements
+    clause: Clause,
+    columns: Sequence[str],
+    given: Mapping[str, Column],
+    required: WriteRequirements,
 ) -> dict[str, Column]:
     """Return the value of each column for the rows of a clause."""
     if clause.action == DELETED:
         return {}
-    given = _given_values(clause, columns, source, required)
     if clause.action == UPDATED:
         return {**_target_columns(columns), **given}
     defaults = {one.column: F.expr(one.expression) for one in required.defaults}
@@ -326,8 +388,13 @@ def _target_columns(columns: Sequence[str]) -> dict[str, Column]:
 
 
 def _given_values(
-    clause: Clause, columns: Sequence[str], source: DataFrame, required: WriteRequirements
+    clause: Clause,
+    columns: Sequence[str],
+    source: DataFrame,
+    required: WriteRequirements,
+    what: MergeText,
 ) -> dict[str, Column]:
+    """Return the columns to which a clause gives a value, and the values."""
     if clause.action == DELETED:
         return {}
     if clause.values is not None:
@@ -336,30 +403,19 @@ def _given_values(
     found = {}
     may_lack = {one.column for one in required.generated}
     may_lack |= {one.column for one in required.defaults}
+    may_lack |= {one.column for one in required.identities}
     for name in columns:
         at = next((at for at, one in enumerate(source.columns) if same_name(one, name)), None)
         if at is not None:
             found[name] = F.col(SOURCE.format(at))
-        elif clause.action == UPDATED or name not in may_lack:
+        elif not what.evolves and (clause.action == UPDATED or name not in may_lack):
             raise InvalidRequest(
                 f"the source has no column {name!r}, which UpdateAll and InsertAll take from it; "
-                f"it has {', '.join(source.columns)}: add it, or name the columns in set or "
-                "values; nothing was proposed",
+                f"it has {', '.join(source.columns)}: add it, name the columns in set or values, "
+                "or call withSchemaEvolution(); nothing was proposed",
                 error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
     return found
-
-
-def _explicit(
-    clauses: Sequence[Clause],
-    columns: Sequence[str],
-    source: DataFrame,
-    required: WriteRequirements,
-) -> list[str]:
-    """Return the columns that a clause gives a value."""
-    return sorted(
-        {name for one in clauses for name in _given_values(one, columns, source, required)}
-    )
 
 
 def _given(values: Mapping[str, Expression] | None, name: str) -> Mapping[str, Expression]:

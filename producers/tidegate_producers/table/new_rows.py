@@ -1,9 +1,9 @@
 """The new rows of an update or merge: what is assigned, cast as Spark stores it, and checked."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -14,11 +14,11 @@ from tidegate_delta.properties.property_parsers import column_list
 from tidegate_delta.schema.field_paths import dotted, same_name
 from tidegate_producers.table.row_changes import ACTION, DELETED
 from tidegate_producers.table.target_frame import quoted
+from tidegate_producers.table.task_refusals import VIOLATED
 
 Expression = str | Column
 """SQL text or a Column."""
 
-VIOLATED: Final = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
 _NESTED: Final = (StructType, ArrayType, MapType)
 
 
@@ -89,63 +89,88 @@ def _wrong(clause: str, given: str, why: str, columns: Sequence[str]) -> Invalid
     )
 
 
-def stored(frame: DataFrame, values: Mapping[str, Column], target: StructType) -> list[Column]:
+def stored(
+    frame: DataFrame, values: Mapping[str, Column], target: StructType, *, fills: bool = False
+) -> list[Column]:
     """Return the values as columns of the table's types, in the order of `values`.
 
-    A value that does not fit fails the query, whatever `spark.sql.ansi.enabled` says.
+    Fields of structs are found by name; `fills` makes those null that a struct lacks. A value that
+    does not fit fails the query, whatever `spark.sql.ansi.enabled` says.
+    Raises: InvalidRequest, for a struct with other fields than the column's.
     """
     kinds = frame.select(
         *(value.alias(f"_{number}") for number, value in enumerate(values.values()))
     ).schema
     return [
-        _fitted(value, field.dataType, target[name].dataType, name).alias(name)
+        _fitted(value, field.dataType, target[name].dataType, _Place(name, fills)).alias(name)
         for (name, value), field in zip(values.items(), kinds.fields, strict=True)
     ]
 
 
-def _fitted(value: Column, given: DataType, wanted: DataType, name: str) -> Column:
-    if given == wanted:
+@dataclass(frozen=True)
+class _Place:
+    """Where a value goes, for messages, and whether missing fields of structs become null."""
+
+    name: str
+    fills: bool
+
+    def inside(self, name: str) -> "_Place":
+        return _Place(f"{self.name}.{name}", self.fills)
+
+
+def _fitted(value: Column, given: DataType, wanted: DataType, place: _Place) -> Column:
+    if given.simpleString() == wanted.simpleString():
         return value
-    if isinstance(given, StructType) and isinstance(wanted, StructType):
-        return _fitted_struct(value, given, wanted, name)
-    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
-        inner, outer = given.elementType, wanted.elementType
-        return F.transform(value, lambda one: _fitted(one, inner, outer, name)).cast(wanted)
+    match given, wanted:
+        case StructType(), StructType():
+            return _struct(value, given, wanted, place)
+        case ArrayType(), ArrayType():
+            kinds = given.elementType, wanted.elementType
+            return F.transform(value, lambda one: _fitted(one, *kinds, place.inside("element")))
+        case MapType(), MapType():
+            keys = given.keyType, wanted.keyType
+            values = given.valueType, wanted.valueType
+            entries = F.transform(
+                F.map_entries(value),
+                lambda one: F.struct(
+                    _fitted(one["key"], *keys, place.inside("key")).alias("key"),
+                    _fitted(one["value"], *values, place.inside("value")).alias("value"),
+                ),
+            )
+            return F.map_from_entries(entries)
     if isinstance(given, _NESTED) or isinstance(wanted, _NESTED):
         return value.cast(wanted)
     wrong = F.raise_error(
         F.lit(
             f"DELTA_CAST_OVERFLOW_IN_TABLE_WRITE: a value of type {given.simpleString()} does not "
-            f"fit into column {name!r} of type {wanted.simpleString()}: cast it first; nothing was "
-            "proposed"
+            f"fit into column {place.name!r} of type {wanted.simpleString()}: cast it first; "
+            "nothing was proposed"
         )
     ).cast(wanted)
     return F.when(value.isNotNull(), F.coalesce(value.try_cast(wanted), wrong))
 
 
-def _fitted_struct(value: Column, given: StructType, wanted: StructType, name: str) -> Column:
-    """Return a struct with the fields of the table's, taken by name.
-
-    Raises: InvalidRequest, if it has others.
-    """
-    own = {field.name.lower(): field for field in given.fields}
-    if own.keys() != {field.name.lower() for field in wanted.fields}:
+def _struct(value: Column, given: StructType, wanted: StructType, place: _Place) -> Column:
+    """Return a struct with the wanted fields, each from the given one of its name."""
+    by_name = {one.name.lower(): one for one in given.fields}
+    known = {one.name.lower() for one in wanted.fields}
+    other = [one.name for one in given.fields if one.name.lower() not in known]
+    lacking = [one.name for one in wanted.fields if one.name.lower() not in by_name]
+    if other or (lacking and not place.fills):
+        what = f"has the fields {', '.join(other)} besides" if other else "lacks some of them"
         raise InvalidRequest(
-            f"column {name!r} has the fields {', '.join(wanted.names)}, and the value for it has "
-            f"{', '.join(given.names)}: give each field of the column, and no other; nothing was "
-            "proposed",
+            f"column {place.name!r} has the fields {', '.join(wanted.names)}, and the struct that "
+            f"it would get {what}: give it these fields; nothing was proposed",
             error_class="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
         )
     fields = [
-        _fitted(
-            value.getField(own[field.name.lower()].name),
-            own[field.name.lower()].dataType,
-            field.dataType,
-            f"{name}.{field.name}",
-        ).alias(field.name)
-        for field in wanted.fields
+        _fitted(value[found.name], found.dataType, one.dataType, place.inside(one.name))
+        if (found := by_name.get(one.name.lower())) is not None
+        else F.lit(None).cast(one.dataType)
+        for one in wanted.fields
     ]
-    return F.when(value.isNotNull(), F.struct(*fields)).cast(wanted)
+    named = (one.alias(field.name) for one, field in zip(fields, wanted.fields, strict=True))
+    return F.when(value.isNotNull(), F.struct(*named))
 
 
 def checked(
@@ -177,9 +202,3 @@ def checked(
         ).cast("boolean")
         rows = rows.where(~is_new | F.coalesce(holds, F.lit(False)) | failure)
     return rows
-
-
-def violation_in(error: PySparkException) -> str | None:
-    """Return what a query says of the row that violates a constraint; None for another error."""
-    text = str(error)
-    return text[text.index(VIOLATED) :].partition("\n")[0] if VIOLATED in text else None

@@ -1,6 +1,7 @@
 """`Table.optimize`: a builder like delta-spark's, whose files Spark's executors compact."""
 
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -8,9 +9,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add
 from tidegate_producers.parquet.file_compaction import Compacted
+from tidegate_producers.table.reordering import reordered
 from tidegate_producers.table.rewrite_runner import LOCAL_REWRITE_BYTES_MAX
 from tidegate_producers.writing.optimize import (
     Bin,
@@ -30,9 +32,9 @@ METRICS: Final = (
 
 
 class OptimizeBuilder:
-    """Chooses partitions, then compacts their small files; the names are delta-spark's."""
+    """Chooses partitions, then compacts their files; the names are delta-spark's."""
 
-    def __init__(self, run: Callable[[str | None], DataFrame]) -> None:
+    def __init__(self, run: Callable[[str | None, Sequence[str]], DataFrame]) -> None:
         self._run = run
         self._where: str | None = None
 
@@ -45,17 +47,25 @@ class OptimizeBuilder:
     def executeCompaction(self) -> DataFrame:  # noqa: N802 - delta-spark's name
         """Pack small files of each partition into larger ones, and return one row with metrics.
 
+        The files of a clustered table that are not yet clustered are sorted by its columns.
         Raises: as `optimize.optimize`.
         """
-        return self._run(self._where)
+        return self._run(self._where, ())
 
-    def executeZOrderBy(self, *cols: str) -> DataFrame:  # noqa: N802 - delta-spark's name
-        """Refuse: rows would change their order. Raises: UnsupportedFeature."""
-        raise UnsupportedFeature(
-            f"executeZOrderBy({', '.join(map(repr, cols))}): this release compacts and does not "
-            "sort; use executeCompaction, or sort with delta-spark; nothing was proposed",
-            feature="zOrderBy",
-        )
+    def executeZOrderBy(self, *cols: str | Sequence[str]) -> DataFrame:  # noqa: N802
+        """Sort the rows of each partition by several columns at once, and return metrics.
+
+        Files can then be skipped by each of the columns. Deletes of rows beside it conflict with
+        it, because rows change their order: then it is planned anew.
+        Raises: as `optimize.optimize`.
+        """
+        names = [name for one in cols for name in ([one] if isinstance(one, str) else one)]
+        if not names:
+            raise InvalidRequest(
+                "executeZOrderBy needs columns to sort by; nothing was proposed",
+                error_class="DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
+            )
+        return self._run(self._where, names)
 
 
 class CompactionOnExecutors:
@@ -66,6 +76,8 @@ class CompactionOnExecutors:
 
     def __call__(self, compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
         """Return the result of each bin, in order."""
+        if compacting.order:
+            return [self._sorted(compacting, one) for one in bins]
         if sum(one.size for one in bins) <= LOCAL_REWRITE_BYTES_MAX:
             return compact_here(compacting, bins)
         texts = [(place, orjson.dumps(one.files).decode()) for place, one in enumerate(bins)]
@@ -84,6 +96,10 @@ class CompactionOnExecutors:
         rows = spread.mapInArrow(on_executor, "place int, compacted binary").collect()
         found = {row["place"]: Compacted.from_json(bytes(row["compacted"])) for row in rows}
         return [found[place] for place in range(len(bins))]
+
+    def _sorted(self, compacting: Compacting, one: Bin) -> Compacted:
+        count = max(1, ceil(one.size / compacting.file_bytes))
+        return Compacted((), tuple(reordered(self._spark, compacting, one.adds, count)))
 
 
 def metrics_of(root: str, done: Optimized) -> list[tuple[Any, ...]]:

@@ -17,18 +17,24 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate_delta.deletion_vectors import roaring_bitmap, z85
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
-from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.log.actions import Add, Cdc, Metadata
 from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.options import TableLocation
-from tidegate_producers.parquet.data_file_encoding import FileLayout
-from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
+from tidegate_producers.parquet.data_file_encoding import CHANGE_TYPE, FileLayout, of_changes
+from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of, changes_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
-from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+from tidegate_producers.table.target_frame import FILE, POSITION, ROW_ID, quoted
+from tidegate_producers.table.task_refusals import naming_refusals
 
 ACTION: Final = "__tidegate_action"
 """The column that says what happens to a row: one of DELETED, UPDATED and INSERTED."""
 
+OLD: Final = "__tidegate_old_{}"
+"""The columns with a row before its change, by the number of the column in the table."""
+
 DELETED, UPDATED, INSERTED = 1, 2, 3
+_BEFORE: Final = pa.array([None, "delete", "update_preimage", None])
+_AFTER: Final = pa.array([None, None, "update_postimage", "insert"])
 _TRUE: Final = {"op": "true"}
 
 
@@ -36,13 +42,15 @@ _TRUE: Final = {"op": "true"}
 class ChangedRows:
     """What the tasks did: the changed rows of each file, by its number, and the new files.
 
-    `counts` has the number of rows of each action; `updated` are files with updated rows.
+    `counts` has the number of rows of each action; `updated` are files with updated rows; `changes`
+    are the change files, if they were asked for.
     """
 
     marked: Mapping[int, Bitmap]
     updated: frozenset[int]
     added: Sequence[Add]
     counts: Mapping[int, int]
+    changes: Sequence[Cdc] = ()
 
     @property
     def has_duplicates(self) -> bool:
@@ -54,29 +62,78 @@ class ChangedRows:
 def changed_rows(frame: DataFrame, place: TableLocation, layout: FileLayout) -> ChangedRows:
     """Write the new rows of a frame with ACTION, FILE, POSITION and the table's columns.
 
-    A frame of deleted rows alone needs no columns of the table. Raises: as `FileWriter`.
+    A frame of deleted rows alone needs no columns of the table. Updated rows keep the ids in
+    ROW_ID, if the layout has a column for them. A frame with the columns OLD has its changes
+    written into change files, too. Raises: as `FileWriter`.
     """
-
     names = [name for name in frame.columns if name not in (ACTION, FILE, POSITION)]
+    # mapInArrow takes no column with a dot in its name.
+    plain = (F.col(quoted(name)).alias(f"_{at}") for at, name in enumerate(names))
+    numbered = frame.select(ACTION, FILE, POSITION, *plain)
 
     def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
         number = task.partitionId() if task is not None else 0
-        writer = FileWriter(store_for(place), layout, clock(), number)
-        parts = []
-        for batch in batches:
-            parts.append(batch.select([ACTION, FILE, POSITION]))
-            if names:
-                new = batch.filter(pc.not_equal(batch.column(ACTION), DELETED))
-                writer.write(pa.RecordBatch.from_arrays(new.columns[3:], names=names))
-        found = orjson.dumps([_told(parts), [add.to_row() for add in writer.finish()]])
-        yield pa.record_batch([pa.array([found], pa.binary())], names=["changed"])
+        writer = _ChangeWriter(place, layout, names, number)
+        with naming_refusals():
+            for batch in batches:
+                writer.write(batch)
+        yield pa.record_batch([pa.array([writer.finish()], pa.binary())], names=["changed"])
 
-    # mapInArrow takes no column with a dot in its name.
-    plain = (F.col(quoted(name)).alias(f"_{at}") for at, name in enumerate(names))
-    numbered = frame.select(ACTION, FILE, POSITION, *plain)
     rows = numbered.mapInArrow(on_executor, "changed binary").collect()
     return _together([orjson.loads(bytes(row["changed"])) for row in rows])
+
+
+class _ChangeWriter:
+    """Writes the new rows of one task, its changes, and notes where the old rows were."""
+
+    def __init__(
+        self, place: TableLocation, layout: FileLayout, names: Sequence[str], task: int
+    ) -> None:
+        known = {name: at for at, name in enumerate(names, start=3)}
+        columns = layout.schema.names
+        self._new = {name: known[name] for name in columns if name in known}
+        self._old = {
+            name: known[OLD.format(at)]
+            for at, name in enumerate(columns)
+            if OLD.format(at) in known
+        }
+        self._ids = {layout.row_ids[0]: known[ROW_ID]} if layout.row_ids and self._new else {}
+        store = store_for(place)
+        self._rows = FileWriter(store, layout, clock(), task)
+        self._changes = FileWriter(store, of_changes(layout), clock(), task)
+        self._parts: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch of the numbered frame."""
+        self._parts.append(batch.select([ACTION, FILE, POSITION]))
+        actions = batch.column(ACTION)
+        if self._new:
+            new = batch.filter(pc.not_equal(actions, DELETED))
+            self._rows.write(_columns(new, {**self._new, **self._ids}))
+            if self._old:
+                self._changes.write(_with_type(new, self._new, _AFTER))
+        if self._old:
+            gone = batch.filter(pc.not_equal(actions, INSERTED))
+            self._changes.write(_with_type(gone, self._old, _BEFORE))
+
+    def finish(self) -> bytes:
+        """Return what the driver needs to know."""
+        added = [add.to_row() for add in self._rows.finish()]
+        changes = [change.to_row() for change in self._changes.finish_changes()]
+        return orjson.dumps([_told(self._parts), added, changes])
+
+
+def _columns(rows: pa.RecordBatch, places: Mapping[str, int]) -> pa.RecordBatch:
+    columns = [rows.column(place) for place in places.values()]
+    return pa.RecordBatch.from_arrays(columns, names=list(places))
+
+
+def _with_type(rows: pa.RecordBatch, places: Mapping[str, int], types: pa.Array) -> pa.RecordBatch:
+    """Return columns of changed rows, with the change type of each row behind them."""
+    plain = _columns(rows, places)
+    kinds = types.take(rows.column(ACTION))
+    return pa.RecordBatch.from_arrays([*plain.columns, kinds], names=[*places, CHANGE_TYPE])
 
 
 def _told(parts: Sequence[pa.RecordBatch]) -> list[list[Any]]:
@@ -98,7 +155,7 @@ def _together(tasks: Sequence[Sequence[Any]]) -> ChangedRows:
     marked: dict[int, list[Bitmap]] = {}
     counts: dict[int, int] = {}
     updated = set()
-    for told, _ in tasks:
+    for told, _, _ in tasks:
         for file, action, count, text in told:
             counts[action] = counts.get(action, 0) + count
             if text is not None:
@@ -108,8 +165,9 @@ def _together(tasks: Sequence[Sequence[Any]]) -> ChangedRows:
     return ChangedRows(
         marked={file: reduce(Bitmap.__or__, bitmaps) for file, bitmaps in marked.items()},
         updated=frozenset(updated),
-        added=[add for _, rows in tasks for add in actions_of(rows)],
+        added=[add for _, rows, _ in tasks for add in actions_of(rows)],
         counts=counts,
+        changes=[change for _, _, rows in tasks for change in changes_of(rows)],
     )
 
 

@@ -1,40 +1,52 @@
 """A delete, update or merge that Spark evaluates: from the pruned files to one proposal."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate_delta.constraints.row_constraints import WriteRequirements, requirements
+from tidegate_delta.constraints.row_constraints import (
+    WriteRequirements,
+    expressions,
+    hashes,
+    requirements,
+)
 from tidegate_delta.data_skipping.partition_predicates import Predicate, prune
-from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
-from tidegate_delta.features import active_features
-from tidegate_delta.log.actions import Add
-from tidegate_delta.schema.types import StructType
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.features import row_tracking
+from tidegate_delta.log.actions import Action, Add, Metadata, Protocol
+from tidegate_delta.properties.table_properties import change_feed_enabled
+from tidegate_delta.schema.types import StructType, parse_schema
+from tidegate_delta.schema_evolution.evolve_on_write import evolved
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.identity_values import IdentityUsage
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import WriteOptions
-from tidegate_producers.parquet.data_file_encoding import layout_of
+from tidegate_producers.parquet.data_file_encoding import keeping_row_ids, layout_of
 from tidegate_producers.parquet.file_rewrite import Rewritten
-from tidegate_producers.table.new_rows import VIOLATED, violation_in
+from tidegate_producers.table.identity_values import Leasing, numbered
+from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.row_changes import (
+    ACTION,
     DELETED,
     INSERTED,
+    OLD,
     UPDATED,
     ChangedRows,
     changed_rows,
     copied_files,
 )
-from tidegate_producers.table.target_frame import target_frame
-from tidegate_producers.writing import writer_support
+from tidegate_producers.table.target_frame import ROW_ID, target_frame
+from tidegate_producers.table.task_refusals import refusals_of_tasks
 from tidegate_producers.writing.constraint_attestation import (
     Attestation,
-    in_table_already,
     with_attestation,
 )
 from tidegate_producers.writing.row_delete import takes_vectors
@@ -42,10 +54,14 @@ from tidegate_producers.writing.table_write import (
     WriteRequest,
     check_may_remove,
     check_open_to,
+    check_typed,
     propose,
+    redefined,
     stamp_for,
 )
 from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.client.proposal_drafts import READ_FILES_MAX
 from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -54,11 +70,38 @@ MULTIPLE_MATCHES: Final = "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERG
 
 @dataclass(frozen=True)
 class Opened:
-    """A table that a change has opened."""
+    """A table that a change has opened: the version that it read, and what the table is after it.
+
+    `definition` is the metadata, and the protocol, that the change brings. `keeps_old_rows` says
+    that change files are written, so that the change must return the columns OLD; `tracks_rows`
+    that it must return ROW_ID.
+    """
 
     snapshot: Snapshot
+    metadata: Metadata
     schema: StructType
     required: WriteRequirements
+    definition: tuple[Action, ...] = ()
+    keeps_old_rows: bool = False
+    tracks_rows: bool = False
+
+    def kept(self, old: Iterable[Column]) -> list[Column]:
+        """Return the columns that a change passes on: row ids, and the rows as they were."""
+        row_id = [F.col(ROW_ID)] if self.tracks_rows else []
+        if not self.keeps_old_rows:
+            return row_id
+        return [*row_id, *(one.alias(OLD.format(at)) for at, one in enumerate(old))]
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """The rows that change: ACTION, FILE, POSITION, the table's columns, and `Opened.kept`.
+
+    `given` are the columns with a given value: a generated one among them is checked, not computed.
+    """
+
+    frame: DataFrame
+    given: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -67,21 +110,28 @@ class RowChange:
 
     `predicate_of` returns what the change reads of the table, given its schema. `text` is the
     condition for the history. `depends_on_table_only` says that it may run again on a newer
-    version: no row comes from a DataFrame that was computed from an older one.
+    version: no row comes from a DataFrame that was computed from an older one. `evolving` returns,
+    given the table's columns, those of the source that the table shall have.
     """
 
     operation: str
     text: str
     predicate_of: Callable[[StructType], Predicate]
-    changed: Callable[[DataFrame, Opened], DataFrame]
+    changed: Callable[[DataFrame, Opened], NewRows]
     parameters: Mapping[str, str] = field(default_factory=dict)
     is_row_by_row: bool = True
     depends_on_table_only: bool = True
+    evolving: Callable[[StructType], StructType] | None = None
 
     @property
     def adds_rows(self) -> bool:
         """Whether new rows come with it."""
         return self.operation != "DELETE"
+
+    @property
+    def inserts(self) -> bool:
+        """Whether rows may come with it that replace no other."""
+        return self.operation == "MERGE"
 
 
 def change_rows(
@@ -96,39 +146,56 @@ def change_rows(
     client, store = client_for(options.kafka), store_for(place)
     record = client.require(place.root, request.timeout_s)
     began_ms = client.clock.now_ms()
-    opened = _open(options, change)
-    snapshot = opened.snapshot
+    opened = _open(client, options, change)
+    snapshot, metadata = opened.snapshot, opened.metadata
     predicate = change.predicate_of(opened.schema)
     candidates = prune(predicate, snapshot.files, snapshot.metadata)
-    frame = target_frame(spark, place, snapshot.metadata, candidates)
-    rows = change.changed(frame, opened)
-    try:
-        found = changed_rows(rows, place, layout_of(snapshot.metadata, options.compression))
-    except PySparkException as error:
-        told = violation_in(error)
-        if told is None:
-            raise
-        raise InvalidRequest(told, error_class=VIOLATED) from error
-    _check_matches(found)
-    if not (found.marked or found.added):
-        return None
-    deletion = _deletion(spark, options, change, (snapshot, predicate, candidates), found)
     target = proposal_drafts.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
+    frame = target_frame(spark, place, metadata, candidates)
+    new = change.changed(frame, opened)
+    layout = keeping_row_ids(layout_of(metadata, options.compression), metadata)
+    leasing = Leasing(client, place, target, request)
+    with _numbered(new.frame, change, opened, leasing) as (rows, usages):
+        if change.adds_rows:
+            rows = checked(rows, opened.required, new.given, frame.schema)
+        with refusals_of_tasks():
+            found = changed_rows(rows, place, layout)
+    _check_matches(found)
+    if not (found.marked or found.added):
+        return None
+    deletion = _deletion(spark, options, change, (opened, predicate, candidates), found)
     stamp = stamp_for(client, request, began_ms)
     vectors, content = proposal_drafts.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
     # New rows were checked by Spark; copied ones are in the table, so they meet its constraints.
-    held = Attestation(
-        in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
-    )
+    enforced = tuple(hashes(expressions(opened.required))) if deletion.added else ()
+    held = Attestation(enforced, None, usages)
     proposal = with_attestation(proposal_drafts.delete(target, stamp, deletion, vectors), held)
     return propose(client, store, proposal, request.timeout_s)
 
 
-def _open(options: WriteOptions, change: RowChange) -> Opened:
+@contextmanager
+def _numbered(
+    rows: DataFrame, change: RowChange, opened: Opened, leasing: Leasing
+) -> Iterator[tuple[DataFrame, tuple[IdentityUsage, ...]]]:
+    """Yield rows of which the inserted ones have values in identity columns."""
+    columns = opened.required.identities
+    if not (change.inserts and columns):
+        yield rows, ()
+        return
+    cached = rows.persist()
+    try:
+        is_inserted = F.col(ACTION) == INSERTED
+        inserted, usages = numbered(cached.where(is_inserted), columns, leasing)
+        yield cached.where(~is_inserted).unionByName(inserted), usages
+    finally:
+        cached.unpersist()
+
+
+def _open(client: Client, options: WriteOptions, change: RowChange) -> Opened:
     """Return the newest version of the table, if the change is possible there.
 
     Raises: UnsupportedFeature, InvalidRequest.
@@ -138,26 +205,30 @@ def _open(options: WriteOptions, change: RowChange) -> Opened:
     schema = check_open_to(snapshot, root)
     check_may_remove(snapshot, root)
     metadata, protocol = snapshot.metadata, snapshot.protocol
-    if change.adds_rows:
-        _check_updatable(snapshot, schema, root, change.operation)
-    elif not takes_vectors(snapshot):
-        writer_support.check_copies(protocol, metadata, root)
-    return Opened(snapshot, schema, requirements(metadata, protocol))
+    definition: tuple[Action, ...] = ()
+    if change.evolving is not None:
+        data = change.evolving(schema)
+        check_typed(data, schema, root)
+        wider = evolved(metadata, protocol, data, keeps_types=True)
+        definition = redefined(client, snapshot, wider, root)
+        metadata = next((one for one in definition if isinstance(one, Metadata)), metadata)
+        protocol = next((one for one in definition if isinstance(one, Protocol)), protocol)
+    may_write = change.adds_rows or not takes_vectors(snapshot) or not _are_counted(snapshot)
+    return Opened(
+        snapshot,
+        metadata,
+        parse_schema(metadata.schema_string),
+        requirements(metadata, protocol),
+        definition,
+        keeps_old_rows=change_feed_enabled(metadata) and may_write,
+        tracks_rows=row_tracking.is_enabled(metadata),
+    )
 
 
-def _check_updatable(snapshot: Snapshot, schema: StructType, root: str, operation: str) -> None:
-    """Refuse a table whose change feed or row ids an update or merge would have to write."""
-    for feature, is_used in (
-        ("changeDataFeed", active_features.change_data_feed),
-        ("rowTracking", active_features.row_tracking),
-    ):
-        if is_used(snapshot.metadata, schema):
-            raise UnsupportedFeature(
-                f"{root} uses the feature {feature!r}, for which {operation} would have to write "
-                "more than this release does: use an engine that does, or turn the feature off; "
-                "nothing was proposed",
-                feature=feature,
-            )
+def _are_counted(snapshot: Snapshot) -> bool:
+    """Return whether each file states how many rows it has, which a deletion vector requires."""
+    counted = pc.match_substring(snapshot.files["stats"], '"numRecords"')
+    return bool(pc.all(pc.fill_null(counted, False)).as_py())
 
 
 def _check_matches(found: ChangedRows) -> None:
@@ -174,25 +245,24 @@ def _deletion(
     spark: SparkSession,
     options: WriteOptions,
     change: RowChange,
-    read: tuple[Snapshot, Predicate, Any],
+    read: tuple[Opened, Predicate, Any],
     found: ChangedRows,
 ) -> proposal_drafts.Deletion:
-    snapshot, predicate, candidates = read
+    opened, predicate, candidates = read
     # Only touched files become objects; of the others the proposal names the paths.
     numbers = sorted(found.marked)
     touched = candidates.take(pa.array(numbers, pa.int64()))
     adds = dict(zip(numbers, rows_to_adds(touched), strict=True))
     files = dict(zip(numbers, rows_of(touched), strict=True))
-    may_mark = takes_vectors(snapshot)
-    by_vector = {
-        number
-        for number, add in adds.items()
-        if may_mark and proposal_drafts.row_count(add) is not None
+    is_counted = {
+        number: proposal_drafts.row_count(add) is not None for number, add in adds.items()
     }
+    may_mark = takes_vectors(opened.snapshot)
+    by_vector = {number for number in adds if may_mark and is_counted[number]}
     copied = copied_files(
         spark,
         options.place,
-        snapshot.metadata,
+        opened.metadata,
         [(files[number], found.marked[number]) for number in numbers if number not in by_vector],
     )
     removed = [add for number, add in adds.items() if number not in by_vector]
@@ -201,7 +271,7 @@ def _deletion(
     return proposal_drafts.Deletion(
         change.text,
         predicate,
-        candidates["path"].to_pylist(),
+        candidates["path"].to_pylist() if candidates.num_rows <= READ_FILES_MAX else None,
         removed,
         added,
         _metrics(change.operation, found, removed, added, copied, marked),
@@ -210,6 +280,8 @@ def _deletion(
         change.parameters,
         frozenset(adds[number].path for number in found.updated),
         change.is_row_by_row,
+        found.changes if added and (removed or marked) else (),
+        opened.definition,
     )
 
 

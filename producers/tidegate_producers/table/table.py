@@ -6,11 +6,14 @@ from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.properties.table_properties import FEATURE_PREFIX
 from tidegate_delta.schema.types import StructType as Fields
 from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.schema_evolution.alter_columns import FieldPosition
+from tidegate_messages.metadata_patch import PatchChange
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
@@ -29,21 +32,26 @@ from tidegate_producers.table.optimize_builder import (
     OptimizeBuilder,
     metrics_of,
 )
+from tidegate_producers.table.parquet_conversion import convert
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
 from tidegate_producers.table.table_builder import BuilderMode, TableBuilder, TableSpec, named
 from tidegate_producers.table.table_detail import DETAIL, detail_of
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, survey, vacuum
+from tidegate_producers.writing import symlink_manifest
 from tidegate_producers.writing.add_constraint import add_constraint, drop_constraint
-from tidegate_producers.writing.alter_table import alter, change, new_column, path_from
+from tidegate_producers.writing.alter_table import change, move, new_column, path_from, type_from
 from tidegate_producers.writing.alter_table import replace as replace_all_columns
+from tidegate_producers.writing.clustering import cluster_by
+from tidegate_producers.writing.drop_feature import Dropping, drop_feature
 from tidegate_producers.writing.once import Verb, VerbsOfBatch, app_txn_of_batch, once
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
-from tidegate_producers.writing.replace_table import replace_table
+from tidegate_producers.writing.replace_table import NewTable, create_table, replace_table
 from tidegate_producers.writing.rerun import rerun
 from tidegate_producers.writing.restore import Moment, restore
 from tidegate_producers.writing.row_delete import delete
+from tidegate_producers.writing.row_tracking import alter_prepared
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.client.client import TABLE_EXISTS, Rejected
 from tidegate_runtime.clock import utc
@@ -109,6 +117,36 @@ class Table:
         return table
 
     @classmethod
+    def isDeltaTable(  # noqa: N802 - delta-spark's name
+        cls, spark: SparkSession, path: str, options: Mapping[str, str] = NO_OPTIONS
+    ) -> bool:
+        """Return whether there is a table at a path or URI."""
+        return head_version(store_for(cls(spark, path, options)._options.place)) is not None
+
+    @classmethod
+    def convertToDelta(  # noqa: N802 - delta-spark's name
+        cls,
+        spark: SparkSession,
+        identifier: str,
+        partitionSchema: StructType | str | None = None,  # noqa: N803 - delta-spark's name
+        options: Mapping[str, str] = NO_OPTIONS,
+    ) -> Self:
+        """Make the Parquet files in a folder a table, and return it; no file is written anew.
+
+        `identifier` is the path, or ``parquet.`path` ``. `partitionSchema` has the columns of the
+        folders' names. A folder that holds a table already stays as it is.
+        Raises: InvalidRequest, naming the file or the folder; Rejected; OutcomeUnknown.
+        """
+        path = identifier.strip()
+        if path.lower().startswith("parquet."):
+            path = path[len("parquet.") :].strip("`")
+        table = cls(spark, path, options)
+        if head_version(store_for(table._options.place)) is None:
+            by = Fields(()) if partitionSchema is None else _fields(partitionSchema)
+            table._told(convert(spark, table._options, by))
+        return table
+
+    @classmethod
     def create(
         cls,
         spark: SparkSession,
@@ -164,30 +202,29 @@ class Table:
     @classmethod
     def _made(cls, spark: SparkSession, spec: TableSpec, options: Mapping[str, str]) -> Self:
         assert spec.path is not None, "the builder has looked"
-        given, columns = named(options, spec), StructType(spec.fields)
+        given = named(options, spec)
+        new = NewTable(
+            from_spark(StructType(spec.fields)),
+            spec.partition_columns,
+            spec.properties,
+            spec.clustered_by,
+            spec.comment,
+        )
         table = cls(spark, spec.path, given)
+        asked = table._options
+        client = client_for(asked.kafka)
         exists = head_version(store_for(table._options.place)) is not None
         if exists and spec.mode == "create if not exists":
             return table
         if spec.mode == "replace" or (exists and spec.mode == "create or replace"):
             if not exists:
                 return cls.for_path(spark, spec.path, given)
-            asked = table._options
             operation = f"{spec.mode.upper()} TABLE"
-            outcome = replace_table(
-                client_for(asked.kafka),
-                asked,
-                from_spark(columns),
-                spec.partition_columns,
-                spec.properties,
-                operation,
-            )
-            table._told(outcome)
+            table._told(replace_table(client, asked, new, operation))
             return table
         try:
-            return cls.create(
-                spark, spec.path, columns, spec.partition_columns, spec.properties, given
-            )
+            table._told(create_table(client, asked, new))
+            return table
         except Rejected as rejected:
             if spec.mode == "create if not exists" and rejected.rule == TABLE_EXISTS:
                 return table
@@ -233,21 +270,22 @@ class Table:
         rows: DataFrame,
         options: Mapping[str, str] = NO_OPTIONS,
         batch_id: int | None = None,
-    ) -> None:
-        """Append rows as `format("tidegate")` does, on tables with constraints, too.
+    ) -> int | None:
+        """Append rows to a table of any kind, and return the new version; None without rows.
 
         Spark computes missing generated columns and defaults, and checks CHECK constraints,
-        invariants and given generated columns. `options` are those of this write, such as
-        `txnAppId`. With `batch_id` it is done once, as `delete` says.
-        Raises: InvalidRequest, naming the constraint that a row violates; UnsupportedFeature, for a
-        table with identity columns; Spark's errors for a write that fails.
+        invariants and given generated columns. Identity columns get values that no other writer
+        gets. `options` are those of this write, such as `txnAppId`. With `batch_id` it is done
+        once, as `delete` says; a batch that was done before returns None.
+        Raises: InvalidRequest, naming the constraint that a row violates; Rejected; OutcomeUnknown;
+        UnsupportedFeature; Spark's errors for rows that can't be computed.
         """
         given = {**self._given, **options}
         asked, batch_id = self._verb(batch_id)
         if batch_id is not None or ("txnVersion" not in options and asked.txn_app_id):
             txn = app_txn_of_batch(asked, batch_id)
             given |= {"txnAppId": txn.app_id, "txnVersion": str(txn.version)}
-        append(rows, for_writing({**given, "path": self.root}), given)
+        return self._told(append(rows, for_writing({**given, "path": self.root})))
 
     def delete(self, condition: Expression = EVERY_ROW, batch_id: int | None = None) -> int | None:
         """Delete the rows for which a condition is true, and return the new version.
@@ -297,7 +335,7 @@ class Table:
 
         `execute` returns the new version, or None if no row changed.
         """
-        return MergeBuilder(source, condition, self._change).of(self._alias)
+        return MergeBuilder(source, condition, self._change, self._zone).of(self._alias)
 
     def alter(
         self,
@@ -315,7 +353,6 @@ class Table:
         ["x"]}`.
         Raises: InvalidRequest (`BadChange`, `TableNotRegistered`); Rejected; OutcomeUnknown.
         """
-        asked = self._options
         wanted = [
             *(new_column(one) for one in (_fields(add_columns) if add_columns else ())),
             *(
@@ -326,9 +363,101 @@ class Table:
             *(change(op="unset_property", key=key) for key in unset),
             *(change(**one) for one in changes),
         ]
-        outcome = alter(client_for(asked.kafka), asked.place, wanted, WriteRequest.of(asked))
-        tell(self.root, outcome)
-        return outcome.version
+        return self._altered(wanted)
+
+    def add_column(
+        self,
+        name: str,
+        dataType: str | DataType,  # noqa: N803 - as delta-spark's builder calls it
+        comment: str | None = None,
+        first: bool = False,
+        after: str | None = None,
+    ) -> int | None:
+        """Add a column, or with `parent.name` a field of a struct, and return the new version.
+
+        It is the last one, `first`, or placed `after` another of its struct. Rows have null there.
+        Raises: as `alter`.
+        """
+        *parent, last = path_from(name)
+        kind = DataType.fromDDL(dataType) if isinstance(dataType, str) else dataType
+        told = {"comment": comment} if comment is not None else {}
+        [field] = from_spark(StructType([StructField(last, kind, True, told)]))
+        return self._altered([new_column(field, parent, FieldPosition(first, after))])
+
+    def drop_column(self, name: str) -> int | None:
+        """Drop a column of a table with column mapping; its files stay. Raises: as `alter`."""
+        return self._altered([change(op="drop_column", path=path_from(name))])
+
+    def rename_column(self, name: str, new_name: str) -> int | None:
+        """Rename a column of a table with column mapping. Raises: as `alter`."""
+        return self._altered([change(op="rename_column", path=path_from(name), name=new_name)])
+
+    def change_type(self, name: str, dataType: str) -> int | None:  # noqa: N803 - as above
+        """Widen a column's type, on a table with `delta.enableTypeWidening`. Raises: as `alter`."""
+        return self._altered([type_from(f"{name} {dataType}")])
+
+    def drop_not_null(self, name: str) -> int | None:
+        """Let a column hold nulls. Raises: as `alter`."""
+        return self._altered([change(op="allow_nulls", path=path_from(name))])
+
+    def set_default(self, name: str, expression: str | None) -> int | None:
+        """Set the default of a column for new rows, or with None remove it. Raises: as `alter`."""
+        return self._altered([change(op="set_default", column=name, expression=expression)])
+
+    def move_column(self, name: str, first: bool = False, after: str | None = None) -> int | None:
+        """Place a column first, or after another of its struct; None if it is there.
+
+        It conflicts with each other change of the table's metadata. Raises: as `alter`.
+        """
+        asked, request = self._options, WriteRequest.of(self._options)
+        client, place = client_for(asked.kafka), FieldPosition(first, after)
+        return self._told(move(client, asked.place, path_from(name), place, request))
+
+    def cluster_by(self, *columns: str) -> int | None:
+        """Cluster the table by some columns, or by none, and return the new version.
+
+        `ALTER TABLE … CLUSTER BY`: files are sorted by the next `optimize`. None if it is so.
+        Raises: InvalidRequest, naming the column; Rejected; OutcomeUnknown.
+        """
+        asked, request = self._options, WriteRequest.of(self._options)
+        return self._told(cluster_by(client_for(asked.kafka), asked.place, columns, request))
+
+    def addFeatureSupport(self, featureName: str) -> int | None:  # noqa: N802, N803 - delta-spark's
+        """List a feature in the table's protocol; return the new version. Raises: as `alter`."""
+        key = f"{FEATURE_PREFIX}{featureName}"
+        return self._altered([change(op="set_property", key=key, value="supported")])
+
+    def dropFeatureSupport(  # noqa: N802 - delta-spark's name
+        self,
+        featureName: str,  # noqa: N803 - delta-spark's name
+        truncateHistory: bool | None = None,  # noqa: N803
+    ) -> int | None:
+        """Take every trace of a feature out of the table, then drop it; return the last version.
+
+        Files are written anew where the feature asks for it. With `truncateHistory` old checkpoints
+        need no protection, once the log holds no version that needs the feature.
+        Raises: InvalidRequest, for a feature that is not to be dropped, or a trace that only you
+        can remove, such as constraints; Rejected; OutcomeUnknown; UnsupportedFeature.
+        """
+        asked, request = self._options, WriteRequest.of(self._options)
+        runner = CompactionOnExecutors(self._spark)
+        dropping = Dropping(client_for(asked.kafka), asked.place, request, runner)
+        done = drop_feature(dropping, featureName, truncates_history=bool(truncateHistory))
+        return self._told(done)
+
+    def upgradeTableProtocol(  # noqa: N802 - delta-spark's name
+        self,
+        readerVersion: int,  # noqa: N803 - delta-spark's name
+        writerVersion: int,  # noqa: N803
+    ) -> int | None:
+        """Raise the protocol's versions, which lower nothing. Raises: as `alter`."""
+        versions = {
+            "delta.minReaderVersion": readerVersion,
+            "delta.minWriterVersion": writerVersion,
+        }
+        return self._altered(
+            [change(op="set_property", key=key, value=str(one)) for key, one in versions.items()]
+        )
 
     def replace_columns(self, columns: StructType | str) -> int | None:
         """List all columns again, as `ALTER TABLE … REPLACE COLUMNS`, and return the new version.
@@ -378,22 +507,39 @@ class Table:
         return self._spark.createDataFrame(rows, "path string, sizeInBytes long, why string")
 
     def optimize(self, max_file_size: int | None = None) -> OptimizeBuilder:
-        """Return a builder of a compaction: `.where(…)`, then `.executeCompaction()`.
+        """Return a builder: `.where(…)`, then `.executeCompaction()` or `.executeZOrderBy(…)`.
 
-        Rows keep their order, and nothing that others read or delete meanwhile conflicts with it.
-        `max_file_size` is the session's `spark.databricks.delta.optimize.maxFileSize` if None, and
-        128 MiB where that is not set. In bytes.
+        Compacted rows keep their order, and nothing that others read or delete meanwhile conflicts
+        with it. `max_file_size` is the session's `spark.databricks.delta.optimize.maxFileSize` if
+        None, and 128 MiB where that is not set. In bytes.
         """
+        size = max_file_size or int(self._conf(_MAX_FILE_SIZE, FILE_BYTES))
 
-        def run(where: str | None) -> DataFrame:
-            asked = self._options
-            size = max_file_size or int(self._conf(_MAX_FILE_SIZE, FILE_BYTES))
-            request = OptimizeRequest(where, size, self._zone)
-            client, runner = client_for(asked.kafka), CompactionOnExecutors(self._spark)
-            done = optimize(client, asked.place, request, WriteRequest.of(asked), runner)
-            return self._spark.createDataFrame(metrics_of(self.root, done), METRICS)
+        def run(where: str | None, order: Sequence[str]) -> DataFrame:
+            request = OptimizeRequest(where, size, self._zone, order=tuple(order), sorts=True)
+            return self._optimized(request)
 
         return OptimizeBuilder(run)
+
+    def purge(self, where: str | None = None) -> DataFrame:
+        """Write files with deleted rows anew without these: `REORG TABLE … APPLY (PURGE)`.
+
+        Returns one row with the metrics of `optimize`. `where` chooses partitions.
+        """
+        return self._optimized(OptimizeRequest(where, zone=self._zone, purges=True))
+
+    def generate(self, mode: str) -> None:
+        """Write symlink manifests of the newest version: the mode is `symlink_format_manifest`.
+
+        Raises: InvalidRequest, for another mode; UnsupportedFeature.
+        """
+        if mode != symlink_manifest.MODE:
+            raise InvalidRequest(
+                f"generate({mode!r}): the only mode is {symlink_manifest.MODE!r}; nothing was "
+                "written",
+                error_class="DELTA_MODE_NOT_SUPPORTED",
+            )
+        symlink_manifest.generate(self._options.place)
 
     def restore_to_version(self, version: int) -> DataFrame:
         """Make the table what it was at a version, and return one row with delta-spark's metrics.
@@ -460,6 +606,16 @@ class Table:
 
     forPath, toDF = for_path, to_df  # noqa: N815 - delta-spark's names
     restoreToVersion, restoreToTimestamp = restore_to_version, restore_to_timestamp  # noqa: N815
+
+    def _altered(self, changes: Sequence[PatchChange]) -> int | None:
+        asked, request = self._options, WriteRequest.of(self._options)
+        return self._told(alter_prepared(client_for(asked.kafka), asked.place, changes, request))
+
+    def _optimized(self, request: OptimizeRequest) -> DataFrame:
+        asked = self._options
+        client, runner = client_for(asked.kafka), CompactionOnExecutors(self._spark)
+        done = optimize(client, asked.place, request, WriteRequest.of(asked), runner)
+        return self._spark.createDataFrame(metrics_of(self.root, done), METRICS)
 
     def _restored(self, moment: Moment) -> DataFrame:
         asked = self._options

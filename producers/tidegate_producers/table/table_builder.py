@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from pyspark.sql.types import DataType, StructField, StructType
 
+from tidegate_delta.constraints.identity_columns import EXPLICIT, START, STEP
 from tidegate_delta.errors import InvalidRequest
 
 BuilderMode = Literal["create", "create if not exists", "replace", "create or replace"]
@@ -26,6 +27,28 @@ class TableSpec:
     partition_columns: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
     name: str | None = None
+    clustered_by: tuple[str, ...] = ()
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class IdentityGenerator:
+    """The numbers of an identity column; delta-spark's own class of this name does as well."""
+
+    start: int = 1
+    step: int = 1
+
+
+class Numbers(Protocol):
+    """What generates the numbers of an identity column."""
+
+    @property
+    def start(self) -> int:
+        """The first number."""
+
+    @property
+    def step(self) -> int:
+        """What is added to each."""
 
 
 class TableBuilder(Generic[Made]):
@@ -50,13 +73,22 @@ class TableBuilder(Generic[Made]):
         colName: str,  # noqa: N803 - delta-spark's name
         dataType: str | DataType,  # noqa: N803
         nullable: bool = True,
-        generatedAlwaysAs: str | None = None,  # noqa: N803
+        generatedAlwaysAs: str | Numbers | None = None,  # noqa: N803
+        generatedByDefaultAs: Numbers | None = None,  # noqa: N803
         comment: str | None = None,
     ) -> "TableBuilder[Made]":
-        """Add a column; a generated one with its SQL expression."""
+        """Add a column; a generated one with its SQL expression, or an identity column.
+
+        Values of an identity column are always generated, or `generatedByDefaultAs` those that a
+        write lacks.
+        """
         told: dict[str, Any] = {}
-        if generatedAlwaysAs is not None:
+        if isinstance(generatedAlwaysAs, str):
             told[GENERATION] = generatedAlwaysAs
+        elif generatedAlwaysAs is not None:
+            told |= _numbered(generatedAlwaysAs, allows_explicit=False)
+        if generatedByDefaultAs is not None:
+            told |= _numbered(generatedByDefaultAs, allows_explicit=True)
         if comment is not None:
             told[COMMENT] = comment
         kind = DataType.fromDDL(dataType) if isinstance(dataType, str) else dataType
@@ -78,13 +110,15 @@ class TableBuilder(Generic[Made]):
         self._spec.properties[key] = value
         return self
 
+    def clusterBy(self, *cols: str) -> "TableBuilder[Made]":  # noqa: N802 - delta-spark's name
+        """Set the columns by which files are sorted; `Table.optimize` does it."""
+        self._spec.clustered_by = cols
+        return self
+
     def comment(self, comment: str) -> "TableBuilder[Made]":
-        """Refuse: a table has no comment here. Raises: InvalidRequest."""
-        raise InvalidRequest(
-            f"comment({comment!r}): this release writes no comment of a table; leave it out, or "
-            "set a property",
-            error_class="DELTA_ILLEGAL_OPTION",
-        )
+        """Set the table's comment."""
+        self._spec.comment = comment
+        return self
 
     def execute(self) -> Made:
         """Make the table, and return it.
@@ -98,6 +132,10 @@ class TableBuilder(Generic[Made]):
                 error_class="DELTA_TABLE_LOCATION_MISMATCH",
             )
         return self._make(self._spec)
+
+
+def _numbered(numbers: Numbers, *, allows_explicit: bool) -> dict[str, Any]:
+    return {START: numbers.start, STEP: numbers.step, EXPLICIT: allows_explicit}
 
 
 def named(options: Mapping[str, str], spec: TableSpec) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
+from tidegate_delta.features.clustering import clustering_columns
 from tidegate_delta.log.protocol_versions import reader_features, writer_features
+from tidegate_delta.schema.field_paths import dotted
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_producers.cli.formatting import total_size
 from tidegate_runtime.clock import utc
@@ -29,7 +31,7 @@ def detail_of(root: str, snapshot: Snapshot, modified_ms: int | None) -> tuple[A
         None if created_ms is None else utc(created_ms),
         None if modified_ms is None else utc(modified_ms),
         list(metadata.partition_columns),
-        [],
+        [dotted(path) for path in clustering_columns(metadata, snapshot.domains)],
         snapshot.files.num_rows,
         total_size(snapshot),
         dict(metadata.configuration),

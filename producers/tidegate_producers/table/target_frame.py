@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType
@@ -26,12 +26,15 @@ from tidegate_delta.schema import partition_values as partitions
 from tidegate_delta.schema.arrow_types import arrow_type
 from tidegate_delta.schema.char_varchar import TYPE_STRING
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of, to_physical
-from tidegate_delta.schema.types import StructField, StructType, parse_schema
+from tidegate_delta.schema.types import LONG, StructField, StructType, parse_schema
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import TableLocation
+from tidegate_producers.parquet.data_file_encoding import row_id_columns
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import (
+    TO_READ,
+    FileShare,
     partition_values_of,
     read_rows,
     rows_of,
@@ -45,11 +48,28 @@ FILE: Final = "__tidegate_file"
 POSITION: Final = "__tidegate_position"
 """The column with a row's position in its file; deleted rows are counted."""
 
+ROW_ID: Final = "__tidegate_row_id"
+"""The column with a row's id, on a table whose rows are tracked."""
+
+ROW_VERSION: Final = "__tidegate_row_version"
+"""The column with the version that last changed a row, on a table whose rows are tracked."""
+
+ABOUT_ROWS: Final = frozenset({FILE, POSITION, ROW_ID, ROW_VERSION})
+"""The columns that are not the table's."""
+
 LISTED_MAX: Final = 1_000
 """Number of files above which Spark's listing of them takes longer than reading them does."""
 
+SHARE_BYTES: Final = 128 * 1024 * 1024
+"""Size of a file above which several tasks read it, by row groups; Spark's own reader does so, too.
+"""
+
+_PART: Final = "__tidegate_part"
+_PARTS: Final = "__tidegate_parts"
 _URI: Final = "__tidegate_uri"
 _DELETED: Final = "__tidegate_deleted"
+_FIRST_ROW_ID: Final = "__tidegate_first_row_id"
+_FILE_VERSION: Final = "__tidegate_file_version"
 _LOCAL: Final = "file://"
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
 _UNQUOTED: Final = "/:@!$&'()*+,;=~_-."
@@ -61,14 +81,16 @@ def target_frame(
 ) -> DataFrame:
     """Return the live rows of some files, with the columns FILE and POSITION behind the table's.
 
-    Shape: `files` has ADD_SCHEMA.
+    Where rows are tracked, ROW_ID and ROW_VERSION follow.
+    Shape: `files` has ADD_SCHEMA. No Python object is made for each, beyond LISTED_MAX.
     Raises: BrokenLog, for a deletion vector that can't be read; UnsupportedFeature, for a column
     type that Spark lacks; Unavailable.
     """
-    listed = list(rows_of(files))
-    if _reads_itself(place, metadata, listed):
-        return _read_by_spark(spark, place, metadata, listed)
-    return _read_by_us(spark, place, metadata, listed)
+    if files.num_rows <= LISTED_MAX:
+        listed = list(rows_of(files))
+        if _reads_itself(place, metadata, listed):
+            return _read_by_spark(spark, place, metadata, listed)
+    return _read_by_us(spark, place, metadata, files)
 
 
 def quoted(name: str) -> str:
@@ -83,7 +105,7 @@ def _reads_itself(
 
     It leaves out files whose name begins with `_` or `.`, and finds columns by name only.
     """
-    if not place.root.startswith(_LOCAL) or len(files) > LISTED_MAX:
+    if not place.root.startswith(_LOCAL):
         return False
     names = [file["path"].rpartition("/")[2] for file in files]
     is_plain = not any(
@@ -105,10 +127,11 @@ def _read_by_spark(
     physical = _read_schema(to_physical(stored, mode_of(metadata)))
     folder = place.root.removeprefix(_LOCAL)
     paths = [f"{folder}/{canonical_path(file['path'])}" for file in files]
-    reader = spark.read.schema(physical).option("recursiveFileLookup", "true")
+    kept = row_id_columns(metadata)
     if not paths:
-        columns = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("long").alias(POSITION)]
-        return spark.createDataFrame([], _read_schema(schema)).select("*", *columns)
+        return spark.createDataFrame([], _shape(schema, is_tracked=bool(kept)))
+    fields = [*physical.fields, *(SparkField(name, LongType()) for name in kept)]
+    reader = spark.read.schema(SparkSchema(fields)).option("recursiveFileLookup", "true")
     rows = reader.parquet(*(_GLOB.sub(r"\\\1", f"file:{path}") for path in paths))
     known = spark.createDataFrame(_known_files(place, metadata, paths, files, schema))
     joined = rows.select(
@@ -116,9 +139,21 @@ def _read_by_spark(
         F.col("_metadata.file_path").alias(_URI),
         F.col("_metadata.row_index").alias(POSITION),
     ).join(F.broadcast(known), _URI, "left_outer")
-    return joined.where(_is_live()).select(
-        *_logical_columns(schema, stored, physical, metadata), FILE, POSITION
-    )
+    columns = [*_logical_columns(schema, stored, physical, metadata), F.col(FILE), F.col(POSITION)]
+    if kept:
+        ids, versions = (F.col(quoted(name)) for name in kept)
+        implied = F.col(_FIRST_ROW_ID) + F.col(POSITION)
+        columns.append(F.coalesce(ids, implied).alias(ROW_ID))
+        columns.append(F.coalesce(versions, F.col(_FILE_VERSION)).alias(ROW_VERSION))
+    return joined.where(_is_live()).select(*columns)
+
+
+def _shape(schema: StructType, *, is_tracked: bool) -> SparkSchema:
+    """Return the columns of a target frame."""
+    own = [SparkField(FILE, IntegerType()), SparkField(POSITION, LongType())]
+    names = (ROW_ID, ROW_VERSION) if is_tracked else ()
+    tracked = [SparkField(name, LongType()) for name in names]
+    return SparkSchema([*_read_schema(schema).fields, *own, *tracked])
 
 
 def _read_schema(schema: StructType) -> SparkSchema:
@@ -168,6 +203,10 @@ def _known_files(
         FILE: pa.array(range(len(paths)), pa.int32()),
         _DELETED: pa.array(
             [_deleted_bits(store, file) for file in files], pa.list_(pa.list_(pa.int64()))
+        ),
+        _FIRST_ROW_ID: pa.array([file.get("baseRowId") for file in files], pa.int64()),
+        _FILE_VERSION: pa.array(
+            [file.get("defaultRowCommitVersion") for file in files], pa.int64()
         ),
     }
     values = [partition_values_of(metadata, dict(file["partitionValues"] or {})) for file in files]
@@ -227,44 +266,59 @@ def _is_live() -> Column:
 
 
 def _read_by_us(
-    spark: SparkSession,
-    place: TableLocation,
-    metadata: Metadata,
-    files: Sequence[Mapping[str, Any]],
+    spark: SparkSession, place: TableLocation, metadata: Metadata, files: pa.Table
 ) -> DataFrame:
     schema = parse_schema(metadata.schema_string)
-    shape = SparkSchema(
-        [
-            *_read_schema(schema).fields,
-            SparkField(FILE, IntegerType()),
-            SparkField(POSITION, LongType()),
-        ]
-    )
+    shape = _shape(schema, is_tracked=bool(row_id_columns(metadata)))
     wanted = arrow_of(shape)
-    texts = [(number, orjson.dumps(file).decode()) for number, file in enumerate(files)]
-    count = min(len(files), 4 * spark.sparkContext.defaultParallelism) or 1
+    shares = _shares(files)
+    count = min(shares.num_rows, 4 * spark.sparkContext.defaultParallelism) or 1
 
     def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = store_for(place)
         for batch in batches:
-            for row in batch.to_pylist():
-                file = orjson.loads(row["file"])
-                for found in _rows_of_file(store, file, schema, metadata):
-                    numbers = pa.repeat(pa.scalar(row["number"], pa.int32()), found.num_rows)
-                    columns = [*found.columns[:-1], numbers, found.columns[-1]]
-                    yield _shaped(columns, wanted)
+            for file in batch.to_pylist():
+                for columns in _rows_of_file(store, file, schema, metadata):
+                    numbers = pa.repeat(pa.scalar(file[FILE], pa.int32()), len(columns[0]))
+                    at = len(schema.fields)
+                    yield _shaped([*columns[:at], numbers, *columns[at:]], wanted)
 
-    listed = spark.createDataFrame(texts, "number int, file string").repartition(count)
-    return listed.mapInArrow(on_executor, shape)
+    return spark.createDataFrame(shares).repartition(count).mapInArrow(on_executor, shape)
+
+
+def _shares(files: pa.Table) -> pa.Table:
+    """Return what reads each file, with its number; files above SHARE_BYTES in several parts."""
+    needed = files.select([name for name in TO_READ if name in files.schema.names])
+    counts = pc.add(pc.divide(files["size"], SHARE_BYTES), 1)
+    most = pc.max(counts).as_py() or 1
+    parts = []
+    for part in range(most):
+        large = pc.greater(counts, part)
+        numbered = needed.append_column(FILE, pa.array(range(files.num_rows), pa.int32()))
+        numbered = numbered.append_column(_PART, pa.repeat(pa.scalar(part), files.num_rows))
+        parts.append(numbered.append_column(_PARTS, counts).filter(large))
+    return pa.concat_tables(parts)
 
 
 def _rows_of_file(
     store: LogStore, file: Mapping[str, Any], schema: StructType, metadata: Metadata
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[list[pa.Array]]:
+    """Yield the table's columns, the rows' positions and, where rows are tracked, their ids and
+    commit versions.
+    """
     values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
-    fields = (*schema.fields, ROW_INDEX)
-    choice = live_rows(store, file)
-    return read_rows(store, file["path"], fields, values, mode_of(metadata), choice)
+    kept = row_id_columns(metadata)
+    fields = (*schema.fields, ROW_INDEX, *(StructField(name, LONG) for name in kept))
+    share = FileShare(file[_PART], file[_PARTS], live_rows(store, file))
+    for batch in read_rows(store, file["path"], fields, values, mode_of(metadata), share):
+        if not kept:
+            yield batch.columns
+            continue
+        *columns, positions, ids, versions = batch.columns
+        first = pa.scalar(file.get("baseRowId"), pa.int64())
+        written = pa.scalar(file.get("defaultRowCommitVersion"), pa.int64())
+        tracked = pc.coalesce(ids, pc.add(positions, first)), pc.coalesce(versions, written)
+        yield [*columns, positions, *tracked]
 
 
 def _shaped(columns: Sequence[pa.Array], wanted: pa.Schema) -> pa.RecordBatch:

@@ -8,10 +8,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.schema.types import StructType
-from tidegate_producers.conditions.sql_condition import wider_predicate_of
-from tidegate_producers.table.new_rows import Expression, as_column, by_column, checked, stored
+from tidegate_producers.conditions.sql_condition import is_row_by_row, wider_predicate_of
+from tidegate_producers.table.identity_values import check_not_numbered
+from tidegate_producers.table.new_rows import Expression, as_column, by_column, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, UPDATED
-from tidegate_producers.table.row_level_change import Opened, RowChange
+from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
 from tidegate_producers.table.target_frame import FILE, POSITION, quoted
 
 EVERY_ROW: Final = "true"
@@ -20,11 +21,19 @@ EVERY_ROW: Final = "true"
 def deletion(condition: Expression, alias: str | None, zone: str) -> RowChange:
     """Return the delete of the rows for which a condition is true."""
 
-    def changed(frame: DataFrame, opened: Opened) -> DataFrame:
+    def changed(frame: DataFrame, opened: Opened) -> NewRows:
         rows = aliased(frame, alias).where(as_column(condition, "condition"))
-        return rows.select(F.lit(DELETED).alias(ACTION), FILE, POSITION)
+        old = (F.col(quoted(name)) for name in opened.schema.names)
+        kept = opened.kept(old)
+        return NewRows(rows.select(F.lit(DELETED).alias(ACTION), FILE, POSITION, *kept))
 
-    return RowChange("DELETE", text_of(condition), _reads(condition, zone), changed)
+    return RowChange(
+        "DELETE",
+        text_of(condition),
+        _reads(condition, zone),
+        changed,
+        is_row_by_row=is_row_by_row(text_of(condition)),
+    )
 
 
 def updating(
@@ -32,19 +41,28 @@ def updating(
 ) -> RowChange:
     """Return the update of the rows for which a condition is true."""
 
-    def changed(frame: DataFrame, opened: Opened) -> DataFrame:
+    def changed(frame: DataFrame, opened: Opened) -> NewRows:
         columns = opened.schema.names
         current = {name: F.col(quoted(name)) for name in columns}
         values = by_column(assigned, columns, "update", current)
+        check_not_numbered(values, opened.required.identities)
         rows = aliased(frame, alias).where(as_column(condition, "condition"))
-        every = {**current, **values}
+        every, old = {**current, **values}, current.values()
         new = rows.select(
-            F.lit(UPDATED).alias(ACTION), FILE, POSITION, *stored(rows, every, frame.schema)
+            F.lit(UPDATED).alias(ACTION),
+            FILE,
+            POSITION,
+            *stored(rows, every, frame.schema),
+            *opened.kept(old),
         )
-        return checked(new, opened.required, list(values), frame.schema)
+        return NewRows(new, list(values))
 
     return RowChange(
-        "UPDATE", text_of(condition), _reads(condition, zone, assigned.values()), changed
+        "UPDATE",
+        text_of(condition),
+        _reads(condition, zone, assigned.values()),
+        changed,
+        is_row_by_row=all(is_row_by_row(text_of(one)) for one in (condition, *assigned.values())),
     )
 
 

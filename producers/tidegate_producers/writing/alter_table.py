@@ -21,6 +21,7 @@ from tidegate_delta.schema.types import (
     parse_schema,
     parse_type,
 )
+from tidegate_delta.schema_evolution.alter_columns import LAST, FieldPosition, move_column
 from tidegate_delta.schema_evolution.replace_columns import replace_columns
 from tidegate_delta.snapshots.snapshot import LiveKeys
 from tidegate_messages.metadata_patch import MetadataPatch, PatchChange
@@ -98,6 +99,29 @@ def replace(
     return result(client.propose(proposal, request.timeout_s))
 
 
+def move(
+    client: Client,
+    place: TableLocation,
+    path: Sequence[str],
+    position: FieldPosition,
+    request: WriteRequest,
+) -> Outcome | None:
+    """Propose another position of a column, and return the outcome, or None if it has it.
+
+    It writes the whole metadata, so it conflicts with each other change of it. Raises: as `alter`.
+    """
+    target, seen = opened(client, place, request)
+    metadata = move_column(seen.metadata, path, position)
+    if metadata == seen.metadata:
+        return None
+    where = {"position": "first" if position.is_first else f"after {position.after}"}
+    parameters = {"column": orjson.dumps({"name": ".".join(path)} | where).decode()}
+    operation = Operation(name="CHANGE COLUMN", parameters=parameters)
+    stamp = stamp_for(client, request)
+    proposal = proposal_drafts.change_metadata(target, stamp, operation, metadata)
+    return result(client.propose(proposal, request.timeout_s))
+
+
 def opened(
     client: Client, place: TableLocation, request: WriteRequest
 ) -> tuple[proposal_drafts.Target, LiveKeys]:
@@ -125,10 +149,13 @@ def change(**told: Any) -> PatchChange:
         raise _bad(f"{told.get('op')}: {where}: {first['msg']}") from error
 
 
-def new_column(field: StructField, parent: Sequence[str] = ()) -> PatchChange:
+def new_column(
+    field: StructField, parent: Sequence[str] = (), place: FieldPosition = LAST
+) -> PatchChange:
     """Return the change that adds a column, or a field of the struct at `parent`."""
     [plain] = orjson.loads(format_schema(StructType((field,))))["fields"]
-    return change(op="add_column", column=plain, parent=tuple(parent))
+    told = {"first": place.is_first, "after": place.after}
+    return change(op="add_column", column=plain, parent=tuple(parent), **told)
 
 
 def column_from(text: str) -> PatchChange:

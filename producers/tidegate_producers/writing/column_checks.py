@@ -41,8 +41,10 @@ def check_frame(frame: StructType, table: StructType, root: str) -> None:
     _check_fields(frame, table, "", root)
 
 
-def check_new(schema: StructType, partition_columns: Sequence[str], root: str) -> None:
-    """Check the columns of a new table.
+def check_new(
+    schema: StructType, partition_columns: Sequence[str], root: str, *, is_mapped: bool = False
+) -> None:
+    """Check the columns of a new table; under column mapping names may have any character.
 
     Raises: InvalidRequest, naming the column.
     """
@@ -56,11 +58,12 @@ def check_new(schema: StructType, partition_columns: Sequence[str], root: str) -
             f"{root}: the names of the columns {twice} differ only in case; rename all but one",
         )
     for one in walk(schema):
-        if _ILLEGAL.search(one.name):
+        if _ILLEGAL.search(one.name) and not is_mapped:
             raise _invalid(
                 "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
                 f"{root}: the column name {one.name!r} holds one of ' ,;{{}}()=' or a tab or line "
-                "break, for which a table needs column mapping; rename the column",
+                "break, for which a table needs column mapping: rename the column, or set the "
+                "property delta.columnMapping.mode to name",
             )
     resolve_partition_columns(schema, partition_columns, root)
 

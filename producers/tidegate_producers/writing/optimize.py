@@ -5,8 +5,9 @@ it do not conflict with it, in either order. Each proposal is committed for itse
 interrupted run has committed stays, and the next run does the rest.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -14,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping.partition_predicates import columns_of
-from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
-from tidegate_delta.features import active_features
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.features import row_tracking
+from tidegate_delta.features.clustering import clustering_columns
 from tidegate_delta.log.actions import Add, Metadata
-from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.schema.field_paths import FieldPath, dotted
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.proposal import Operation
 from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_mapping import RowMapping, Source
 from tidegate_producers.cached_clients import clock, store_for
@@ -29,6 +31,7 @@ from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import layout_of
 from tidegate_producers.parquet.file_compaction import Compacted, Compactor
 from tidegate_producers.parquet.file_rewrite import whole_files
+from tidegate_producers.writing.clustering import sorted_by
 from tidegate_producers.writing.constraint_attestation import (
     Attestation,
     in_table_already,
@@ -42,6 +45,7 @@ from tidegate_producers.writing.table_write import (
 )
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client, Rejected
+from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -55,10 +59,16 @@ DELETED_SHARE_MAX: Final = 0.05
 SOURCES_MAX: Final = 1_000
 """How many files a proposal replaces at most; its record names each."""
 
+_logger = logging.getLogger("tidegate_producers")
+
 _AGAIN: Final = ("rerun", "rebase")
 ATTEMPTS: Final = 3
 """How often the rest is planned anew after a conflict, as when another compaction was first."""
 
+
+PROVIDER: Final = "tidegate"
+"""The `clusteringProvider` of files that were sorted here. Delta-spark leaves others' files alone.
+"""
 
 Partition = tuple[tuple[str, str | None], ...]
 """Partition values, in the log's form, by column."""
@@ -67,7 +77,10 @@ Partition = tuple[tuple[str, str | None], ...]
 @dataclass(frozen=True)
 class OptimizeRequest:
     """Which files to compact: those of the partitions that `where` chooses. `zone` is the time zone
-    of its timestamps.
+    of its timestamps. `purges` writes every file with deleted rows anew, and no others; `rewrites`
+    every file. `order` are
+    the columns of a Z-order. A clustered table needs neither: its files are sorted by its own
+    columns, if `sorts` says that the runner can.
 
     Units: `file_bytes` in bytes.
     """
@@ -75,6 +88,15 @@ class OptimizeRequest:
     where: str | None = None
     file_bytes: int = FILE_BYTES
     zone: str = "UTC"
+    purges: bool = False
+    rewrites: bool = False
+    order: tuple[str, ...] = ()
+    sorts: bool = False
+
+    @property
+    def operation(self) -> str:
+        """The name of the operation in the table's history."""
+        return "REORG" if self.purges or self.rewrites else "OPTIMIZE"
 
 
 Member = tuple[Add, Mapping[str, Any]]
@@ -101,21 +123,33 @@ class Bin:
 
 @dataclass
 class Optimized:
-    """What a run did: its versions, the files that left and those that came."""
+    """What a run did: its versions, the files that left and those that came.
+
+    `planned` files are to be replaced in the whole run, `considered` ones were looked at.
+    """
 
     versions: list[int] = field(default_factory=list)
     removed: list[Add] = field(default_factory=list)
     added: list[Add] = field(default_factory=list)
     partitions: set[Partition] = field(default_factory=set)
     considered: int = 0
+    planned: int = 0
 
 
 @dataclass(frozen=True)
 class Compacting:
-    """What a task needs to compact files."""
+    """What a runner needs to compact files: with `order`, it sorts rows along these columns.
+    `written` is the metadata by which the new files are written, if it is another.
+
+    Units: `file_bytes`, about the size of sorted files, in bytes.
+    """
 
     place: TableLocation
     metadata: Metadata
+    order: tuple[FieldPath, ...] = ()
+    file_bytes: int = FILE_BYTES
+    is_clustered: bool = False
+    written: Metadata | None = None
 
 
 CompactionRunner = Callable[[Compacting, Sequence[Bin]], Sequence[Compacted]]
@@ -131,14 +165,16 @@ def compact_files(
     compacting: Compacting, bins: Sequence[Sequence[Mapping[str, Any]]], task: int = 0
 ) -> list[Compacted]:
     """Return the result of each bin, given as rows of ADD_SCHEMA."""
-    compactor = Compactor(store_for(compacting.place), compacting.metadata, clock(), task)
+    store, metadata = store_for(compacting.place), compacting.metadata
+    compactor = Compactor(store, metadata, clock(), task, compacting.written)
     return [compactor.compact(files) for files in bins]
 
 
 def survey(place: TableLocation, request: OptimizeRequest) -> list[Bin]:
     """Return what `optimize` would compact; nothing is written. Raises: as `optimize`."""
     snapshot = open_snapshot(store_for(place))
-    return list(bins_of(_chosen(snapshot, place.root, request), request.file_bytes))
+    compacting = _compacting(snapshot, place, request)
+    return list(_bins(_chosen(snapshot, place.root, request), request, compacting))
 
 
 def optimize(
@@ -159,19 +195,27 @@ def optimize(
         began_ms = client.clock.now_ms()
         snapshot = open_snapshot(store_for(place))
         files = _chosen(snapshot, place.root, request)
+        compacting = _compacting(snapshot, place, request)
         done.considered = done.considered or files.num_rows
         target = proposal_drafts.Target(
             record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
         )
         try:
-            for bins in _groups(bins_of(files, request.file_bytes)):
-                compacted = runner(Compacting(place, snapshot.metadata), bins)
+            planned = list(_bins(files, request, compacting))
+            done.planned = len(done.removed) + sum(len(one.adds) for one in planned)
+            for bins in _groups(iter(planned)):
+                compacted = [_unchanged(one, compacting) for one in runner(compacting, bins)]
                 stamp = stamp_for(client, write, began_ms)
-                proposal = _draft(target, stamp, request, bins, compacted)
+                body = _body(stamp, request, bins, compacted, compacting)
+                proposal = proposal_drafts.of_body("commit", target, stamp, body)
+                is_tracked = row_tracking.is_enabled(snapshot.metadata)
+                moved = tuple(_mappings(compacted, keeps_row_ids=is_tracked))
+                proposal = proposal.model_copy(update={"row_mapping": moved})
                 held = Attestation(in_table_already(snapshot.metadata, snapshot.protocol))
                 proposal = with_attestation(proposal, held)
                 outcome = propose(client, store_for(place), proposal, write.timeout_s)
                 _note(done, bins, compacted, outcome.version)
+                _tell_progress(place.root, request, done)
         except Rejected as rejected:
             told = rejected.outcome.rejection
             if told is None or told.advice not in _AGAIN or attempt == ATTEMPTS:
@@ -197,6 +241,54 @@ def bins_of(files: pa.Table, file_bytes: int) -> Iterator[Bin]:
         for some in _packed(members, file_bytes):
             if len(some) > 1 or _is_hollow(some[0][0]):
                 yield Bin(tuple(add for add, _ in some), tuple(row for _, row in some))
+
+
+def _bins(files: pa.Table, request: OptimizeRequest, compacting: Compacting) -> Iterator[Bin]:
+    if request.purges or request.rewrites:
+        hollow = pc.is_valid(files["deletionVector"])
+        yield from single_bins(files if request.rewrites else files.filter(hollow))
+    elif compacting.order:
+        if compacting.is_clustered:
+            files = files.filter(pc.is_null(files["clusteringProvider"]))
+        by_partition: dict[Partition, list[Member]] = {}
+        for one in zip(rows_to_adds(files), rows_of(files), strict=True):
+            by_partition.setdefault(_partition(one[0]), []).append(one)
+        for members in by_partition.values():
+            yield Bin(tuple(add for add, _ in members), tuple(row for _, row in members))
+    else:
+        yield from bins_of(files, request.file_bytes)
+
+
+def _compacting(snapshot: Snapshot, place: TableLocation, request: OptimizeRequest) -> Compacting:
+    """Return what a runner needs. Raises: InvalidRequest, for columns that order no files."""
+    metadata, size = snapshot.metadata, request.file_bytes
+    clustered = clustering_columns(metadata, snapshot.domains)
+    if request.purges or request.rewrites or not (request.order or (clustered and request.sorts)):
+        return Compacting(place, metadata, file_bytes=size)
+    if not request.order:
+        return Compacting(place, metadata, clustered, size, is_clustered=True)
+    if clustered:
+        raise InvalidRequest(
+            f"{place.root} is clustered by {', '.join(map(dotted, clustered))}, and its files have "
+            "that order: call executeCompaction(), which sorts them; nothing was proposed",
+            error_class="DELTA_CLUSTERING_WITH_ZORDER_BY",
+        )
+    order = sorted_by(metadata, request.order, "executeZOrderBy")
+    return Compacting(place, metadata, order, size)
+
+
+def _unchanged(one: Compacted, compacting: Compacting) -> Compacted:
+    """Return a result whose files say that they change no data, and by whom they are clustered."""
+    told: dict[str, Any] = {"data_change": False}
+    if compacting.is_clustered:
+        told["clustering_provider"] = PROVIDER
+    return replace(one, adds=tuple(add.with_(**told) for add in one.adds))
+
+
+def single_bins(files: pa.Table) -> Iterator[Bin]:
+    """Yield a bin for each file of a table of ADD_SCHEMA."""
+    for add, row in zip(rows_to_adds(files), rows_of(files), strict=True):
+        yield Bin((add,), (row,))
 
 
 def _packed(members: Sequence[Member], file_bytes: int) -> Iterator[list[Member]]:
@@ -228,12 +320,6 @@ def _chosen(snapshot: Snapshot, root: str, request: OptimizeRequest) -> pa.Table
     """Return the files of the partitions to compact, after checking that we may write the table."""
     schema = check_open_to(snapshot, root)
     metadata = snapshot.metadata
-    if active_features.row_tracking(metadata, parse_schema(metadata.schema_string)):
-        raise UnsupportedFeature(
-            f"{root} tracks rows, and this writer does not keep their ids when it compacts: "
-            "compact it with delta-spark; nothing was proposed",
-            feature="rowTracking",
-        )
     if request.where is None:
         return snapshot.files
     predicate = predicate_of(request.where, schema, request.zone)
@@ -259,46 +345,46 @@ def _partition(add: Add) -> Partition:
     return tuple(sorted(add.partition_values.items()))
 
 
-def _draft(
-    target: proposal_drafts.Target,
+def _body(
     stamp: proposal_drafts.Stamp,
     request: OptimizeRequest,
     bins: Sequence[Bin],
     compacted: Sequence[Compacted],
-) -> Proposal:
+    compacting: Compacting,
+) -> proposal_drafts.Body:
     removed = [add for one in bins for add in one.adds]
-    added = [one.add for one in compacted if one.add is not None]
+    added = [add for one in compacted for add in one.adds]
     removes = [
-        proposal_drafts.removal(add, stamp.created_ms).model_copy(update={"data_change": False})
-        for add in removed
+        proposal_drafts.removal(add, stamp.created_ms).with_(data_change=False) for add in removed
     ]
     conditions = [request.where] if request.where else []
-    parameters = {
-        "predicate": orjson.dumps(conditions).decode(),
-        "zOrderBy": "[]",
-        "clusterBy": "[]",
-        "auto": "false",
-    }
-    operation = Operation(name="OPTIMIZE", parameters=parameters, metrics=_metrics(removed, added))
-    body = proposal_drafts.Body(
-        operation,
+    parameters = {"predicate": orjson.dumps(conditions).decode()}
+    if request.purges or request.rewrites:
+        parameters["applyPurge"] = "true" if request.purges else "false"
+    else:
+        columns = orjson.dumps(list(map(dotted, compacting.order))).decode()
+        by, other = ("clusterBy", "zOrderBy")[:: 1 if compacting.is_clustered else -1]
+        parameters |= {by: columns, other: "[]", "auto": "false"}
+    # Who removes a file that is removed here conflicts anyway; so many names would make it coarser.
+    read = tuple(add.path for add in removed) if len(removed) <= SOURCES_MAX else ()
+    return proposal_drafts.Body(
+        Operation(name=request.operation, parameters=parameters, metrics=_metrics(removed, added)),
         tuple(action.to_row() for action in (*removes, *added)),
-        ReadSet(files=tuple(add.path for add in removed), delete_insensitive=True),
+        ReadSet(files=read, delete_insensitive=not compacting.order),
     )
-    proposal = proposal_drafts.of_body("commit", target, stamp, body)
-    return proposal.model_copy(update={"row_mapping": tuple(_mappings(compacted))})
 
 
-def _mappings(compacted: Sequence[Compacted]) -> Iterator[RowMapping]:
+def _mappings(compacted: Sequence[Compacted], *, keeps_row_ids: bool) -> Iterator[RowMapping]:
     for one in compacted:
-        if one.add is None:
+        if not (one.adds and one.rows):
             continue
         sources, offset = [], 0
         for path, rows in one.rows:
             if rows:
                 sources.append(Source(path=path, offset=offset, rows=rows))
             offset += rows
-        yield RowMapping(path=one.add.path, sources=tuple(sources))
+        path, told = one.adds[0].path, tuple(sources)
+        yield RowMapping(path=path, sources=told, keeps_row_ids=keeps_row_ids)
 
 
 def _metrics(removed: Sequence[Add], added: Sequence[Add]) -> dict[str, str]:
@@ -325,5 +411,17 @@ def _note(
     assert version is not None, "what is committed has a version"
     done.versions.append(version)
     done.removed += [add for one in bins for add in one.adds]
-    done.added += [one.add for one in compacted if one.add is not None]
+    done.added += [add for one in compacted for add in one.adds]
     done.partitions |= {one.partition for one in bins}
+
+
+def _tell_progress(root: str, request: OptimizeRequest, done: Optimized) -> None:
+    log_event(
+        _logger,
+        "optimize_progress",
+        table=root,
+        operation=request.operation,
+        version=done.versions[-1],
+        files_done=len(done.removed),
+        files_planned=done.planned,
+    )

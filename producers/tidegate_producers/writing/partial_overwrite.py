@@ -119,7 +119,7 @@ def _rewritten(
         marks and proposal_drafts.row_count(row) is not None for row in rows_to_adds(candidates)
     ]
     if not all(counted):
-        writer_support.check_copies(protocol, metadata, root)
+        writer_support.check_copies(metadata, root)
     with ThreadPoolExecutor(THREADS) as pool:
         jobs = [
             pool.submit(partial(rewriter.mark if marked else rewriter.rewrite, file))

@@ -1,16 +1,17 @@
-"""Replaces a table by an empty one with other columns and properties: `REPLACE TABLE`."""
+"""Creates an empty table, or replaces one by an empty one: `CREATE TABLE`, `REPLACE TABLE`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from tidegate_delta.definitions.definition import Definition, refuse
-from tidegate_delta.definitions.resolve_definition import resolve_definition
-from tidegate_delta.log.actions import Action
+from tidegate_delta.features.clustering import DOMAIN
+from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol
 from tidegate_delta.schema.types import StructType
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import WriteOptions
+from tidegate_producers.writing.clustering import FEATURES, clustered_by
 from tidegate_producers.writing.constraint_attestation import (
     Attestation,
     in_table_already,
@@ -19,8 +20,12 @@ from tidegate_producers.writing.constraint_attestation import (
 from tidegate_producers.writing.table_write import (
     WriteRequest,
     check_may_remove,
+    commit,
+    creating,
     creation,
+    new_metadata,
     propose,
+    redefined,
     stamp_for,
 )
 from tidegate_runtime.client import proposal_drafts
@@ -28,14 +33,32 @@ from tidegate_runtime.client.client import Client
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 
-def replace_table(
-    client: Client,
-    options: WriteOptions,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    properties: Mapping[str, str],
-    operation: str,
-) -> Outcome:
+@dataclass(frozen=True)
+class NewTable:
+    """What a table shall be: columns, partitioning or clustering, properties and comment."""
+
+    schema: StructType
+    partition_columns: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    clustered_by: Sequence[str] = ()
+    description: str | None = None
+
+
+def create_table(client: Client, options: WriteOptions, new: NewTable) -> Outcome | None:
+    """Propose an empty table, and return the outcome. Raises: as `creation` and `commit`."""
+    features = FEATURES if new.clustered_by else {}
+    properties = {**new.properties, **features}
+    made = creation(client, new.schema, new.partition_columns, options, properties)
+    made = replace(
+        made,
+        metadata=made.metadata.with_(description=new.description),
+        domains=_domains(made.metadata, new, options.place.root),
+    )
+    planned = creating(made, options.place)
+    return commit(client, planned, (), WriteRequest.of(options))
+
+
+def replace_table(client: Client, options: WriteOptions, new: NewTable, operation: str) -> Outcome:
     """Propose that a table has no rows, and these columns and properties, and return the outcome.
 
     Older versions stay readable. `operation` is the name in the history. The protocol is not
@@ -43,22 +66,27 @@ def replace_table(
     Raises: InvalidRequest, naming the column or property; Rejected, if others change the table
     meanwhile; OutcomeUnknown; UnsupportedFeature; Unavailable.
     """
-    request, store = WriteRequest.of(options), store_for(options.place)
-    record = client.require(options.place.root, request.timeout_s)
+    request, store, root = WriteRequest.of(options), store_for(options.place), options.place.root
+    record = client.require(root, request.timeout_s)
     seen = open_snapshot(store)
-    check_may_remove(seen, options.place.root)
-    made = creation(client, schema, partition_columns, options, properties)
-    settled = resolve_definition(Definition(seen.metadata, seen.protocol), made.metadata)
-    refuse(settled.flaws, f"{options.place.root} is to become")
-    after = settled.definition
+    check_may_remove(seen, root)
+    features = FEATURES if new.clustered_by else {}
+    properties = {**new.properties, **features}
+    wanted = new_metadata(client, new.schema, new.partition_columns, options, properties)
+    wanted = wanted.with_(description=new.description)
+    definition = redefined(client, seen, wanted, root, overwrites=True)
+    metadata = next((one for one in definition if isinstance(one, Metadata)), seen.metadata)
+    protocol = next((one for one in definition if isinstance(one, Protocol)), seen.protocol)
+    domains = _domains(metadata, new, root)
+    if not domains and (clustered := seen.domains.get(DOMAIN)) and not clustered.removed:
+        domains = (clustered.with_(removed=True),)
     stamp = stamp_for(client, request)
     target = proposal_drafts.Target(
         record.table, record.table_root, int(seen.version), seen.metadata.id
     )
-    protocol: list[Action] = [after.protocol] if after.protocol != seen.protocol else []
     live = rows_to_adds(seen.files)
     removes = [proposal_drafts.removal(add, stamp.created_ms) for add in live]
-    actions = (*protocol, after.metadata, *removes)
+    actions = (*definition, *domains, *removes)
     body = proposal_drafts.Body(
         Operation(name=operation, metrics={"numRemovedFiles": str(len(live))}),
         tuple(action.to_row() for action in actions),
@@ -66,6 +94,10 @@ def replace_table(
     )
     proposal = proposal_drafts.of_body("commit", target, stamp, body)
     # No row is left that could violate a constraint.
-    held = Attestation(in_table_already(after.metadata, after.protocol), "implicit")
+    held = Attestation(in_table_already(metadata, protocol), "implicit")
     proposal = with_attestation(proposal, held)
     return propose(client, store, proposal, request.timeout_s)
+
+
+def _domains(metadata: Metadata, new: NewTable, root: str) -> tuple[DomainMetadata, ...]:
+    return (clustered_by(metadata, new.clustered_by, root),) if new.clustered_by else ()

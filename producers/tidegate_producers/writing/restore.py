@@ -8,12 +8,10 @@ from typing import Final
 import pyarrow.compute as pc
 
 from tidegate_delta.deletion_vectors.descriptors import is_inline, path_of
-from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
-from tidegate_delta.features import active_features
+from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.actions import Add
 from tidegate_delta.log.file_paths import decode_path
-from tidegate_delta.schema.types import parse_schema
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
@@ -113,12 +111,6 @@ def _planned(store: LogStore, moment: Moment) -> tuple[Restoration, Snapshot, Sn
     then = open_snapshot(store, moment.version, moment.timestamp_ms)
     check_writable(now.protocol, now.metadata, store.root)
     check_may_remove(now, store.root)
-    if active_features.row_tracking(now.metadata, parse_schema(now.metadata.schema_string)):
-        raise UnsupportedFeature(
-            f"{store.root} tracks rows, whose ids this writer does not restore: restore it with "
-            "delta-spark; nothing was proposed",
-            feature="rowTracking",
-        )
     goes = pc.invert(pc.is_in(now.file_keys, value_set=then.file_keys))
     comes = pc.invert(pc.is_in(then.file_keys, value_set=now.file_keys))
     removed, restored = rows_to_adds(now.files.filter(goes)), rows_to_adds(then.files.filter(comes))

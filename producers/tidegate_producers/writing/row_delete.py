@@ -16,7 +16,10 @@ import pyarrow.compute as pc
 from tidegate_delta.data_skipping.partition_predicates import Predicate, columns_of, prune
 from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.log.protocol_versions import writer_features
-from tidegate_delta.properties.table_properties import deletion_vectors_enabled
+from tidegate_delta.properties.table_properties import (
+    change_feed_enabled,
+    deletion_vectors_enabled,
+)
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
@@ -25,7 +28,6 @@ from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten, whole_files
-from tidegate_producers.writing import writer_support
 from tidegate_producers.writing.constraint_attestation import (
     Attestation,
     in_table_already,
@@ -186,8 +188,16 @@ def _deletion(
         updated = sum(1 for add, _ in marked.values() if add.deletion_vector)
         metrics["numDeletionVectorsAdded"] = len(marked) - updated
         metrics["numDeletionVectorsUpdated"] = updated
+    changes = [change for one in touched.values() for change in one.changes] if added else []
     return proposal_drafts.Deletion(
-        condition, predicate, list(live), removed, added, metrics, list(marked.values())
+        condition,
+        predicate,
+        list(live),
+        removed,
+        added,
+        metrics,
+        list(marked.values()),
+        changes=changes,
     )
 
 
@@ -198,21 +208,16 @@ def _found(
 
     Delta requires `numRecords` of a file with a deletion vector.
     """
-    may_mark = takes_vectors(snapshot)
+    is_counted = [proposal_drafts.row_count(row) is not None for row in rows_to_adds(candidates)]
+    # Change files of some rows would hide the other ones from readers of the change feed.
+    is_whole = change_feed_enabled(snapshot.metadata) and not all(is_counted)
+    may_mark = takes_vectors(snapshot) and not is_whole
     # Arrow can't infer the type of a list that may be empty.
-    counted = pa.array(
-        [
-            may_mark and proposal_drafts.row_count(row) is not None
-            for row in rows_to_adds(candidates)
-        ],
-        pa.bool_(),
-    )
+    counted = pa.array([may_mark and one for one in is_counted], pa.bool_())
     marking, copying = candidates.filter(counted), candidates.filter(pc.invert(counted))
     if marking.num_rows:
         yield from runner(replace(rewriting, by="vectors"), list(rows_of(marking)))
     if copying.num_rows:
-        root = rewriting.place.root
-        writer_support.check_copies(snapshot.protocol, snapshot.metadata, root)
         yield from runner(rewriting, list(rows_of(copying)))
 
 

@@ -14,7 +14,7 @@ from tidegate_delta.definitions.feature_directives import canonical_keys
 from tidegate_delta.definitions.resolve_definition import define_new, resolve_definition
 from tidegate_delta.errors import InvalidRequest, Unavailable
 from tidegate_delta.features.supported_features import check_writable
-from tidegate_delta.log.actions import Action, Add, Metadata, Protocol
+from tidegate_delta.log.actions import Action, Add, DomainMetadata, Metadata, Protocol
 from tidegate_delta.log.protocol_versions import writer_features
 from tidegate_delta.properties.table_properties import (
     FEATURE_PREFIX,
@@ -22,6 +22,8 @@ from tidegate_delta.properties.table_properties import (
     check_names,
     validate,
 )
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of
+from tidegate_delta.schema.column_mapping_assignment import MODE
 from tidegate_delta.schema.types import VOID, StructType, format_schema, holds, parse_schema
 from tidegate_delta.schema_evolution.evolve_on_write import evolved, overwritten
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
@@ -33,6 +35,7 @@ from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation, WriteOptions
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.writing import writer_support
+from tidegate_producers.writing.assigned_columns import assigned
 from tidegate_producers.writing.column_checks import (
     as_nullable,
     as_stored,
@@ -76,6 +79,7 @@ class Creation:
     table: UUID
     protocol: Protocol
     metadata: Metadata
+    domains: tuple[DomainMetadata, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -136,9 +140,17 @@ class WriteRequest:
         return replace(cls.of(options, txn), batch=batch)
 
 
-def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptions) -> WritePlan:
+def plan(
+    client: Client,
+    frame: StructType,
+    mode: WriteMode,
+    options: WriteOptions,
+    *,
+    is_computed: bool = False,
+) -> WritePlan:
     """Return the plan of a write, after every check that needs no row.
 
+    `is_computed` says that the rows come with what the table computes and checks.
     Raises: InvalidRequest, naming the column; UnsupportedFeature; BrokenLog; Unavailable.
     """
     place, now_ms = options.place, client.clock.now_ms()
@@ -148,12 +160,15 @@ def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptio
         return _plan_creation(client, frame, mode, options)
     # A plan needs no file list, and a stream makes two plans for each batch.
     seen = open_keys(store, asked)
-    schema = check_open_to(seen, place.root)
+    check_open_to(seen, place.root)
     _check_properties(options, seen)
-    enforced = options.constraints_enforced
-    writer_support.check_new_rows(seen.protocol, seen.metadata, place.root, enforced, frame.names)
-    definition = _definition(seen, frame, schema, mode, options)
+    definition = _definition(client, seen, frame, mode, options)
     metadata = next((one for one in definition if isinstance(one, Metadata)), seen.metadata)
+    protocol = next((one for one in definition if isinstance(one, Protocol)), seen.protocol)
+    if not is_computed:
+        enforced = options.constraints_enforced
+        for table in ((seen.protocol, seen.metadata), (protocol, metadata)):
+            writer_support.check_new_rows(*table, place.root, enforced, frame.names)
     schema = parse_schema(metadata.schema_string)
     check_frame(frame, schema, place.root)
     if not options.overwrite_schema:
@@ -188,9 +203,9 @@ def _check_properties(options: WriteOptions, seen: OpenedTable) -> None:
 
 
 def _definition(
+    client: Client,
     seen: OpenedTable,
     frame: StructType,
-    schema: StructType,
     mode: WriteMode,
     options: WriteOptions,
 ) -> tuple[Action, ...]:
@@ -198,23 +213,32 @@ def _definition(
 
     Raises: InvalidRequest, naming the column; UnsupportedFeature.
     """
-    root = options.place.root
-    if options.overwrite_schema and mode == "overwrite":
+    root, schema = options.place.root, parse_schema(seen.metadata.schema_string)
+    overwrites = options.overwrite_schema and mode == "overwrite"
+    if overwrites:
         metadata = _overwritten(seen, frame, schema, options)
     elif options.merge_schema:
-        _check_typed(frame, schema, root)
+        check_typed(frame, schema, root)
         metadata = evolved(seen.metadata, seen.protocol, as_stored(frame, schema))
     else:
         return ()
+    return redefined(client, seen, metadata, root, overwrites=overwrites)
+
+
+def redefined(
+    client: Client, seen: OpenedTable, metadata: Metadata, root: str, *, overwrites: bool = False
+) -> tuple[Action, ...]:
+    """Return the actions by which a table gets other metadata, beside its rows; none if it is the
+    same. New columns are mapped, and the features that the metadata asks for are listed.
+
+    Raises: InvalidRequest, for metadata that the table does not allow.
+    """
     if metadata == seen.metadata:
         return ()
-    before = Definition(seen.metadata, seen.protocol)
-    made = resolve_definition(before, metadata)
+    mapped = assigned(seen.metadata, metadata, client.new_id, overwrites=overwrites)
+    made = resolve_definition(Definition(seen.metadata, seen.protocol), mapped)
     refuse(made.flaws, root)
     after = made.definition
-    writer_support.check_rows(after.protocol, after.metadata, root)
-    enforced = options.constraints_enforced
-    writer_support.check_new_rows(after.protocol, after.metadata, root, enforced, frame.names)
     grown = () if after.protocol == seen.protocol else (after.protocol,)
     return (*grown, after.metadata)
 
@@ -228,15 +252,16 @@ def _overwritten(
     """
     root = options.place.root
     fresh = as_nullable(frame)
-    check_new(fresh, options.partition_columns or (), root)
-    _check_typed(frame, StructType(()), root)
+    is_mapped = mode_of(seen.metadata) is not ColumnMappingMode.NONE
+    check_new(fresh, options.partition_columns or (), root, is_mapped=is_mapped)
+    check_typed(frame, StructType(()), root)
     columns = options.partition_columns
     if columns is None:
         columns = tuple(seen.metadata.partition_columns) if fresh == schema else ()
     return overwritten(seen.metadata, fresh, columns)
 
 
-def _check_typed(frame: StructType, table: StructType, root: str) -> None:
+def check_typed(frame: StructType, table: StructType, root: str) -> None:
     """Refuse a new column of the null type, which no data file can hold."""
     known = {name.lower() for name in table.names}
     for one in frame:
@@ -411,7 +436,6 @@ def target_of(record: TableRecord, written: WritePlan) -> proposal_drafts.Target
 def check_open_to(seen: OpenedTable, root: str) -> StructType:
     """Return the schema of a table that our writers can write. Raises: UnsupportedFeature."""
     check_writable(seen.protocol, seen.metadata, root)
-    writer_support.check_rows(seen.protocol, seen.metadata, root)
     return parse_schema(seen.metadata.schema_string)
 
 
@@ -436,23 +460,35 @@ def creation(
 
     Raises: InvalidRequest, naming the column or property; UnsupportedFeature.
     """
+    wanted = new_metadata(client, schema, partition_columns, options, properties)
+    made = define_new(assigned(None, wanted, client.new_id))
+    return Creation(client.new_id(), made.protocol, made.metadata)
+
+
+def new_metadata(
+    client: Client,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    options: WriteOptions,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+) -> Metadata:
+    """Return the metadata of a new table, or of one that is replaced, as it is asked for.
+
+    Raises: InvalidRequest, naming the column or property.
+    """
     root = options.place.root
-    check_new(schema, partition_columns, root)
     spelt = canonical_keys(properties)
     check_names(spelt)
     validate(spelt)
-    columns = resolve_partition_columns(schema, partition_columns, root)
-    metadata = Metadata(
+    check_new(schema, partition_columns, root, is_mapped=MODE in spelt)
+    return Metadata(
         id=str(client.new_id()),
         name=options.name,
         schema_string=format_schema(schema),
-        partition_columns=columns,
+        partition_columns=resolve_partition_columns(schema, partition_columns, root),
         configuration=spelt,
         created_time=client.clock.now_ms(),
     )
-    writer_support.check_new(metadata, root)
-    made = define_new(metadata)
-    return Creation(client.new_id(), made.protocol, made.metadata)
 
 
 def creating(made: Creation, place: TableLocation) -> WritePlan:
@@ -518,7 +554,9 @@ def _draft_creation(
     target = proposal_drafts.Target(
         made.table, written.place.root, proposal_drafts.NO_VERSION, None, name
     )
-    return proposal_drafts.create(target, stamp, made.protocol, made.metadata, adds or None)
+    return proposal_drafts.create(
+        target, stamp, made.protocol, made.metadata, adds or None, made.domains
+    )
 
 
 def _draft_change(

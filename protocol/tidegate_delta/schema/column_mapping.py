@@ -111,7 +111,7 @@ def physical_path(schema: StructType, path: Sequence[str], mode: ColumnMappingMo
     Raises: ValueError for a path that the schema lacks.
     Spec: "Field Path"
     """
-    for physical, fields in _paths(schema, mode):
+    for physical, fields in mapped_paths(schema, mode):
         if tuple(fields) == tuple(path):
             return physical
     raise ValueError(f"the schema has no column {'.'.join(path)!r}")
@@ -124,7 +124,7 @@ def logical_path(schema: StructType, path: Sequence[str], mode: ColumnMappingMod
     Raises: ValueError for a path that the schema lacks.
     Spec: "Field Path"
     """
-    for physical, logical in _paths(schema, mode):
+    for physical, logical in mapped_paths(schema, mode):
         if physical == tuple(path):
             return logical
     raise ValueError(f"the schema has no column with the physical name {'.'.join(path)!r}")
@@ -135,7 +135,7 @@ def logical_names(schema: StructType, mode: ColumnMappingMode) -> Mapping[FieldP
 
     Spec: "Field Path"
     """
-    return {physical: logical[-1] for physical, logical in _paths(schema, mode)}
+    return {physical: logical[-1] for physical, logical in mapped_paths(schema, mode)}
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ def renamed(before: StructType, after: StructType, mode: ColumnMappingMode) -> t
     Law: renamed(s, s, m) == ()
     Spec: "Column Mapping"
     """
-    names = dict(_paths(after, mode))
+    names = dict(mapped_paths(after, mode))
     return tuple(
         Rename(logical, names[physical])
-        for physical, logical in _paths(before, mode)
+        for physical, logical in mapped_paths(before, mode)
         if physical in names and names[physical][-1] != logical[-1]
     )
 
@@ -172,8 +172,10 @@ def dropped(
     Law: dropped(s, s, m) == ()
     Spec: "Column Mapping"
     """
-    kept = {physical for physical, _ in _paths(after, mode)}
-    return tuple(logical for physical, logical in _paths(before, mode) if physical not in kept)
+    kept = {physical for physical, _ in mapped_paths(after, mode)}
+    return tuple(
+        logical for physical, logical in mapped_paths(before, mode) if physical not in kept
+    )
 
 
 def physical_partition_columns(metadata: Metadata) -> Mapping[str, str]:
@@ -190,6 +192,21 @@ def physical_partition_columns(metadata: Metadata) -> Mapping[str, str]:
         name: physical_name(fields[name], mode) if name in fields else name
         for name in metadata.partition_columns
     }
+
+
+def mapped_paths(
+    schema: StructType, mode: ColumnMappingMode
+) -> Iterator[tuple[FieldPath, FieldPath]]:
+    """Yield the physical and the logical path of each field, nested ones too.
+
+    Spec: "Field Path"
+    """
+    for field in schema.fields:
+        physical, logical = (physical_name(field, mode),), (field.name,)
+        yield physical, logical
+        for step, inner in structs_inside(field.kind):
+            for below, called in mapped_paths(inner, mode):
+                yield (*physical, *step, *below), (*logical, *step, *called)
 
 
 def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
@@ -239,13 +256,3 @@ def _logical(kind: DataType, own: DataType, mode: ColumnMappingMode) -> DataType
             return MapType(key, _logical(kind.value, own.value, mode), kind.value_contains_null)
         case _:
             return kind
-
-
-def _paths(schema: StructType, mode: ColumnMappingMode) -> Iterator[tuple[FieldPath, FieldPath]]:
-    """Yield the physical and the logical path of each field."""
-    for field in schema.fields:
-        physical, logical = (physical_name(field, mode),), (field.name,)
-        yield physical, logical
-        for step, inner in structs_inside(field.kind):
-            for inner_physical, inner_logical in _paths(inner, mode):
-                yield (*physical, *step, *inner_physical), (*logical, *step, *inner_logical)

@@ -4,11 +4,12 @@ Files keep the type they were written with, so a reader must support every recor
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.schema.field_paths import FieldPath, transform
 from tidegate_delta.schema.types import (
     BYTE,
     DATE,
@@ -124,6 +125,19 @@ def changes(field: StructField) -> tuple[TypeChange, ...]:
     if not isinstance(recorded, list):
         raise ValueError(f"{recorded!r} is no list of changes")
     return tuple(_change(change) for change in recorded)
+
+
+def without_changes(schema: StructType) -> StructType:
+    """Return a schema that records no change of a type: for a table whose files all have its types.
+
+    Spec: "Type Change Metadata"
+    """
+
+    def edit(_: FieldPath, one: StructField) -> StructField:
+        kept = {key: value for key, value in one.metadata.items() if key != TYPE_CHANGES}
+        return replace(one, metadata=kept)
+
+    return transform(schema, edit)
 
 
 def check_widened(schema: StructType, table: str) -> None:

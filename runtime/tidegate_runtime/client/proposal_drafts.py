@@ -14,7 +14,16 @@ from pydantic import JsonValue
 
 from tidegate_delta.deletion_vectors.descriptors import placed
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
-from tidegate_delta.log.actions import Action, Add, DeletionVector, Metadata, Protocol, Remove
+from tidegate_delta.log.actions import (
+    Action,
+    Add,
+    Cdc,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+)
 from tidegate_delta.log.commit import Commit, sha256
 from tidegate_delta.log.file_names import STAGED_FOLDER, in_log, staged_name
 from tidegate_messages.codec import encode
@@ -36,6 +45,9 @@ INLINE_BYTES_MAX: Final = 512 * 1024
 
 INLINE_VECTOR_BYTES_MAX: Final = 1_024
 """Size of a deletion vector above which it goes to a file instead of the proposal."""
+
+READ_FILES_MAX: Final = 20_000
+"""How many files a read set may name: their paths fill a record."""
 
 CLAIM_FOLDER: Final = "_tidegate/proposals"
 EVERYTHING: Final[Predicate] = {"op": "true"}
@@ -93,12 +105,15 @@ class Deletion:
     `text` is the condition as the user wrote it, for the table's history; `marked` are files that
     stay, with the positions of the rows to delete from them. `updated` are those marked files of
     which a row has a new image among `added`. `is_row_by_row` says that each written row depends on
-    the row that it replaces and on no other row of the table.
+    the row that it replaces and on no other row of the table. `changes` are the change files, where
+    readers of the change feed need them. `read` is None for more files than a record can name: then
+    the whole table counts as read. `definition` is the metadata, and the protocol, that the
+    table gets with the rows.
     """
 
     text: str
     predicate: Predicate
-    read: Sequence[str]
+    read: Sequence[str] | None
     removed: Sequence[Add]
     added: Sequence[Add]
     metrics: Mapping[str, int]
@@ -107,6 +122,8 @@ class Deletion:
     parameters: Mapping[str, str] = field(default_factory=dict)
     updated: frozenset[str] = frozenset()
     is_row_by_row: bool = True
+    changes: Sequence[Cdc] = ()
+    definition: Sequence[Action] = ()
 
 
 def create(
@@ -115,13 +132,14 @@ def create(
     protocol: Protocol,
     metadata: Metadata,
     adds: Sequence[Add] | None = None,
+    domains: Sequence[DomainMetadata] = (),
 ) -> Proposal:
     """Return the proposal that creates a table, empty or with its first files."""
     operation = Operation(name="CREATE TABLE", parameters=_creation(metadata))
     if adds is not None:
         parameters = {"mode": "Append", "partitionBy": _names(metadata.partition_columns)}
         operation = Operation(name="WRITE", parameters=parameters, metrics=_written(adds))
-    rows = _rows([protocol, metadata, *(adds or ())])
+    rows = _rows([protocol, metadata, *domains, *(adds or ())])
     return of_body("commit", target, stamp, Body(operation, rows, ReadSet()))
 
 
@@ -197,10 +215,7 @@ def overwrite_some(
     removes = [removal(add, stamp.created_ms) for add in replaced.removed]
     rows = _rows([*definition, *removes, *replaced.added, *adds])
     intents = _intents(replaced, vectors)
-    reads = ReadSet(
-        predicates=(replaced.predicate,), files=tuple(replaced.read), delete_insensitive=True
-    )
-    body = Body(operation, rows, reads, intents=intents)
+    body = Body(operation, rows, _read_by(replaced, is_row_by_row=True), intents=intents)
     proposal = of_body("commit", target, stamp, body)
     # Copied rows would leave and come back: only without them files alone show the changes.
     return proposal if replaced.added else proposal.model_copy(update={"cdc_mode": "implicit"})
@@ -240,14 +255,10 @@ def delete(
         metrics={name: str(value) for name, value in deletion.metrics.items()},
     )
     removes = [removal(add, stamp.created_ms) for add in deletion.removed]
-    reads = ReadSet(
-        predicates=(deletion.predicate,),
-        files=tuple(deletion.read),
-        delete_insensitive=deletion.is_row_by_row,
-    )
+    reads = _read_by(deletion, is_row_by_row=deletion.is_row_by_row)
     intents = _intents(deletion, vectors)
-    body = Body(operation, _rows([*removes, *deletion.added]), reads, intents=intents)
-    return of_body("commit", target, stamp, body)
+    rows = _rows([*deletion.definition, *removes, *deletion.added, *deletion.changes])
+    return of_body("commit", target, stamp, Body(operation, rows, reads, intents=intents))
 
 
 def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Proposal:
@@ -383,6 +394,15 @@ def _bounded(proposal: Proposal) -> Proposal:
 
 def _rows(actions: Sequence[Action]) -> tuple[Mapping[str, JsonValue], ...]:
     return tuple(action.to_row() for action in actions)
+
+
+def _read_by(deletion: Deletion, *, is_row_by_row: bool) -> ReadSet:
+    return ReadSet(
+        predicates=(deletion.predicate,),
+        files=tuple(deletion.read or ()),
+        whole_table=deletion.read is None,
+        delete_insensitive=is_row_by_row,
+    )
 
 
 def _intents(deletion: Deletion, vectors: Sequence[DeletionVector]) -> tuple[RowIntent, ...]:

@@ -3,8 +3,11 @@
 Batches are read one at a time, so reading needs the memory of a row group, not of a whole file.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,7 +55,33 @@ FILES_MAX: Final = 1_024
 
 PartitionValues = Mapping[str, str | None]
 
-_TO_READ: Final = (
+
+@dataclass(frozen=True)
+class FileShare:
+    """Part `number` of `count` parts of a data file of about equal size, cut between row groups.
+
+    `choice` selects rows of it, by their positions in the whole file.
+    Law: the parts of a file hold each row group once, in order.
+    """
+
+    number: int = 0
+    count: int = 1
+    choice: RowChoice = EVERY_ROW
+
+    def row_groups(self, parquet: pq.ParquetFile) -> range:
+        """Return the numbers of its row groups: those whose middle lies in this part."""
+        metadata = parquet.metadata
+        sizes = [metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)]
+        ends = list(accumulate(sizes))
+        whole = max(sum(sizes), 1)
+        parts = [
+            (2 * end - size) * self.count // (2 * whole)
+            for end, size in zip(ends, sizes, strict=True)
+        ]
+        return range(bisect_left(parts, self.number), bisect_left(parts, self.number + 1))
+
+
+TO_READ: Final = (
     "path",
     "partitionValues",
     "size",
@@ -60,6 +89,7 @@ _TO_READ: Final = (
     "baseRowId",
     "defaultRowCommitVersion",
 )
+"""The columns of ADD_SCHEMA that reading a file needs."""
 
 
 def read_table(
@@ -138,20 +168,24 @@ def read_rows(
     fields: Sequence[StructField],
     partition_values: PartitionValues,
     mode: ColumnMappingMode,
-    choice: RowChoice = EVERY_ROW,
+    choice: RowChoice | FileShare = EVERY_ROW,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in the given fields; `partition_values` win over the file.
 
-    `path` is in the log's form; `choice` selects rows. Raises: as `read_file`.
+    `path` is in the log's form; `choice` selects rows, or a part of the file. Raises: as
+    `read_file`.
     """
+    share = choice if isinstance(choice, FileShare) else FileShare(choice=choice)
     try:
         with open_table_file(store, path) as file:
-            rows = None if choice == EVERY_ROW else chosen_rows(store, choice, path)
+            rows = None if share.choice == EVERY_ROW else chosen_rows(store, share.choice, path)
             if rows is not None and rows.is_nothing:
                 return
             parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
-            batches = _batches(parquet, fields, partition_values, mode)
-            yield from batches if rows is None else rows.of_batches(batches)
+            groups = share.row_groups(parquet)
+            start = sum(parquet.metadata.row_group(at).num_rows for at in range(groups.start))
+            batches = _batches(parquet, fields, partition_values, mode, (groups, start))
+            yield from batches if rows is None else rows.of_batches(batches, start)
     except FileNotFoundError as error:
         raise BrokenLog(
             f"data file {path!r} of table {store.root} is not there, although the log names it: "
@@ -199,7 +233,7 @@ def _check_comparable(predicate: Predicate, schema: StructType, root: str) -> No
 
 def rows_of(files: pa.Table) -> Iterator[Mapping[str, Any]]:
     """Yield what reading each file of a table of ADD_SCHEMA needs, a few at a time."""
-    needed = files.select([name for name in _TO_READ if name in files.schema.names])
+    needed = files.select([name for name in TO_READ if name in files.schema.names])
     for start in range(0, needed.num_rows, FILES_MAX):
         yield from needed.slice(start, FILES_MAX).to_pylist()
 
@@ -268,21 +302,23 @@ def _batches(
     fields: Sequence[StructField],
     partition_values: PartitionValues,
     mode: ColumnMappingMode,
+    share: tuple[range, int],
 ) -> Iterator[pa.RecordBatch]:
+    groups, start = share
     own = [field for field in fields if field.name not in partition_values and field != POSITION]
     sources = sources_of(parquet.schema_arrow, own, mode)
     physical_names = [name for name in sources.values() if name is not None]
-    rows = parquet.metadata.num_rows
+    end = start + sum(parquet.metadata.row_group(at).num_rows for at in groups)
     conformed = partial(_conformed, mode=mode, calendar=calendar_of(parquet))
     logical = partial(_logical, fields, sources, partition_values, conformed)
-    start = 0
     if physical_names:
-        for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=physical_names):
+        chosen = {"row_groups": list(groups), "columns": physical_names}
+        for batch in parquet.iter_batches(ROWS_MAX, **chosen):
             yield logical(batch, range(start, start + batch.num_rows))
             start += batch.num_rows
         return
-    for start in range(0, rows, ROWS_MAX):
-        yield logical(None, range(start, min(start + ROWS_MAX, rows)))
+    for first in range(start, end, ROWS_MAX):
+        yield logical(None, range(first, min(first + ROWS_MAX, end)))
 
 
 def _logical(

@@ -34,9 +34,12 @@ class ChosenRows:
         """Whether no row is selected."""
         return not (self.are_left_out or self.rows.blocks)
 
-    def of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the selected rows of each batch; the batches are a whole file, in order."""
-        start = 0
+    def of_batches(
+        self, batches: Iterable[pa.RecordBatch], start: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the selected rows of each batch; the batches are a file's, in order, from the row
+        `start` on.
+        """
         for batch in batches:
             chosen = self._of_batch(batch, start)
             start += batch.num_rows

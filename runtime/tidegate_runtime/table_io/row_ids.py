@@ -44,8 +44,7 @@ def files_with_row_ids(files: pa.Table) -> tuple[int, str | None]:
 
     Shape: `files` has ADD_SCHEMA.
     """
-    carries = pc.or_(files["baseRowId"].is_valid(), files["defaultRowCommitVersion"].is_valid())
-    return _counted(files, carries)
+    return _counted(files, has_row_ids(files))
 
 
 def files_without_row_ids(files: pa.Table) -> tuple[int, str | None]:
@@ -53,8 +52,17 @@ def files_without_row_ids(files: pa.Table) -> tuple[int, str | None]:
 
     Shape: `files` has ADD_SCHEMA.
     """
-    lacks = pc.or_(files["baseRowId"].is_null(), files["defaultRowCommitVersion"].is_null())
-    return _counted(files, lacks)
+    return _counted(files, lacks_row_ids(files))
+
+
+def has_row_ids(files: pa.Table) -> pa.ChunkedArray:
+    """Return which files of a table of ADD_SCHEMA have a row id or a commit version."""
+    return pc.or_(files["baseRowId"].is_valid(), files["defaultRowCommitVersion"].is_valid())
+
+
+def lacks_row_ids(files: pa.Table) -> pa.ChunkedArray:
+    """Return which files of a table of ADD_SCHEMA lack a row id or a commit version."""
+    return pc.or_(files["baseRowId"].is_null(), files["defaultRowCommitVersion"].is_null())
 
 
 def _counted(files: pa.Table, marks: pa.ChunkedArray) -> tuple[int, str | None]:

@@ -1,9 +1,9 @@
 import pytest
 
 from tests.definitions import a_field, listing, metadata, versions
-from tests.drop_feature import DOMAINS_GONE, Drop, drop_flaws, dropped
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.definitions.drop_feature import DOMAINS_GONE, Drop, drop_flaws, dropped
 from tidegate_delta.definitions.feature_traces import FeatureRemains
 from tidegate_delta.features.feature import Feature
 from tidegate_delta.features.protocol_upgrades import protocol_for, with_features

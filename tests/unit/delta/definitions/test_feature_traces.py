@@ -1,8 +1,8 @@
 import pytest
 
 from tests.definitions import a_field, metadata, versions
-from tests.drop_feature import leaves_trace
 from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.definitions.drop_feature import leaves_trace
 from tidegate_delta.definitions.feature_traces import FeatureRemains, traces
 from tidegate_delta.log.actions import (
     Action,

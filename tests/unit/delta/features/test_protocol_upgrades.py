@@ -1,7 +1,7 @@
 import pytest
 
 from tests.definitions import a_field, listing, metadata, versions
-from tests.drop_feature import dependents
+from tidegate_delta.definitions.drop_feature import dependents
 from tidegate_delta.features.protocol_upgrades import (
     added_features,
     dropped_features,

@@ -20,7 +20,12 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
-from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
+from tidegate_producers.conditions.sql_condition import (
+    is_row_by_row,
+    merge_predicate_of,
+    predicate_of,
+    wider_predicate_of,
+)
 
 SCHEMA = StructType(
     (
@@ -231,3 +236,56 @@ def test_a_sub_query_is_refused_in_every_condition() -> None:
     for sql in ("a IN (SELECT 1)", "s = 'q' OR EXISTS (SELECT 1)"):
         with pytest.raises(UnsupportedFeature, match="sub-query"):
             wider_predicate_of(sql, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("t.k = s.k", "(?)"),
+        ("t.k = s.k AND t.name = 'x'", "(? and name = x)"),
+        ("(t.k = s.k) AND (t.name = 'x' OR t.k IN (1))", "(? and (name = x or k in [1]))"),
+        ("t.name = 'x' OR t.k = s.k", "(?)"),
+        ("name = 'x' AND k > 3 AND s.v = 1", "(name = x and ? and ?)"),
+        ("t.nested.a = 7 AND s.k = 1", "(nested.a = 7 and ?)"),
+        ("length(t.name) = 3 AND t.k = s.k", "(? and ?)"),
+        ("not a condition", "(?)"),
+    ],
+)
+def test_a_merge_reads_only_rows_that_its_condition_can_match(
+    condition: str, expected: str
+) -> None:
+    schema = StructType(
+        (
+            StructField("k", LONG),
+            StructField("name", STRING),
+            StructField("nested", StructType((StructField("a", LONG),))),
+        )
+    )
+    found = merge_predicate_of(condition, schema, ["k", "v"], "t")
+    assert shown(found) == expected
+
+
+def shown(node: Any) -> str:
+    """Return a predicate in short; an opaque part is a question mark."""
+    if node["op"] == "opaque":
+        return "?"
+    if "args" in node:
+        joined = f" {node['op']} ".join(map(shown, node["args"]))
+        return f"({joined})"
+    value = node["value"] if "value" in node else node["values"]
+    return f"{'.'.join(node['column'])} {node['op']} {value}"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("v + 1", True),
+        ("concat(a, upper(b))", True),
+        ("sum(v) OVER (PARTITION BY k)", False),
+        ("max(v)", False),
+        ("v IN (SELECT v FROM u)", False),
+        ("not ( parsed", False),
+    ],
+)
+def test_what_depends_on_other_rows_is_not_row_by_row(expression: str, expected: bool) -> None:
+    assert is_row_by_row(expression) is expected

@@ -13,7 +13,8 @@ from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add
 from tidegate_delta.log.file_paths import decode_path
-from tidegate_delta.schema.arrow_types import arrow_type
+from tidegate_delta.schema.arrow_types import arrow_type, to_arrow
+from tidegate_delta.schema.column_mapping import FIELD_ID, PHYSICAL_NAME, ColumnMappingMode
 from tidegate_delta.schema.types import (
     DATE,
     DOUBLE,
@@ -21,12 +22,16 @@ from tidegate_delta.schema.types import (
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
+    VARIANT,
+    ArrayType,
+    DataType,
+    MapType,
     PrimitiveType,
     StructField,
     StructType,
 )
 from tidegate_producers.parquet import data_file_writer
-from tidegate_producers.parquet.data_file_encoding import FileLayout
+from tidegate_producers.parquet.data_file_encoding import CHANGE_TYPE, FileLayout, of_changes
 from tidegate_producers.parquet.data_file_writer import FileWriter
 from tidegate_runtime.clock import SystemClock
 
@@ -146,3 +151,80 @@ def test_statistics_follow_the_tables_choice_of_columns() -> None:
     assert list(json.loads(few.stats or "")["nullCount"]) == ["p"]
     _, (chosen,) = write(FileLayout(SCHEMA, stats_paths=(("x",),)), rows(p=["a"], x=[1]))
     assert list(json.loads(chosen.stats or "")["nullCount"]) == ["x"]
+
+
+def mapped(name: str, kind: DataType, number: int) -> StructField:
+    return StructField(name, kind, metadata={FIELD_ID: number, PHYSICAL_NAME: f"col-{number}"})
+
+
+INNER = StructType((mapped("a", LONG, 3),))
+MAPPED = StructType(
+    (
+        mapped("part of it", STRING, 1),
+        mapped("inner", INNER, 2),
+        mapped("list", ArrayType(INNER, True), 4),
+        mapped("map", MapType(STRING, INNER, True), 5),
+    )
+)
+NESTED = {
+    "part of it": ["x", "x"],
+    "inner": [{"a": 1}, None],
+    "list": [[{"a": 2}], None],
+    "map": [[("k", {"a": 3})], None],
+}
+
+
+def test_mapped_columns_have_their_physical_names_and_ids_in_files_statistics_and_folders() -> None:
+    layout = FileLayout(MAPPED, ("part of it",), mode=ColumnMappingMode.NAME)
+    store, [add] = write(layout, pa.table(NESTED, schema=to_arrow(MAPPED)))
+    assert add.path.startswith("col-1=x/")
+    assert add.partition_values == {"col-1": "x"}
+    told = json.loads(add.stats or "")
+    assert (told["minValues"], told["nullCount"]["col-2"]) == (
+        {"col-2": {"col-3": 1}},
+        {"col-3": 1},
+    )
+    found = content(store, add)
+    assert found.to_pylist() == [
+        {"col-2": {"col-3": 1}, "col-4": [{"col-3": 2}], "col-5": [("k", {"col-3": 3})]},
+        {"col-2": None, "col-4": None, "col-5": None},
+    ]
+    inside = found.schema.field("col-2")
+    assert inside.metadata[b"PARQUET:field_id"] == b"2"
+    assert inside.type.field(0).metadata[b"PARQUET:field_id"] == b"3"
+
+
+def test_columns_that_statistics_name_are_found_by_their_names_in_the_table() -> None:
+    layout = FileLayout(MAPPED, stats_paths=(("inner",),), mode=ColumnMappingMode.ID)
+    _, [add] = write(layout, pa.table(NESTED, schema=to_arrow(MAPPED)))
+    assert json.loads(add.stats or "")["nullCount"] == {"col-2": {"col-3": 1}}
+
+
+def test_both_parts_of_a_variant_are_required_as_spark_asks() -> None:
+    schema = StructType((StructField("v", VARIANT),))
+    parts = pa.array([{"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}, None])
+    store, [add] = write(FileLayout(schema), pa.table({"v": parts}))
+    written = content(store, add).schema.field("v").type
+    assert [one.nullable for one in written] == [False, False]
+    assert content(store, add)["v"].null_count == 1
+
+
+def test_change_files_lie_in_their_folder_with_the_change_type_of_each_row() -> None:
+    store = MemoryStore()
+    writer = FileWriter(store, of_changes(FileLayout(SCHEMA, ("p",))), SystemClock())
+    writer.write(rows(p=["a", "b"], x=[1, 2], **{CHANGE_TYPE: ["insert", "delete"]}))
+    changes = writer.finish_changes()
+    assert [change.partition_values for change in changes] == [{"p": "a"}, {"p": "b"}]
+    assert all(change.path.startswith("_change_data/p=") for change in changes)
+    assert not any(change.data_change for change in changes)
+    first = pq.read_table(io.BytesIO(store.files[decode_path(changes[0].path)]))
+    assert first.to_pylist() == [{"d": None, "x": 1, "y": None, CHANGE_TYPE: "insert"}]
+
+
+def test_rows_keep_their_ids_where_they_have_some() -> None:
+    layout = FileLayout(SCHEMA, row_ids=("_row-id", "_row-version"))
+    store, [add] = write(layout, rows(x=[1], **{"_row-id": [7]}), rows(x=[2]))
+    found = content(store, add)
+    assert found["_row-id"].to_pylist() == [7, None]
+    assert found["_row-version"].null_count == 2
+    assert "_row-id" not in (add.stats or "")

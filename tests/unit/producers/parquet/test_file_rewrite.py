@@ -1,18 +1,21 @@
 """Copy-on-write of a delete, file by file."""
 
+import io
 import json
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
 from tidegate_delta.log.actions import Add, Metadata, Protocol
 from tidegate_delta.log.file_names import Version
+from tidegate_delta.log.file_paths import decode_path
 from tidegate_delta.schema.types import LONG, STRING, StructField, StructType, format_schema
 from tidegate_delta.snapshots.file_action_columns import REMOVE_SCHEMA, adds_to_columns
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_producers.parquet.data_file_encoding import layout_of
+from tidegate_producers.parquet.data_file_encoding import CHANGE_TYPE, layout_of
 from tidegate_producers.parquet.data_file_writer import FileWriter
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten, whole_files
 from tidegate_runtime.clock import SystemClock
@@ -106,3 +109,43 @@ def test_partition_values_alone_say_which_files_go() -> None:
         found = whole_files(snapshot, predicate, layout_of(METADATA))
         paths = set(found["path"].to_pylist())
         assert paths == {add.path for add in adds if add.partition_values["p"] in expected}
+
+
+def of(properties: dict[str, str], **told: object) -> Metadata:
+    return METADATA.model_copy(update={"configuration": properties, **told})
+
+
+def test_the_deleted_rows_of_a_copied_file_are_told_to_the_change_feed() -> None:
+    store = MemoryStore()
+    (add,) = written(store, pa.table({"p": ["a"] * 3, "x": [1, 5, 7]}))
+    (file,) = rows_of(adds_to_columns([add]))
+    metadata = of({"delta.enableChangeDataFeed": "true"})
+    for limit, gone in ((4, [5, 7]), (0, [1, 5, 7])):
+        result = Rewriter(store, metadata, above(limit), SystemClock(), 0).rewrite(file)
+        (change,) = result.changes
+        assert change.partition_values == {"p": "a"}
+        found = pq.read_table(io.BytesIO(store.files[decode_path(change.path)]))
+        assert found.to_pylist() == [{"x": x, CHANGE_TYPE: "delete"} for x in gone]
+        assert Rewritten.from_json(result.to_json()) == result
+
+
+def test_copied_rows_keep_their_ids_and_versions() -> None:
+    store = MemoryStore()
+    (add,) = written(store, pa.table({"p": ["a"] * 3, "x": [1, 5, 2]}))
+    numbered = add.with_(base_row_id=100, default_row_commit_version=3)
+    (file,) = rows_of(adds_to_columns([numbered]))
+    metadata = of(
+        {
+            "delta.enableRowTracking": "true",
+            "delta.rowTracking.materializedRowIdColumnName": "_id",
+            "delta.rowTracking.materializedRowCommitVersionColumnName": "_version",
+        }
+    )
+    rewriter = Rewriter(store, metadata, above(4), SystemClock(), 0)
+    for result in (rewriter.rewrite(file), rewriter.copy_without(file, of_rows([1]))):
+        (copy,) = result.adds
+        found = pq.read_table(io.BytesIO(store.files[decode_path(copy.path)]))
+        assert found.to_pylist() == [
+            {"x": 1, "_id": 100, "_version": 3},
+            {"x": 2, "_id": 102, "_version": 3},
+        ]

@@ -10,8 +10,6 @@ from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_producers.writing import writer_support
 from tidegate_producers.writing.constraint_attestation import in_table_already
 
-PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
-
 
 def about(own: dict[str, object] | None = None, **properties: str) -> Metadata:
     field = {"name": "a", "type": "long", "nullable": True, "metadata": own or {}}
@@ -22,46 +20,8 @@ def about(own: dict[str, object] | None = None, **properties: str) -> Metadata:
     )
 
 
-NUMBERED = about({"delta.identity.start": 1})
-MAPPED = about({"delta.columnMapping.physicalName": "c"}, **{"columnMapping.mode": "name"})
-
-
 def listing(*features: str) -> Protocol:
     return Protocol(min_reader_version=1, min_writer_version=7, writer_features=features)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "metadata", "feature"),
-    [
-        (PLAIN, NUMBERED, "identityColumns"),
-        (PLAIN, MAPPED, "columnMapping"),
-        (listing("clustering"), about(), "clustering"),
-    ],
-)
-def test_rows_that_take_more_are_left_to_others(
-    protocol: Protocol, metadata: Metadata, feature: str
-) -> None:
-    with pytest.raises(UnsupportedFeature, match=feature) as refused:
-        writer_support.check_rows(protocol, metadata, "here")
-    assert refused.value.feature == feature
-
-
-def test_rows_that_the_gate_completes_are_written() -> None:
-    metadata = about(enableRowTracking="true", enableInCommitTimestamps="true")
-    writer_support.check_rows(listing("rowTracking", "inCommitTimestamp"), metadata, "here")
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [NUMBERED, MAPPED, about(enableRowTracking="true"), about(checkpointPolicy="v2")],
-)
-def test_tables_that_take_more_are_begun_by_others(metadata: Metadata) -> None:
-    with pytest.raises(UnsupportedFeature):
-        writer_support.check_new(metadata, "here")
-
-
-def test_a_table_with_timestamps_of_its_own_is_begun() -> None:
-    writer_support.check_new(about(enableInCommitTimestamps="true"), "here")
 
 
 CHECKED = about(None, **{"constraints.c": "a > 0"})
@@ -85,13 +45,20 @@ def test_new_rows_are_held_to_what_we_do_not_evaluate_by_somebody_else() -> None
     writer_support.check_new_rows(protocol, DEFAULTED, "here", held, [column.upper()])
 
 
-@pytest.mark.parametrize(
-    ("metadata", "feature"), [(FED, "changeDataFeed"), (TRACKED, "rowTracking")]
-)
-def test_rows_are_not_copied_where_a_copy_would_be_another_row(
-    metadata: Metadata, feature: str
-) -> None:
-    with pytest.raises(UnsupportedFeature, match=feature):
-        writer_support.check_copies(listing(feature), metadata, "here")
-    writer_support.check_copies(listing(feature), about(), "here")
-    writer_support.check_copies(listing(), metadata, "here")
+def test_rows_are_not_copied_where_a_copy_would_be_another_row() -> None:
+    with pytest.raises(UnsupportedFeature, match="change feed"):
+        writer_support.check_copies(FED, "here")
+    writer_support.check_copies(about(), "here")
+    writer_support.check_copies(TRACKED, "here")
+
+
+def test_identity_values_are_given_out_by_table_append_alone() -> None:
+    def numbered(explicit: bool) -> Metadata:
+        step = {"delta.identity.start": 1, "delta.identity.step": 1}
+        return about({**step, "delta.identity.allowExplicitInsert": explicit})
+
+    protocol = listing("identityColumns")
+    for metadata, given in ((numbered(False), ["A"]), (numbered(True), [])):
+        with pytest.raises(UnsupportedFeature, match=r"'a'.*Table\.append"):
+            writer_support.check_new_rows(protocol, metadata, "here", (), given)
+    writer_support.check_new_rows(protocol, numbered(True), "here", (), ["A"])

@@ -18,12 +18,13 @@ from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, Unsupp
 from tidegate_delta.log.actions import Add, Metadata, Protocol
 from tidegate_delta.log.file_names import Version
 from tidegate_delta.schema.column_mapping import ColumnMappingMode
-from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.schema.types import LONG, StructField, parse_schema
 from tidegate_delta.snapshots.file_action_columns import REMOVE_SCHEMA, adds_to_columns
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.data_file_reader import (
     ROWS_MAX,
+    FileShare,
     read_file,
     read_rows,
     read_table,
@@ -31,6 +32,7 @@ from tidegate_runtime.table_io.data_file_reader import (
     schema_of,
 )
 from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.row_ids import POSITION
 
 
 def struct(**kinds: Any) -> dict[str, Any]:
@@ -285,6 +287,31 @@ def test_positions_are_of_the_whole_file_whatever_batches_it_is_read_in() -> Non
     batches = read_file(store, deleting(*gone), metadata(v="long"))
     found = {value for batch in batches for value in batch.column(0).to_pylist()}
     assert found == set(range(count)) - set(gone)
+
+
+def test_the_parts_of_a_file_hold_each_row_once_at_its_position() -> None:
+    rows = parquet(pa.table({"v": pa.array(range(1_000))}), row_group_size=90)
+    store = store_of(a=rows)
+    fields = (StructField("v", LONG), POSITION)
+    vector = descriptors.inline(roaring_bitmap.of_rows([0, 95, 999]))
+    for count in (1, 2, 5, 40):
+        found = []
+        for part in range(count):
+            share = FileShare(part, count, RowChoice(vector))
+            for batch in read_rows(store, "a", fields, {}, ColumnMappingMode.NONE, share):
+                found += batch.to_pylist()
+        assert [row["v"] for row in found] == [row[POSITION.name] for row in found]
+        assert [row["v"] for row in found] == [v for v in range(1_000) if v not in (0, 95, 999)]
+        counted = [
+            sum(
+                one.num_rows
+                for one in read_rows(
+                    store, "a", (), {}, ColumnMappingMode.NONE, FileShare(part, count)
+                )
+            )
+            for part in range(count)
+        ]
+        assert sum(counted) == 1_000
 
 
 def test_rows_are_counted_without_those_deleted_where_no_column_is_read() -> None:

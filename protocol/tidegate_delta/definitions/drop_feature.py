@@ -1,7 +1,4 @@
-"""DROP FEATURE as delta-spark does it: its preconditions, and what it writes.
-
-No producer of ours drops a feature. The committer checks drops that others propose, by
-`admission/drop_feature_checks.py` and `check_change`; tests hold `check_change` against this.
+"""DROP FEATURE: its preconditions, and what the dropping commit writes, as in delta-spark.
 
 A feature may be dropped when the newest version has no trace of it. If old versions need it, their
 history is truncated (`truncates_history`) or protected: clients without the feature must then keep
@@ -57,14 +54,20 @@ DOMAINS_GONE: Final[Mapping[str, tuple[str, ...]]] = {"rowTracking": ("delta.row
 
 @dataclass(frozen=True)
 class Drop:
-    """A feature to be dropped, and whether its history is truncated rather than protected."""
+    """A feature to be dropped, and whether its history is truncated rather than protected.
+
+    Spec: "Supported Features"
+    """
 
     name: str
     truncates_history: bool = False
 
 
 def drop_flaws(drop: Drop, one: Definition, remains: FeatureRemains) -> tuple[Flaw, ...]:
-    """Return every flaw that prevents the drop of a feature."""
+    """Return every flaw that prevents the drop of a feature.
+
+    Spec: "Supported Features"
+    """
     refused = tuple(_not_to_be_dropped(drop, one))
     if refused:
         return refused
@@ -88,6 +91,7 @@ def dropped(drop: Drop, one: Definition, version: int) -> Definition:
     """Return the definition that the dropping commit writes at a version of the table.
 
     Law: dropped(...).supported == one.supported - {name}, and the protection where it is needed
+    Spec: "Supported Features"
     """
     protected = FEATURES[drop.name].leaves_traces and not drop.truncates_history
     base = with_features(one.protocol, (PROTECTION,)) if protected else one.protocol
@@ -166,7 +170,10 @@ def _used(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Flaw]
 
 
 def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
-    """Return the features of a protocol that need another one, by name."""
+    """Return the features of a protocol that need another one, by name.
+
+    Spec: "Supported Features"
+    """
     return tuple(
         sorted(
             one
@@ -177,7 +184,10 @@ def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
 
 
 def leaves_trace(name: str, action: Action) -> bool:
-    """Return whether an action of an old version can be understood only with a feature."""
+    """Return whether an action of an old version can be understood only with a feature.
+
+    Spec: "Supported Features"
+    """
     match name, action:
         case "columnMapping", Metadata():
             return active_features.column_mapping(action, parse_schema(action.schema_string))

@@ -1,0 +1,133 @@
+"""Gives new rows values of identity columns: leased from the committer first, so that none is
+given out twice and concurrent writers never conflict.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate_delta.constraints.identity_columns import IdentityColumn
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.field_paths import same_name
+from tidegate_messages.identity_values import IdentityBlock, IdentityDemand, IdentityUsage
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.options import TableLocation
+from tidegate_producers.table.target_frame import quoted
+from tidegate_producers.writing.constraint_attestation import lease
+from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+
+_TASK: Final = "__tidegate_task"
+_NUMBER: Final = "__tidegate_number"
+_IN_TASK: Final = (1 << 33) - 1
+"""The bits of `monotonically_increasing_id` that count the rows of a task."""
+
+
+@dataclass(frozen=True)
+class Leasing:
+    """By whom, and for which proposal, identity values are leased."""
+
+    client: Client
+    place: TableLocation
+    target: proposal_drafts.Target
+    request: WriteRequest
+
+
+def generated(columns: Sequence[IdentityColumn], given: Sequence[str]) -> list[IdentityColumn]:
+    """Return the identity columns whose values are generated: those that `given` does not name.
+
+    Raises: InvalidRequest, for a column whose values may not be given.
+    """
+    found = []
+    for one in columns:
+        is_given = any(same_name(one.column, name) for name in given)
+        if is_given and not one.allows_explicit:
+            raise InvalidRequest(
+                f"column {one.column!r} is GENERATED ALWAYS AS IDENTITY, and values are given for "
+                "it: leave it out; nothing was proposed",
+                error_class="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
+            )
+        if not is_given:
+            found.append(one)
+    return found
+
+
+def check_not_numbered(assigned: Iterable[str], columns: Sequence[IdentityColumn]) -> None:
+    """Check that an update assigns no identity column. Raises: InvalidRequest."""
+    for name in assigned:
+        if any(same_name(one.column, name) for one in columns):
+            raise InvalidRequest(
+                f"{name!r} is an identity column, whose values stay as they are: leave it out of "
+                "the update; nothing was proposed",
+                error_class="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
+            )
+
+
+def numbered(
+    rows: DataFrame, columns: Sequence[IdentityColumn], leasing: Leasing
+) -> tuple[DataFrame, tuple[IdentityUsage, ...]]:
+    """Return rows with values in identity columns, and what the proposal must say of them.
+
+    A value that is there stays. The rows are counted first: they should be cached. The values come
+    in the order of tasks and rows.
+    Raises: Rejected (`no_identity_values_left`); OutcomeUnknown; Unavailable.
+    """
+    placed = rows.select(
+        "*",
+        F.spark_partition_id().alias(_TASK),
+        F.monotonically_increasing_id().bitwiseAND(_IN_TASK).alias(_NUMBER),
+    )
+    counted = placed.groupBy(_TASK).count().collect()
+    counts = {int(row[_TASK]): int(row["count"]) for row in counted}
+    total = sum(counts.values())
+    if total == 0:
+        return rows, ()
+    wanted = [IdentityDemand(column=one.physical, count=total) for one in columns]
+    stamp = stamp_for(leasing.client, leasing.request)
+    asked = lease(leasing.target, stamp, *wanted)
+    store, timeout_s = store_for(leasing.place), leasing.request.timeout_s
+    outcome = propose(leasing.client, store, asked, timeout_s)
+    granted = outcome.assigned["identity"]
+    assert isinstance(granted, list), "the blocks of a lease"
+    blocks = {one.column: one for one in map(IdentityBlock.model_validate, granted)}
+    number = _number_of(counts)
+    values = {
+        one.column: F.coalesce(
+            F.col(quoted(one.column)),
+            F.lit(blocks[one.physical].first) + number * F.lit(blocks[one.physical].step),
+        )
+        for one in columns
+    }
+    usages = tuple(_usage(block, asked.proposal_id) for block in blocks.values())
+    return placed.withColumns(values).drop(_TASK, _NUMBER), usages
+
+
+def _number_of(counts: dict[int, int]) -> Column:
+    """Return the number of a row among all; it fails for a row that was not counted."""
+    starts, start = [], 0
+    for task in range(max(counts) + 1):
+        starts.append(start)
+        start += counts.get(task, 0)
+    ends = [*starts[1:], start]
+    first = F.element_at(F.array(*map(F.lit, starts)), F.col(_TASK) + 1)
+    after = F.element_at(F.array(*map(F.lit, ends)), F.col(_TASK) + 1)
+    number = first.cast("long") + F.col(_NUMBER)
+    changed = F.raise_error(
+        F.lit(
+            "the rows were computed again and came otherwise than they were counted: cache or "
+            "checkpoint them before the write; nothing was proposed"
+        )
+    )
+    return F.when(number < after, number).otherwise(changed.cast("long"))
+
+
+def _usage(block: IdentityBlock, lease_id: object) -> IdentityUsage:
+    last = block.first + (block.count - 1) * block.step
+    low, high = sorted((block.first, last))
+    return IdentityUsage.model_validate(
+        {"column": block.column, "low": low, "high": high, "lease": lease_id}
+    )

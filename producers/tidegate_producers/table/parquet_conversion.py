@@ -1,0 +1,146 @@
+"""`Table.convertToDelta`: a folder of Parquet files becomes a table; no file is written anew."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Add
+from tidegate_delta.log.file_paths import encode_path
+from tidegate_delta.log.hidden_folders import is_hidden
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.partition_values import NULL_FOLDER
+from tidegate_delta.schema.types import StructType, parse_schema
+from tidegate_delta.schema_evolution.schema_merge import Merging, merged
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation
+from tidegate_producers.cached_clients import client_for, store_for
+from tidegate_producers.options import WriteOptions
+from tidegate_producers.parquet.file_import import described
+from tidegate_producers.table.task_refusals import naming_refusals, refusals_of_tasks
+from tidegate_producers.writing.table_write import (
+    WriteRequest,
+    creation,
+    propose,
+    stamp_for,
+)
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.storage.log_store import FileStat, LogStore
+
+FILES_A_TASK: Final = 64
+
+
+def convert(spark: SparkSession, options: WriteOptions, partition_schema: StructType) -> Outcome:
+    """Propose the table of the Parquet files in a folder, and return the outcome.
+
+    `partition_schema` has the columns of the folders' names, in their order. Executors read each
+    file once, for its columns and its statistics.
+    Raises: InvalidRequest, naming the file or the folder; Rejected; OutcomeUnknown; Unavailable.
+    """
+    client, store, root = client_for(options.kafka), store_for(options.place), options.place.root
+    began_ms = client.clock.now_ms()
+    request, names = WriteRequest.of(options), partition_schema.names
+    files = sorted(_files(store, names), key=lambda stat: stat.path)
+    if not files:
+        raise InvalidRequest(
+            f"{root} holds no Parquet file to convert: check the path; nothing was proposed",
+            error_class="DELTA_EMPTY_DIRECTORY",
+        )
+    values = [_values(stat.path, partition_schema, root) for stat in files]
+    schema, adds = StructType(()), []
+    for stat, own, (columns, stats) in zip(
+        files, values, _described(spark, options, files, names), strict=True
+    ):
+        schema = merged(schema, parse_schema(columns), Merging(stored_alike=True))
+        path = encode_path(stat.path)
+        adds.append(
+            Add(
+                path=path,
+                partition_values=own,
+                size=stat.size,
+                modification_time=stat.modified_ms,
+                data_change=True,
+                stats=stats,
+            )
+        )
+    whole = StructType((*schema.fields, *partition_schema.fields))
+    made = creation(client, whole, names, options)
+    parameters = {"numFiles": str(len(adds)), "partitionedBy": orjson.dumps(names).decode()}
+    metrics = {"numConvertedFiles": str(len(adds))}
+    operation = Operation(name="CONVERT", parameters=parameters, metrics=metrics)
+    target = proposal_drafts.Target(
+        made.table, root, proposal_drafts.NO_VERSION, None, options.name
+    )
+    rows = tuple(action.to_row() for action in (made.protocol, made.metadata, *adds))
+    body = proposal_drafts.Body(operation, rows, proposal_drafts.NOTHING)
+    stamp = stamp_for(client, request, began_ms)
+    proposal = proposal_drafts.of_body("commit", target, stamp, body)
+    return propose(client, store, proposal, request.timeout_s)
+
+
+def _files(store: LogStore, partition_columns: Sequence[str]) -> Iterator[FileStat]:
+    """Yield the data files in a folder: all that are not hidden."""
+
+    def is_wanted(folder: str) -> bool:
+        return not is_hidden(folder.rpartition("/")[2], partition_columns)
+
+    for stat in store.list_tree(is_wanted):
+        if not is_hidden(stat.path.rpartition("/")[2], partition_columns):
+            yield stat
+
+
+def _values(key: str, partition_schema: StructType, root: str) -> dict[str, str | None]:
+    """Return the partition values in a file's folders. Raises: InvalidRequest."""
+    parts = [part.partition("=") for part in key.split("/")[:-1]]
+    found = {unquote(name): unquote(text) for name, equals, text in parts if equals}
+    if tuple(found) != partition_schema.names or len(found) != len(parts):
+        raise InvalidRequest(
+            f"{root}/{key} lies in folders of the partition columns {list(found)}, and the "
+            f"partition schema names {list(partition_schema.names)}: give the folders' columns, in "
+            "their order, with types; nothing was proposed",
+            error_class="DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME",
+        )
+    values = {name: None if text == NULL_FOLDER else text for name, text in found.items()}
+    for field in partition_schema:
+        try:
+            partition_values.parse(values[field.name], field.kind)
+        except ValueError as error:
+            raise InvalidRequest(
+                f"{root}/{key}: {values[field.name]!r} is no {field.kind}, which the partition "
+                f"schema says of column {field.name!r}: correct the schema; nothing was proposed",
+                error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
+            ) from error
+    return values
+
+
+def _described(
+    spark: SparkSession,
+    options: WriteOptions,
+    files: Sequence[FileStat],
+    partition_columns: Sequence[str],
+) -> Iterator[tuple[str, str]]:
+    """Yield the columns and the statistics of each file, in order."""
+    place, names = options.place, tuple(partition_columns)
+    told = [(at, stat.path, encode_path(stat.path)) for at, stat in enumerate(files)]
+    count = min(len(files), max(len(files) // FILES_A_TASK, spark.sparkContext.defaultParallelism))
+    frame = spark.createDataFrame(told, "at int, key string, path string").repartition(count)
+
+    def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = store_for(place)
+        with naming_refusals():
+            for batch in batches:
+                for at, key, path in zip(*(one.to_pylist() for one in batch.columns), strict=True):
+                    columns, stats = described(store, key, path, names)
+                    yield pa.record_batch(
+                        [pa.array([at], pa.int32()), pa.array([columns]), pa.array([stats])],
+                        names=["at", "columns", "stats"],
+                    )
+
+    with refusals_of_tasks():
+        rows = frame.mapInArrow(on_executor, "at int, columns string, stats string").collect()
+    found: dict[int, Any] = {row["at"]: (row["columns"], row["stats"]) for row in rows}
+    yield from (found[at] for at in range(len(files)))

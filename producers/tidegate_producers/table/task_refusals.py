@@ -1,0 +1,45 @@
+"""Refusals of rows that are raised in Spark's tasks: they reach the driver as text only."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+from tidegate_delta.errors import InvalidRequest
+
+VIOLATED: Final = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
+"""The error class of a row that violates a constraint, with which Spark's `raise_error` begins."""
+
+_REFUSED: Final = re.compile(r"tidegate_delta\.errors\.InvalidRequest: (\w+): (.*)")
+
+
+@contextmanager
+def naming_refusals() -> Iterator[None]:
+    """In a task: write the error class into the text of a refusal, where `refusal_in` finds it."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{error.error_class}: {error}") from error
+
+
+@contextmanager
+def refusals_of_tasks() -> Iterator[None]:
+    """Raise the refusal of a row, by a constraint or by our writer in a task, as InvalidRequest."""
+    try:
+        yield
+    except PySparkException as error:
+        refusal = refusal_in(str(error))
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def refusal_in(text: str) -> InvalidRequest | None:
+    """Return the refusal of a row that an error's text names; None for another error."""
+    if VIOLATED in text:
+        told = text[text.index(VIOLATED) :].partition("\n")[0]
+        return InvalidRequest(told, error_class=VIOLATED)
+    found = _REFUSED.search(text)
+    return None if found is None else InvalidRequest(found[2], error_class=found[1])

@@ -1,0 +1,129 @@
+"""The columns by which a table's files are sorted: of a clustered table, or of a Z-order."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tidegate_delta.data_skipping.file_statistics import chosen
+from tidegate_delta.definitions.definition import Definition, refuse
+from tidegate_delta.definitions.resolve_definition import resolve_definition
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.features.clustering import (
+    DOMAIN,
+    FEATURE,
+    clustering_columns,
+    clustering_domain,
+)
+from tidegate_delta.log.actions import Action, DomainMetadata, Metadata
+from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.properties.table_properties import (
+    FEATURE_PREFIX,
+    num_indexed_columns,
+    stats_columns,
+)
+from tidegate_delta.schema.field_paths import FieldPath, dotted, same_name
+from tidegate_delta.schema.types import StructType, leaves, parse_schema
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.options import TableLocation
+from tidegate_producers.writing.table_write import WriteRequest, check_open_to, propose, stamp_for
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.table_io.open_table import open_keys
+
+COLUMNS_MAX: Final = 4
+"""How many columns a table may be clustered by, as in delta-spark."""
+
+FEATURES: Final = {f"{FEATURE_PREFIX}{FEATURE}": "supported"}
+"""The properties by which a table that is created or altered lists the feature."""
+
+
+def sorted_by(metadata: Metadata, names: Sequence[str], what: str) -> tuple[FieldPath, ...]:
+    """Return the paths of columns by which files can be sorted, so that readers can skip some.
+
+    `what` is the request, for messages.
+    Raises: InvalidRequest, naming the column.
+    """
+    return tuple(_sortable(metadata, name, what) for name in names)
+
+
+def clustered_by(metadata: Metadata, names: Sequence[str], root: str) -> DomainMetadata:
+    """Return the domain by which a table is clustered by some columns. Raises: InvalidRequest."""
+    if metadata.partition_columns:
+        raise InvalidRequest(
+            f"{root} is partitioned by {', '.join(metadata.partition_columns)}, and a table is "
+            "clustered or partitioned: leave one out; nothing was proposed",
+            error_class="DELTA_CLUSTER_BY_WITH_PARTITIONED_BY",
+        )
+    if len(names) > COLUMNS_MAX:
+        raise InvalidRequest(
+            f"{root} would be clustered by {len(names)} columns, and {COLUMNS_MAX} are the most: "
+            "name those that most queries choose by; nothing was proposed",
+            error_class="DELTA_CLUSTER_BY_INVALID_NUM_COLUMNS",
+        )
+    return clustering_domain(metadata, sorted_by(metadata, names, "clusterBy"))
+
+
+def cluster_by(
+    client: Client, place: TableLocation, names: Sequence[str], request: WriteRequest
+) -> Outcome | None:
+    """Propose that a table is clustered by these columns, or by none, and return the outcome; None
+    if it is. Files are sorted by the next `optimize`.
+
+    Raises: InvalidRequest, naming the column; Rejected; OutcomeUnknown; Unavailable.
+    """
+    record, store = client.require(place.root, request.timeout_s), store_for(place)
+    seen = open_keys(store)
+    check_open_to(seen, place.root)
+    domain = clustered_by(seen.metadata, names, place.root)
+    was = clustering_columns(seen.metadata, seen.domains)
+    if was == clustering_columns(seen.metadata, {DOMAIN: domain}):
+        return None
+    asking = seen.metadata.with_(configuration={**seen.metadata.configuration, **FEATURES})
+    made = resolve_definition(Definition(seen.metadata, seen.protocol), asking)
+    refuse(made.flaws, place.root)
+    protocol = made.definition.protocol
+    actions: tuple[Action, ...] = (protocol, domain) if protocol != seen.protocol else (domain,)
+    parameters = {
+        "oldClusteringColumns": ",".join(map(dotted, was)),
+        "newClusteringColumns": ",".join(names),
+    }
+    operation = Operation(name="CLUSTER BY", parameters=dict(parameters))
+    target = proposal_drafts.Target(
+        record.table, record.table_root, int(seen.version), seen.metadata.id
+    )
+    rows = tuple(action.to_row() for action in actions)
+    body = proposal_drafts.Body(operation, rows, proposal_drafts.NOTHING)
+    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
+    return propose(client, store, proposal, request.timeout_s)
+
+
+def _sortable(metadata: Metadata, name: str, what: str) -> FieldPath:
+    schema = parse_schema(metadata.schema_string)
+    [wanted] = column_list(name)
+    path = next((one for one in leaves(schema) if _is_same(one, wanted)), None)
+    if path is None:
+        why, error = "is no column of a plain type", "COLUMN_DOES_NOT_EXIST"
+    elif path[0] in metadata.partition_columns:
+        why, error = "is a partition column", "ON_PARTITION_COLUMN"
+    elif path not in set(_counted(metadata, schema)):
+        why, error = "has no statistics", "ON_COLUMN_WITHOUT_STATS"
+    else:
+        return path
+    raise InvalidRequest(
+        f"{what}: {name!r} {why}, so sorting by it lets no file be skipped: name a column with "
+        "statistics (delta.dataSkippingStatsColumns, delta.dataSkippingNumIndexedCols); nothing "
+        "was proposed",
+        error_class=f"DELTA_ZORDERING_{error}",
+    )
+
+
+def _counted(metadata: Metadata, schema: StructType) -> Iterator[FieldPath]:
+    """Yield the columns that have statistics in files."""
+    gone = metadata.partition_columns
+    stored = StructType(tuple(one for one in schema if one.name not in gone))
+    yield from chosen(stored, num_indexed_columns(metadata), stats_columns(metadata))
+
+
+def _is_same(path: FieldPath, wanted: Sequence[str]) -> bool:
+    return len(path) == len(wanted) and all(map(same_name, path, wanted))
