@@ -2,8 +2,8 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images judge clients bench demo
-.PHONY: help env demo test check unit model simulation sim fuzz conformance integration containers emulators \
+NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge clients bench demo
+.PHONY: help env demo test check unit model simulation sim fuzz conformance integration containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
 BIN := .venv/bin
@@ -88,6 +88,10 @@ containers: env ## the images, the Compose file, Kafka in a container; skips wit
 	@TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -v --containers -rs tests/containers \
 		tests/integration/test_kafka_bus.py tests/integration/test_topic_admin.py
 
+cluster: env ## the chart in the cluster of KUBECONFIG, and its day under load; skips without one
+	$(call heading,cluster: what only a cluster can show)
+	@$(PYTEST) -v -s --cluster -rs tests/cluster
+
 kafka-image: env ## localhost/tidegate/kafka:4.1.1 from the cached jars, for places without a registry; BASE, BUILD_OPTIONS
 	@context=$$(mktemp -d) && trap "rm -rf $$context" EXIT && $(BIN)/python deploy/kafka/context.py $$context && \
 		docker build $(BUILD_OPTIONS) $(if $(BASE),--build-arg BASE=$(BASE)) -t localhost/tidegate/kafka:4.1.1 $$context
@@ -141,6 +145,10 @@ night-writers:
 night-images:
 	$(call heading,night: the build steps of an image, replayed; 15 minutes)
 	@$(PYTEST) -v $(call budget,15) tests/integration/test_image_steps.py --full
+
+night-drills:
+	$(call heading,night: the drills of docs/drills.md; 15 minutes)
+	@$(PYTEST) -v $(call budget,15) tests/integration/test_drills.py --full
 
 night-judge:
 	$(call heading,night: rows that delta-spark and we change alike; 30 minutes)

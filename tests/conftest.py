@@ -47,6 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="use a container engine: tests/containers, and Kafka in a container",
     )
     parser.addoption(
+        "--cluster", action="store_true", help="use the cluster of KUBECONFIG: tests/cluster"
+    )
+    parser.addoption(
         "--full",
         action="store_true",
         help="the night's length: every model configuration, long walks",
