@@ -19,6 +19,7 @@ from tidegate_messages.published_records import (
     TableRecord,
 )
 from tidegate_messages.ratification import Ratification
+from tidegate_messages.schema_change import SchemaChange
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COUNT = st.integers(0, 2**63 - 1)
@@ -213,6 +214,44 @@ LEASE = message(
     },
     {"reason": TEXT},
 )
+COLUMN = st.recursive(
+    message({"name": TEXT}, {"before": TEXT, "type": TEXT, "type_before": TEXT}),
+    lambda inside: message(
+        {"name": TEXT},
+        {
+            "before": TEXT,
+            "fields": st.lists(inside, max_size=2),
+            "element": inside,
+            "key": inside,
+            "value": inside,
+        },
+    ),
+    max_leaves=4,
+)
+SCHEMA_STEP = message(
+    {"change": st.sampled_from(["add", "drop", "rename", "widen", "nullability", "key"])},
+    {
+        "column": st.lists(TEXT, max_size=3),
+        "before": TEXT | st.booleans() | st.lists(TEXT, max_size=2),
+        "after": TEXT | st.booleans() | st.lists(TEXT, max_size=2),
+    },
+)
+SCHEMA_CHANGE = message(
+    {
+        "table": UUIDS,
+        "name": TEXT,
+        "version": COUNT,
+        "timestamp_ms": INT64,
+        "schema_string": TEXT,
+    },
+    {
+        "operation": TEXT,
+        "steps": st.lists(SCHEMA_STEP, max_size=3),
+        "columns": st.lists(COLUMN, max_size=3),
+        "key_columns": st.lists(TEXT, max_size=2),
+        "snapshot": st.booleans(),
+    },
+)
 WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     Proposal: PROPOSAL | PATCHING | COMPACTING,
     Outcome: OUTCOME,
@@ -221,6 +260,7 @@ WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     Ratification: RATIFICATION,
     FollowerRecord: FOLLOWER,
     LeaseRecord: LEASE,
+    SchemaChange: SCHEMA_CHANGE,
 }
 
 
