@@ -35,6 +35,9 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 Row = dict[str, Any]
 
 TEXT_MAX = 32
+EXAMPLES = settings().max_examples // 10
+"""A tenth of the profile's: each example evaluates some two hundred predicates."""
+
 FEATURES = ("columnMapping", "typeWidening", "timestampNtz")
 
 TABLE: Mapping[str, tuple[str, pa.DataType, pa.DataType | None]] = {
@@ -280,7 +283,7 @@ def test_statistics_of_others_never_exclude_a_file_that_holds_a_match(
     written: Mapping[str, Callable[[Random], Any]],
 ) -> None:
     @given(st.integers(0, 2**32))
-    @settings(max_examples=settings.default.max_examples // 10)  # each looks 200 times
+    @settings(max_examples=EXAMPLES)
     def law(seed: int) -> None:
         dice = Random(seed)
         store = table_of(
