@@ -13,38 +13,49 @@ import pyarrow.parquet as pq
 
 from bench.measured import Counted, add_commits, measure
 from tidegate_checkpointer.summary_writers import write_checkpoint
-from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
-from tidegate_delta.log.file_names import LOG_FOLDER, SIDECAR_FOLDER
+from tidegate_delta.log.file_names import LOG_FOLDER, SIDECAR_FOLDER, commit_name, in_log
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, survey
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service import arrow_setup
 from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
 from tidegate_runtime.table_io.checkpoint_writer import CODEC
-from tidegate_runtime.table_io.open_table import open_snapshot, refresh
+from tidegate_runtime.table_io.incremental_checkpoint import WrittenCheckpoint
 
 Work = Callable[[], Counted]
 MB: Final = 1e6
 
 
 def written(folder: str, more: str) -> Work:
-    """Write the checkpoint of a table that is open already."""
+    """Write the checkpoint of a table that is followed already."""
     store = open_store(folder)
-    snapshot = open_snapshot(store)
-    return lambda: _counted(write_checkpoint(store, snapshot, SystemClock()))
+    state = load_state(store)
+    return lambda: _counted(write_checkpoint(store, state, SystemClock()))
 
 
 def opened_and_written(folder: str, more: str) -> Work:
     """Open a table and write its checkpoint."""
     store = open_store(folder)
-    return lambda: _counted(write_checkpoint(store, open_snapshot(store), SystemClock()))
+    return lambda: _counted(write_checkpoint(store, load_state(store), SystemClock()))
 
 
 def followed(folder: str, more: str) -> Work:
-    """Read some new commits of a table that is followed, and write the checkpoint after them."""
+    """Read some new commits of a table that is followed, and write the checkpoint after them.
+
+    The one before was written by us, too.
+    """
     store = open_store(folder)
-    before = open_snapshot(store)
+    before = write_checkpoint(store, load_state(store), SystemClock()).state
     add_commits(more, folder)
-    return lambda: _counted(write_checkpoint(store, refresh(store, before), SystemClock()))
+    count = len(list(Path(more, LOG_FOLDER).glob("*.json")))
+
+    def write() -> Counted:
+        versions = range(before.version + 1, before.version + 1 + count)
+        contents = [store.read(in_log(commit_name(version))) or b"" for version in versions]
+        state = follow(store, before, contents)
+        return _counted(write_checkpoint(store, state, SystemClock()))
+
+    return write
 
 
 def rewritten(folder: str, more: str) -> Work:
@@ -70,8 +81,8 @@ def vacuumed(folder: str, more: str) -> Work:
     return lambda: survey(open_store(folder), request, Claims(), now_ms).going.num_rows
 
 
-def _counted(hint: LastCheckpoint) -> Counted:
-    return hint.size, (hint.size_in_bytes or 0) / MB
+def _counted(written: WrittenCheckpoint) -> Counted:
+    return written.hint.size, written.written_bytes / MB
 
 
 WAYS = {

@@ -148,7 +148,7 @@ def _checkpoint(folder: Path, head: Snapshot, files: int) -> None:
     else:
         sidecars = [_sidecar(log, head.metadata, batch) for batch in _batches(0, files)]
         name = v2_checkpoint_name(COMMITS, str(UUID(int=COMMITS)), "json")
-        (log / name).write_bytes(top_level_json(head, sidecars, AT_MS))
+        (log / name).write_bytes(top_level_json(head, sidecars, AT_MS, files))
     (log / LAST_CHECKPOINT).write_bytes(last_checkpoint.encode(LastCheckpoint(COMMITS, files + 2)))
     commit(folder, COMMITS, range(0))
 

@@ -15,8 +15,8 @@ from tidegate_checkpointer.log_cleaner import (
     verify,
 )
 from tidegate_checkpointer.log_cleanup import HOUR_MS, Blocked, is_due
+from tidegate_delta.checkpoints.version_checksum import VersionChecksum
 from tidegate_delta.errors import Misconfigured, Unavailable
-from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.topics import Topics
 from tidegate_runtime.failpoints import reach
@@ -26,7 +26,7 @@ from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
+from tidegate_runtime.table_io.checksum_verification import contradiction_of
 
 TURN_S: Final = 20.0
 """Seconds of deletions after which the other tables have their turn."""
@@ -63,16 +63,18 @@ class CleanupSchedule:
         """Note the size of a checkpoint that was written."""
         self._of(table).written_bytes += size_bytes
 
-    def note_checksum(self, table: UUID, name: str, store: LogStore, snapshot: Snapshot) -> None:
+    def note_checksum(
+        self, table: UUID, name: str, store: LogStore, version: int, found: VersionChecksum
+    ) -> None:
         """Compare a version with its checksum file; a contradiction stops the table's cleanup.
 
         Checkpoints go on: a wrong checksum costs readers nothing, and a missing checkpoint much.
         Raises: Unavailable.
         """
-        why = checksum_contradiction(store, snapshot)
+        why = contradiction_of(store, version, found)
         if not why:
             return
-        self._of(table).memory.doubts[int(snapshot.version)] = why
+        self._of(table).memory.doubts[version] = why
         metrics.CHECKSUM_CONTRADICTIONS.labels(name).inc()
         log_event(_log, "checksum_contradicted", level=logging.ERROR, table=name, why=why)
 

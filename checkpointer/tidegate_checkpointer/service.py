@@ -24,29 +24,22 @@ from tidegate_checkpointer.machine import (
     Done,
     Due,
     Notice,
-    SummaryState,
     decide,
     evolve,
 )
 from tidegate_checkpointer.proposal_file_cleanup import DAY_MS, sweep
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.summary_writers import (
-    compacted,
-    read_version,
     write_checkpoint,
     write_checksum,
     write_compaction,
 )
-from tidegate_checkpointer.supported_tables import check_checkpointable
-from tidegate_delta.checkpoints import last_checkpoint, version_checksum
-from tidegate_delta.checkpoints.version_checksum import VersionChecksum
-from tidegate_delta.log.file_names import (
-    LAST_CHECKPOINT,
-    LogFile,
-    LogFileKind,
-    in_log,
-)
-from tidegate_delta.log.log_segment import complete_checkpoints
+from tidegate_checkpointer.table_states import settle
+from tidegate_checkpointer.table_view import TableView, view_from_log
+from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_delta.properties.table_properties import checkpoint_interval
 from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_runtime.failpoints import reach
@@ -55,16 +48,15 @@ from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import Running
-from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import (
     hinted_version,
     move_hint_forward,
+    put_hint,
 )
-from tidegate_runtime.table_io.checksum_verification import stated_checksum
-from tidegate_runtime.table_io.log_reader import list_log
-from tidegate_runtime.table_io.open_table import head_version, open_snapshot
+from tidegate_runtime.table_io.incremental_checkpoint import WrittenCheckpoint
+from tidegate_runtime.table_io.open_table import head_version
 from tidegate_runtime.table_registry import read_registry
 
 FAILPOINTS: Final = (
@@ -82,77 +74,6 @@ SWEEP_S: Final = 24 * 60 * 60.0
 
 _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class TableView:
-    """The summary files in a table's log, and the totals of one version.
-
-    `totals` are those of `version`; `head` is the newest version seen. No file set is kept between
-    checkpoints: the totals of the next version follow from those of this one and the commit. For a
-    checkpoint the table is opened again.
-    """
-
-    store: LogStore
-    state: SummaryState
-    head: int = -1
-    version: int = -1
-    totals: VersionChecksum | None = None
-
-    def learn(self, version: int) -> VersionChecksum:
-        """Return the totals of a version, reading as little as possible.
-
-        Raises: UnsupportedFeature, for a table that we can't summarise at this version; BrokenLog.
-        """
-        if self.totals is None or self.version != version:
-            self.remember(version, self._totals(version))
-        assert self.totals is not None, "remembered"
-        return self.totals
-
-    def remember(self, version: int, totals: VersionChecksum) -> None:
-        """Keep the totals of a version.
-
-        Raises: UnsupportedFeature, for a table that we can't summarise at this version.
-        """
-        check_checkpointable(totals.protocol, totals.metadata, self.store.root)
-        self.version, self.totals = version, totals
-
-    def _totals(self, version: int) -> VersionChecksum:
-        commit = read_version(self.store, version)
-        before = (
-            self.totals if self.version == version - 1 else stated_checksum(self.store, version - 1)
-        )
-        after = None if before is None else version_checksum.evolve(before, commit)
-        if after is not None:
-            return after
-        txn_id = commit.info.txn_id if commit.info else None
-        # Opening the snapshot reads the commit again, which may be large: hold it only once.
-        del commit
-        return version_checksum.of(open_snapshot(self.store, version), txn_id)
-
-
-def view_from_log(store: LogStore, compaction_interval: int) -> TableView:
-    """Return a table's view from its log, listed from `_last_checkpoint` on, or all without it."""
-    last = last_checkpoint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
-    files = [file for file, _ in list_log(store, f"{last.version if last else 0:020d}")]
-    checkpoints = complete_checkpoints(files)
-    # Only a checkpoint that is read whole counts as done.
-    is_whole = last is not None and whole_checkpoint(store, last.version) is not None
-    hinted = last.version if last is not None and is_whole else -1
-    # Versions below the oldest readable one are gone, so nothing of them is due.
-    oldest = min((file.version for file in files if file.kind is LogFileKind.COMMIT), default=0)
-    below = max(oldest, min(checkpoints, default=0) if oldest > 0 else 0) - 1
-    state = SummaryState(
-        compaction_interval,
-        checkpoint=max(hinted, below),
-        compacted=max(_newest(files, LogFileKind.COMPACTED), below),
-        checksummed=max(_newest(files, LogFileKind.CHECKSUM), below),
-    )
-    return TableView(store, state, head=_newest(files, LogFileKind.COMMIT))
-
-
-def _newest(files: list[LogFile], kind: LogFileKind) -> int:
-    return max((file.version for file in files if file.kind is kind), default=-1)
 
 
 @dataclass(frozen=True)
@@ -198,7 +119,9 @@ class Checkpointer:
             return
         table = _Table(record.table, record.table_root, record.name or str(record.table))
         with self._quarantine.around(table.id, table.name):
-            self._attend(table, record.version)
+            if view is None or not self._sees(view, record):
+                self._look(table, record.version)
+            self._attend(table)
         self._quarantine.tell()
 
     def poll(self) -> None:
@@ -214,7 +137,8 @@ class Checkpointer:
                 continue
             table = _table(record)
             with self._quarantine.around(table.id, table.name):
-                self._attend(table, max(0, record.published_through))
+                self._look(table, max(0, record.published_through))
+                self._attend(table)
                 self._sweep(table)
                 self._clean(record)
                 if not self._running.stopping.is_set():
@@ -236,8 +160,7 @@ class Checkpointer:
         view = self._views.get(record.table)
         if view is None or view.head < 0 or not self._cleanups.is_due(record.table):
             return
-        totals = view.totals or view.learn(view.head)
-        cleaned = CleanedTable(view.store, view.head, totals.protocol, totals.metadata)
+        cleaned = CleanedTable(view.store, view.head, *view.definition())
         self._cleanups.clean(record, cleaned)
 
     @property
@@ -247,25 +170,45 @@ class Checkpointer:
         [proposals] = [one for one in topics.declared() if one.name == topics.proposals]
         return proposals.retention_ms + DAY_MS
 
-    def _attend(self, table: _Table, version: int) -> None:
+    def _sees(self, view: TableView, record: CommitRecord) -> bool:
+        """Read the version of a notification, and return whether it is what was published.
+
+        So a version costs no listing. One that follows others, or that was replaced, costs one.
+        """
+        content = view.store.read(in_log(commit_name(record.version)))
+        is_next = record.version == view.head + 1
+        if content is None or not is_next or sha256(content) != record.sha256:
+            return False
+        view.saw(record.version, content)
+        view.head = record.version
+        return True
+
+    def _look(self, table: _Table, version: int) -> None:
+        """List a table's log for its newest version, which is `version` or a later one."""
         view = self._views.get(table.id)
         if view is None:
             store = open_store(table.root, self._settings.storage)
             view = view_from_log(store, self._settings.checkpointer.compaction_interval)
             self._views[table.id] = view
         head = head_version(view.store, max(version, view.head))
-        if head is None:
-            return
-        if head < view.head:
+        if head is not None and head < view.head:
             # The table was replaced or restored to an older state: read its log from scratch.
             self._views[table.id] = view = view_from_log(view.store, view.state.compaction_interval)
-        view.head = head
+        view.head = view.head if head is None else head
+
+    def _attend(self, table: _Table) -> None:
+        """Write what is due of a table."""
+        view = self._views[table.id]
+        if view.head < 0:
+            return
         while due := decide(view.state, Notice(view.head, _interval(view))):
             for one in due:
                 if self._running.stopping.is_set():
                     return
                 view.state = evolve(view.state, self._do(table, view, one))
                 self._running.health.progress("commits")
+        view.forget_contents(max(view.state.checkpoint, view.state.compacted))
+        settle(list(self._views.values()), self._settings.checkpointer.state_bytes_max)
         _measure(table, view)
 
     def _do(self, table: _Table, view: TableView, due: Due) -> Done:
@@ -273,7 +216,7 @@ class Checkpointer:
             case CheckpointDue(version):
                 return self._checkpoint(table, view, version)
             case ChecksumDue(version):
-                return _sum(table, view, version)
+                return self._sum(table, view, version)
             case CompactionDue():
                 return _compact(table, view, due)
             case _:
@@ -281,20 +224,22 @@ class Checkpointer:
 
     def _checkpoint(self, table: _Table, view: TableView, version: int) -> Checkpointed:
         # One checkpoint of a version is enough, whoever wrote it.
-        if (hinted := hinted_version(view.store, version)) >= version:
-            return Checkpointed(hinted)
-        if there := whole_checkpoint(view.store, version):
-            move_hint_forward(view.store, there)
-            return Checkpointed(version)
+        if not view.is_alone:
+            if (hinted := hinted_version(view.store, version)) >= version:
+                return Checkpointed(hinted)
+            if there := whole_checkpoint(view.store, version):
+                move_hint_forward(view.store, there)
+                return Checkpointed(version)
+            view.start_from(hinted)
         began_s = self._running.clock.boot_s()
-        snapshot = open_snapshot(view.store, version)
-        check_checkpointable(snapshot.protocol, snapshot.metadata, view.store.root)
-        self._cleanups.note_checksum(table.id, table.name, view.store, snapshot)
+        state = view.at(version)
+        if view.state.checksummed >= version:
+            self._note_checksum(table, view, state)
         reach("checkpointer.before_put")
-        hint = write_checkpoint(view.store, snapshot, self._running.clock)
-        self._cleanups.note_written(table.id, hint.size_in_bytes or 0)
+        written = self._written(view, version)
+        self._cleanups.note_written(table.id, written.written_bytes)
         reach("checkpointer.after_put")
-        moved = move_hint_forward(view.store, hint)
+        reached = self._move_hint(view, written)
         reach("checkpointer.after_hint")
         took_s = self._running.clock.boot_s() - began_s
         metrics.CHECKPOINT_WRITE.labels(table.name).observe(took_s)
@@ -303,15 +248,47 @@ class Checkpointer:
             "checkpointed",
             table=table.name,
             version=version,
-            actions=hint.size,
-            hint="moved" if moved else "ahead",
+            actions=written.hint.size,
+            bytes=written.written_bytes,
+            hint="moved" if reached == version else "ahead",
             took_ms=round(took_s * 1000),
         )
-        commit = read_version(view.store, version)
-        view.remember(
-            version, version_checksum.of(snapshot, commit.info.txn_id if commit.info else None)
-        )
         return Checkpointed(version)
+
+    def _written(self, view: TableView, version: int) -> WrittenCheckpoint:
+        """Write a checkpoint; if a file is gone that its rows are read from, read the log again."""
+        try:
+            written = write_checkpoint(view.store, view.at(version), self._running.clock)
+        except BrokenLog as error:
+            if error.error_class != "CorruptCheckpoint":
+                raise
+            view.warm = None
+            written = write_checkpoint(view.store, view.at(version), self._running.clock)
+        view.keep(written.state)
+        return written
+
+    def _move_hint(self, view: TableView, written: WrittenCheckpoint) -> int:
+        """Move `_last_checkpoint`, and return the version to which it points."""
+        version = written.hint.version
+        if view.is_alone:
+            reached = put_hint(view.store, written.hint)
+        else:
+            moved = move_hint_forward(view.store, written.hint)
+            reached = version if moved else hinted_version(view.store)
+        view.is_alone = reached == version and written.is_ours
+        return reached
+
+    def _sum(self, table: _Table, view: TableView, version: int) -> ChecksumWritten:
+        state = view.at(version)
+        reach("checkpointer.before_checksum", table.name)
+        if not write_checksum(view.store, version, state.checksum):
+            self._note_checksum(table, view, state)
+        return ChecksumWritten(version)
+
+    def _note_checksum(self, table: _Table, view: TableView, state: CheckpointState) -> None:
+        """Compare what another writer stated of a version with what we found."""
+        version, found = int(state.version), state.checksum
+        self._cleanups.note_checksum(table.id, table.name, view.store, version, found)
 
     def _release(self, table: UUID, name: str) -> None:
         """Forget a table's view, so that its log is read again."""
@@ -319,15 +296,8 @@ class Checkpointer:
         metrics.CHECKPOINT_AGE.labels(name).set(inf)
 
 
-def _sum(table: _Table, view: TableView, version: int) -> ChecksumWritten:
-    totals = view.learn(version)
-    reach("checkpointer.before_checksum", table.name)
-    write_checksum(view.store, version, totals)
-    return ChecksumWritten(version)
-
-
 def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
-    content = compacted(view.store, due.start, due.end)
+    content = view.compacted(due.start, due.end)
     reach("checkpointer.before_compaction")
     if content:
         # Commits of commitInfo alone compact to nothing, and an empty file reads as a torn one.
@@ -337,9 +307,9 @@ def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
 
 
 def _interval(view: TableView) -> int:
-    """Return the table's checkpoint interval, as of the newest totals that are known."""
-    totals = view.totals or view.learn(view.head)
-    return checkpoint_interval(totals.metadata)
+    """Return the table's checkpoint interval, as of the newest version that is known of."""
+    _, metadata = view.definition()
+    return checkpoint_interval(metadata)
 
 
 def _measure(table: _Table, view: TableView) -> None:

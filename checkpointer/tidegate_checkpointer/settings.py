@@ -13,6 +13,10 @@ class CheckpointerSection(Section):
     look_s: float = Field(default=30.0, gt=0)
     """Seconds between two passes over the registry and the logs, in addition to notifications."""
 
+    state_bytes_max: int = Field(default=1 << 30, ge=0)
+    """Bytes of memory for the states of tables between checkpoints, some 100 for each live file; a
+    table that has none is read again from its newest checkpoint on."""
+
 
 class CheckpointerSettings(ServiceSettings):
     """All settings of the checkpointer."""

@@ -18,7 +18,6 @@ from tests.v2_checkpoints import Form, put_v2
 from tidegate_cdc_publisher import change_batch, record_encoding
 from tidegate_cdc_publisher.row_diff import images
 from tidegate_cdc_publisher.table_stream import commit_time_ms, provenance
-from tidegate_checkpointer.summary_writers import read_version
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
@@ -187,7 +186,7 @@ def use(store: MemoryStore) -> None:
 
 def look_back(store: MemoryStore) -> None:
     """Read versions as a table's history, its change stream and its compactions do."""
-    commits = [read_version(store, version) for version in range(HEAD + 1)]
+    commits = [one[0] for version in range(HEAD + 1) if (one := read_commit(store, version))]
     list(history(store))
     for commit in commits:
         provenance(commit, Metadata(id="t", schema_string="{}"))

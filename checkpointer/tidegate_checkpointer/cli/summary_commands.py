@@ -6,15 +6,14 @@ import typer
 
 from tidegate_checkpointer.cli.followed_table import FollowedTable, by_path
 from tidegate_checkpointer.machine import ChecksumDue, CompactionDue, Notice, decide
-from tidegate_checkpointer.service import TableView, view_from_log
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.summary_writers import (
-    compacted,
     write_checkpoint,
     write_checksum,
     write_compaction,
 )
 from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v2
+from tidegate_checkpointer.table_view import TableView, view_from_log
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.file_names import checksum_name, compacted_name
 from tidegate_delta.properties.table_properties import checkpoint_interval
@@ -22,9 +21,9 @@ from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_state_reader import load_state
 from tidegate_runtime.table_io.checkpoint_writer import hinted_version, move_hint_forward
-from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
-from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.checksum_verification import contradiction_of
 
 _OUT: Final = console()
 
@@ -51,20 +50,21 @@ def checkpoint(
     settings = loaded(CheckpointerSettings, config, set_)
     with errors_as_exit_status():
         store = by_path(uri, settings).store
-        snapshot = open_snapshot(store, version)
-        check_checkpointable(snapshot.protocol, snapshot.metadata, store.root)
-        there = whole_checkpoint(store, snapshot.version)
+        state = load_state(store, version)
+        fresh = state.fresh
+        check_checkpointable(fresh.protocol, fresh.metadata, store.root)
+        there = whole_checkpoint(store, state.version)
         told: dict[str, Any] = {
-            "version": int(snapshot.version),
-            "form": "V2" if wants_v2(snapshot.metadata) else "classic",
-            "files": snapshot.files.num_rows,
+            "version": int(state.version),
+            "form": "V2" if wants_v2(fresh.metadata) else "classic",
+            "files": state.totals.files,
             "hint": hinted_version(store),
             "exists": there is not None,
-            "doubt": checksum_contradiction(store, snapshot),
+            "doubt": contradiction_of(store, state.version, state.checksum),
             "written": False,
         }
         if apply:
-            hint = there or write_checkpoint(store, snapshot, SystemClock())
+            hint = there or write_checkpoint(store, state, SystemClock()).hint
             move_hint_forward(store, hint)
             told |= {"written": there is None, "bytes": hint.size_in_bytes}
             told["hint"] = hinted_version(store)
@@ -89,7 +89,7 @@ def compact(
         for one in due:
             if not isinstance(one, CompactionDue):
                 continue
-            content = compacted(table.store, one.start, one.end)
+            content = view.compacted(one.start, one.end)
             name = compacted_name(one.start, one.end)
             if apply and content:
                 write_compaction(table.store, one.start, one.end, content)
@@ -115,7 +115,7 @@ def checksum(
             if not isinstance(one, ChecksumDue):
                 continue
             if apply:
-                write_checksum(table.store, one.version, view.learn(one.version))
+                write_checksum(table.store, one.version, view.at(one.version).checksum)
             found.append({"file": checksum_name(one.version), "written": apply})
     _show({"head": view.head, "checksums": found}, _files_told(found, apply=apply), as_json=as_json)
 
@@ -127,7 +127,8 @@ def _due(uri: str, settings: CheckpointerSettings) -> tuple[FollowedTable, Table
         raise InvalidRequest(
             f"{table.root} is no Delta table: check the path", error_class="NotADeltaTable"
         )
-    interval = checkpoint_interval(view.learn(view.head).metadata)
+    _, metadata = view.definition()
+    interval = checkpoint_interval(metadata)
     return table, view, decide(view.state, Notice(view.head, interval))
 
 

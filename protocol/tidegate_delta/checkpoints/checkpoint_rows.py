@@ -131,9 +131,17 @@ def live_tombstones(snapshot: Snapshot, now_ms: int) -> pa.Table:
     One without a deletion time has expired.
     Spec: "Action Reconciliation"
     """
-    horizon = now_ms - table_properties.tombstone_retention_ms(snapshot.metadata)
-    deleted_at = snapshot.tombstones.column("deletionTimestamp")
-    return snapshot.tombstones.filter(pc.fill_null(pc.greater(deleted_at, horizon), False))
+    held = unexpired(snapshot.tombstones, snapshot.metadata, now_ms)
+    return snapshot.tombstones.filter(held)
+
+
+def unexpired(tombstones: pa.Table, metadata: Metadata, now_ms: int) -> pa.ChunkedArray:
+    """Return which tombstones are still within the table's retention.
+
+    Spec: "Action Reconciliation"
+    """
+    horizon = now_ms - table_properties.tombstone_retention_ms(metadata)
+    return pc.fill_null(pc.greater(tombstones["deletionTimestamp"], horizon), False)
 
 
 def live_txns(snapshot: Snapshot, now_ms: int) -> list[Txn]:

@@ -4,64 +4,98 @@ A compaction is applied on top of an older checkpoint. So it keeps every tombsto
 domains and app transactions, whatever its age: without it the older state would come back.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import orjson
 
-from tidegate_delta.log.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import KINDS, from_row
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_paths import canonical_path
 
 Key = tuple[str, ...]
 
-_KINDS: Final[tuple[type[Action], ...]] = (Protocol, Metadata, Txn, DomainMetadata, Add, Remove)
+_ORDER: Final = ("protocol", "metaData", "txn", "domainMetadata", "remove", "add")
 
 
 def compact(commits: Sequence[Commit]) -> bytes:
     """Return the bytes of the log compaction of consecutive commits, oldest first.
 
-    Law: replaying it in the commits' place gives the same snapshot, on whatever came before
     Raises: ValueError for fewer than two commits, or versions with a gap.
     Spec: "Log Compaction Files"
     """
     versions = [commit.version for commit in commits]
     if len(versions) < 2 or versions != list(range(versions[0], versions[0] + len(versions))):
         raise ValueError(f"versions {versions} are no range that can be compacted")
-    kept = reconcile(action for commit in commits for action in _in_order(commit))
-    return b"".join(orjson.dumps(action.to_row()) + b"\n" for action in kept)
+    return compact_contents([commit.encode() for commit in commits])
 
 
-def reconcile(actions: Iterable[Action]) -> Sequence[Action]:
-    """Return the newest action for each key, in a fixed order; actions without a key are dropped.
+def compact_contents(contents: Sequence[bytes]) -> bytes:
+    """Return the log compaction of consecutive commits or compactions, oldest first, from bytes.
 
-    Spec: "Action Reconciliation"
+    It consists of their own lines: the newest for each key. Actions without a key are dropped.
+    Law: replaying it in the commits' place gives the same snapshot, on whatever came before
+    Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object.
+    Spec: "Log Compaction Files"
     """
-    newest: dict[Key, Action] = {}
-    for action in actions:
-        key = _key(action)
-        if key is not None:
+    newest: dict[Key, tuple[str, bytes]] = {}
+    for content in contents:
+        for key, kind, line in _in_order(content):
             newest.pop(key, None)
-            newest[key] = action
-    return sorted(newest.values(), key=lambda action: _KINDS.index(type(action)))
+            newest[key] = kind, line
+    kept = sorted(newest.values(), key=lambda one: _ORDER.index(one[0]))
+    return b"".join(line + b"\n" for _, line in kept)
 
 
-def _in_order(commit: Commit) -> Sequence[Action]:
-    """Return the actions of a commit with its adds last, as replay applies them."""
-    return sorted(commit.actions, key=lambda action: isinstance(action, Add))
+def _in_order(content: bytes) -> Iterator[tuple[Key, str, bytes]]:
+    """Yield key, kind and line of each action with its adds last, as replay applies them."""
+    adds: list[tuple[Key, str, bytes]] = []
+    for line in content.split(b"\n"):
+        if not line or line.isspace():
+            continue
+        kind, body = _action(line)
+        key = _key(kind, body)
+        if key is not None and kind == "add":
+            adds.append((key, kind, line))
+        elif key is not None:
+            yield key, kind, line
+    yield from adds
 
 
-def _key(action: Action) -> Key | None:
-    match action:
-        case Add() | Remove():
-            return "file", canonical_path(action.path), action.key.dv_id or ""
-        case Txn():
-            return "txn", action.app_id
-        case DomainMetadata():
-            return "domain", action.domain
-        case Protocol():
-            return ("protocol",)
-        case Metadata():
-            return ("metaData",)
+def _action(line: bytes) -> tuple[str, Mapping[str, Any]]:
+    """Return the kind of a row and its body; "" for a row that we do not know."""
+    try:
+        row = orjson.loads(line)
+        named = [(kind, body) for kind, body in row.items() if body is not None and kind in KINDS]
+    except (orjson.JSONDecodeError, AttributeError) as error:
+        raise BrokenLog(
+            f"a log to compact holds a line that is no JSON object ({error}): restore the commit "
+            "from a backup",
+            error_class="CorruptCommit",
+        ) from error
+    if len(named) > 1:
+        from_row(row)  # which refuses it
+    return named[0] if named else ("", {})
+
+
+def _key(kind: str, body: Mapping[str, Any]) -> Key | None:
+    match kind:
+        case "add" | "remove":
+            return "file", canonical_path(body["path"]), _vector_id(body.get("deletionVector"))
+        case "txn":
+            return "txn", body["appId"]
+        case "domainMetadata":
+            return "domain", body["domain"]
+        case "protocol" | "metaData":
+            return (kind,)
         case _:
             return None
+
+
+def _vector_id(vector: Mapping[str, Any] | None) -> str:
+    if vector is None:
+        return ""
+    offset = vector.get("offset")
+    tail = "" if offset is None else f"@{offset}"
+    return f"{vector['storageType']}{vector['pathOrInlineDv']}{tail}"

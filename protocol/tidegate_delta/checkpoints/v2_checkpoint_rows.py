@@ -75,20 +75,22 @@ def top_level(
     Spec: "V2 Spec"
     """
     schema = top_level_schema(snapshot.metadata)
-    yield from object_rows(schema, _bodies(snapshot, sidecars, now_ms, as_json=False))
+    files = snapshot.files.num_rows
+    yield from object_rows(schema, _bodies(snapshot, sidecars, now_ms, files, as_json=False))
     if not sidecars:
         yield from add_rows(schema, snapshot.files, snapshot.metadata)
         yield from remove_rows(schema, live_tombstones(snapshot, now_ms))
 
 
-def top_level_json(snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int) -> bytes:
-    """Return the bytes of a V2 checkpoint in JSON; all file actions are in sidecars.
+def top_level_json(
+    definition: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int
+) -> bytes:
+    """Return the bytes of a V2 checkpoint in JSON, whose live files and tombstones are in sidecars.
 
+    Of `definition` only what is not about files is used; `files` is the number of live files.
     Spec: "UUID-named checkpoint"
     """
-    files = snapshot.files.num_rows + live_tombstones(snapshot, now_ms).num_rows
-    assert sidecars or not files, "files of a checkpoint in JSON stand in sidecars"
-    bodies = _bodies(snapshot, sidecars, now_ms, as_json=True)
+    bodies = _bodies(definition, sidecars, now_ms, files, as_json=True)
     rows = (
         {name: _without_nulls(row_body)}
         for name, kind_rows in bodies.items()
@@ -98,18 +100,18 @@ def top_level_json(snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int)
 
 
 def _bodies(
-    snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, *, as_json: bool
+    definition: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int, *, as_json: bool
 ) -> Mapping[str, list[dict[str, Any]]]:
     checkpoint_metadata = CheckpointMetadata(
-        version=int(snapshot.version), tags=_totals(snapshot, sidecars)
+        version=int(definition.version), tags=_totals(files, sidecars)
     )
     metadata_rows = {
         "checkpointMetadata": [checkpoint_metadata.to_row()["checkpointMetadata"]],
         "sidecar": [sidecar.to_row()["sidecar"] for sidecar in sidecars],
     }
-    actions = few_actions(snapshot, now_ms)
+    actions = few_actions(definition, now_ms)
     if as_json:
-        actions["metaData"] = [snapshot.metadata.to_row()["metaData"]]
+        actions["metaData"] = [definition.metadata.to_row()["metaData"]]
         return {**metadata_rows, **actions}
     return {
         **{name: [_with_pairs(row) for row in rows] for name, rows in metadata_rows.items()},
@@ -117,10 +119,10 @@ def _bodies(
     }
 
 
-def _totals(snapshot: Snapshot, sidecars: Sequence[Sidecar]) -> dict[str, str | None]:
+def _totals(files: int, sidecars: Sequence[Sidecar]) -> dict[str, str | None]:
     """Return the tags that tell a reader the number of files and the bytes of the sidecars."""
     total = sum(sidecar.size_in_bytes for sidecar in sidecars)
-    return {"numOfAddFiles": str(snapshot.files.num_rows), "sidecarSizeInBytes": str(total)}
+    return {"numOfAddFiles": str(files), "sidecarSizeInBytes": str(total)}
 
 
 def _with_pairs(body: Any) -> dict[str, Any]:

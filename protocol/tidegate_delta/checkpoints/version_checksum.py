@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import orjson
 
-from tidegate_delta.checkpoints import deletion_vector_totals
+from tidegate_delta.checkpoints import deletion_vector_totals, file_totals
 from tidegate_delta.checkpoints.deletion_vector_totals import Deletions
+from tidegate_delta.checkpoints.file_totals import FileTotals
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol, Txn
 from tidegate_delta.log.commit import Commit
@@ -57,17 +58,27 @@ def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
 
     Spec: "Version Checksum File"
     """
-    live = {name: domain for name, domain in snapshot.domains.items() if not domain.removed}
+    return of_totals(snapshot, file_totals.of(snapshot.files), txn_id)
+
+
+def of_totals(
+    definition: Snapshot, totals: FileTotals, txn_id: str | None = None
+) -> VersionChecksum:
+    """Return the checksum of a version whose files are known by their totals alone.
+
+    Spec: "Version Checksum File"
+    """
+    live = {name: domain for name, domain in definition.domains.items() if not domain.removed}
     return VersionChecksum(
-        size_of(snapshot),
-        snapshot.files.num_rows,
-        snapshot.protocol,
-        snapshot.metadata,
-        dict(snapshot.app_transactions),
+        min(totals.size_bytes, LONG_MAX),
+        totals.files,
+        definition.protocol,
+        definition.metadata,
+        dict(definition.app_transactions),
         live,
-        _timestamp(snapshot.metadata, snapshot.in_commit_timestamp),
+        _timestamp(definition.metadata, definition.in_commit_timestamp),
         txn_id,
-        deletion_vector_totals.of_files(snapshot.files),
+        totals.deletions,
     )
 
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
-from uuid import UUID
+from uuid import UUID, uuid5
 
 Version = NewType("Version", int)
 """The version of a table. Never an offset."""
@@ -18,6 +18,7 @@ SIDECAR_FOLDER: Final = "_sidecars"
 STAGED_FOLDER: Final = "_staged_commits"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 
+_OWN: Final = UUID("b1f4c2de-6f0a-5a53-9d5c-7d1be0c8f3a1")
 _VERSION_MAX: Final = f"{2**63 - 1:020d}"
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _COMMIT = re.compile(r"^([0-9]{20})\.json\Z")
@@ -152,6 +153,15 @@ def v2_checkpoint_name(version: int, unique: str, suffix: str = "parquet") -> st
     Spec: "UUID-named checkpoint"
     """
     return f"{version:020d}.checkpoint.{unique}.{suffix}"
+
+
+def own_v2_checkpoint_name(version: int, table_id: str) -> str:
+    """Return the name that each writer of this release gives the V2 checkpoint of a version.
+
+    So put-if-absent leaves one of several writers' checkpoints.
+    Spec: "UUID-named checkpoint"
+    """
+    return v2_checkpoint_name(version, str(uuid5(_OWN, f"{table_id}/{version}")), "json")
 
 
 def sidecar_name(version: int, unique: str) -> str:

@@ -5,6 +5,7 @@ leave out (null structs, absent fields), so every field is optional.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -81,12 +82,12 @@ def read_checkpoint(
     Raises: BrokenLog (`CorruptCheckpoint`) for a missing, torn or malformed file; Unavailable.
     """
     named = list(parts)
-    tops = [_read_top(store, part, columns) for part in named]
+    tops = [read_top(store, part, columns) for part in named]
     paths = [sidecar_path(sidecar) for top in tops for sidecar in top.sidecars]
     below = [_read_parquet(store, path, columns).part for path in dict.fromkeys(paths)]
     read = [*(top.part for top in tops), *below]
     return LogPart(
-        files=_stacked_files([part.files for part in read]),
+        files=stacked_files([part.files for part in read]),
         tombstones=stacked([part.tombstones for part in read]),
         protocol=next((part.protocol for part in read if part.protocol), None),
         metadata=next((part.metadata for part in read if part.metadata), None),
@@ -122,7 +123,7 @@ def read_sidecar_names(store: LogStore, file: LogFile) -> frozenset[str] | None:
         except FileNotFoundError:
             return None
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise _corrupt(store.root, file.name, f"can't be read ({error})") from error
+            raise corrupt(store.root, file.name, f"can't be read ({error})") from error
     return frozenset(sidecar_path(sidecar).rpartition("/")[2] for sidecar in sidecars)
 
 
@@ -132,7 +133,11 @@ def _sidecars_in(rows: pa.Table) -> Iterator[Sidecar]:
         yield sidecar
 
 
-def _read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevelFile:
+def read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevelFile:
+    """Return the content of a checkpoint's top-level file, or of a part, without its sidecars.
+
+    Raises: BrokenLog (`CorruptCheckpoint`) for a missing, torn or malformed file; Unavailable.
+    """
     is_json = file.name.endswith(".json")
     read = _read_json if is_json else _read_parquet
     top = read(store, in_log(file.name), columns)
@@ -145,7 +150,7 @@ def _read_json(store: LogStore, path: str, columns: FileColumns) -> TopLevelFile
     name = path.rpartition("/")[2]
     content = store.read(path)
     if content is None:
-        raise _corrupt(store.root, name, "is gone")
+        raise corrupt(store.root, name, "is gone")
     return _parsed_json(store, name, content, columns)
 
 
@@ -153,48 +158,108 @@ def _parsed_json(store: LogStore, name: str, content: bytes, columns: FileColumn
     try:
         return read_json(name, content, columns.files)
     except (BrokenLog, ValueError) as error:
-        raise _corrupt(store.root, name, f"can't be read ({error})") from error
+        raise corrupt(store.root, name, f"can't be read ({error})") from error
 
 
 def _read_parquet(store: LogStore, path: str, columns: FileColumns) -> TopLevelFile:
+    with opened(store, path) as file:
+        return _read_columns(file, columns)
+
+
+@contextmanager
+def opened(store: LogStore, path: str) -> Iterator[BinaryIO]:
+    """Open a checkpoint file; errors of reading it name the file.
+
+    Raises: BrokenLog (`CorruptCheckpoint`) for a missing or torn one; Unavailable.
+    """
+    with reading(store, path), store.open(path) as file:
+        yield file
+
+
+@contextmanager
+def reading(store: LogStore, path: str) -> Iterator[None]:
+    """Name a checkpoint file in the errors of reading it.
+
+    Raises: BrokenLog (`CorruptCheckpoint`) for a missing or torn one.
+    """
     name = path.partition("/")[2]
     try:
-        with store.open(path) as file, of_table(store.root):
-            return _read_columns(file, columns)
+        with of_table(store.root):
+            yield
     except FileNotFoundError as error:
-        raise _corrupt(store.root, name, "is gone") from error
+        raise corrupt(store.root, name, "is gone") from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _corrupt(store.root, name, f"can't be read ({error})") from error
+        raise corrupt(store.root, name, f"can't be read ({error})") from error
 
 
 def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevelFile:
-    parsed = read_footer(source)
-    file = pq.ParquetFile(source, metadata=parsed.metadata, coerce_int96_timestamp_unit="us")
-    footer = _Held(file.schema_arrow, parsed, file.schema)
-    of_files = footer.with_parsed(columns.files)
-    files, tombstones = [of_files.empty_table()], [REMOVE_SCHEMA.empty_table()]
-    objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
-    for group in range(len(parsed.groups)):
-        held = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
-        names = [kind for kind in held if kind in _OBJECTS]
-        names += footer.paths(group, "add", of_files) if "add" in held else []
-        if columns.tombstones is not None and "remove" in held:
-            names += footer.paths(group, "remove", columns.tombstones)
-        rows = file.read_row_group(group, columns=names, use_threads=False)
-        files.append(_actions(rows, "add", of_files))
-        if columns.tombstones is not None:
-            tombstones.append(_actions(rows, "remove", columns.tombstones))
-        for kind, model in _OBJECTS.items():
-            objects[kind].extend(_models(rows, kind, model))
+    file = CheckpointFile(source, columns)
+    read = [file.read(group) for group in range(file.groups)]
+    files = [file.of_files.empty_table(), *(one.files for one in read)]
+    tombstones = [REMOVE_SCHEMA.empty_table(), *(one.tombstones for one in read)]
+    return top_level_of(read, without_needless_stats(stacked(files)), stacked(tombstones))
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """The rows of a row group: files and tombstones in columns, the few other actions by name."""
+
+    files: pa.Table
+    tombstones: pa.Table
+    objects: Mapping[str, Sequence[Any]]
+
+
+def top_level_of(read: Sequence[GroupRows], files: pa.Table, tombstones: pa.Table) -> TopLevelFile:
+    """Return a file with the few actions of its row groups, and with the given rows."""
+    objects = {kind: [one for group in read for one in group.objects[kind]] for kind in _OBJECTS}
     part = LogPart(
-        files=_without_needless_stats(stacked(files)),
-        tombstones=stacked(tombstones),
+        files=files,
+        tombstones=tombstones,
         protocol=next(iter(objects["protocol"]), None),
         metadata=next(iter(objects["metaData"]), None),
         txns=tuple(objects["txn"]),
         domains=tuple(objects["domainMetadata"]),
     )
     return TopLevelFile(part, tuple(objects["checkpointMetadata"]), tuple(objects["sidecar"]))
+
+
+class CheckpointFile:
+    """An open checkpoint file or sidecar in Parquet, of which some columns are read.
+
+    Raises: ValueError, OSError, pa.ArrowException, here and when it is read, for a torn one.
+    """
+
+    def __init__(self, source: BinaryIO, columns: FileColumns) -> None:
+        found = read_footer(source)
+        self._columns = columns
+        self._file = pq.ParquetFile(
+            source, metadata=found.metadata, coerce_int96_timestamp_unit="us"
+        )
+        self._footer = _Held(self._file.schema_arrow, found, self._file.schema)
+        self.groups = len(found.groups)
+        self.of_files = self._footer.with_parsed(columns.files)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the file."""
+        return self._file.schema_arrow
+
+    def read(self, group: int) -> GroupRows:
+        """Return the rows of a row group."""
+        footer, columns = self._footer, self._columns
+        held = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
+        names = [one for one in held if one in _OBJECTS]
+        names += footer.paths(group, "add", self.of_files) if "add" in held else []
+        if columns.tombstones is not None and "remove" in held:
+            names += footer.paths(group, "remove", columns.tombstones)
+        rows = self._file.read_row_group(group, columns=names, use_threads=False)
+        return GroupRows(
+            _actions(rows, "add", self.of_files),
+            REMOVE_SCHEMA.empty_table()
+            if columns.tombstones is None
+            else _actions(rows, "remove", columns.tombstones),
+            {kind: list(_models(rows, kind, model)) for kind, model in _OBJECTS.items()},
+        )
 
 
 class _Held:
@@ -253,7 +318,7 @@ def _in_utc(kind: pa.DataType, path: str, instants: Collection[str]) -> pa.DataT
     return pa.timestamp("us", "UTC") if path in instants else kind
 
 
-def _without_needless_stats(files: pa.Table) -> pa.Table:
+def without_needless_stats(files: pa.Table) -> pa.Table:
     """Return files without typed statistics that are not needed."""
     if PARSED not in files.schema.names:
         return files
@@ -261,8 +326,8 @@ def _without_needless_stats(files: pa.Table) -> pa.Table:
     return files.drop_columns([PARSED]) if needless else files
 
 
-def _stacked_files(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the files of several parts; typed statistics of differing types become JSON."""
+def stacked_files(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the live files of several parts; typed statistics of differing types become JSON."""
     kinds = {t.schema.field(PARSED).type for t in tables if PARSED in t.schema.names}
     return stacked(tables if len(kinds) < 2 else [with_texts(table) for table in tables])
 
@@ -338,7 +403,8 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _corrupt(root: str, name: str, problem: str) -> BrokenLog:
+def corrupt(root: str, name: str, problem: str) -> BrokenLog:
+    """Return the error about a checkpoint's file that is wrong."""
     return BrokenLog(
         f"checkpoint file {name} of table {root} {problem}: remove the checkpoint if the commits "
         "before it are still there, or restore it from a backup",

@@ -74,11 +74,24 @@ def move_hint_forward(store: LogStore, hint: LastCheckpoint) -> bool:
     """
     if hinted_version(store, hint.version) >= hint.version:
         return False
+    put_hint(store, hint)
+    return True
+
+
+def put_hint(store: LogStore, hint: LastCheckpoint) -> int:
+    """Point `_last_checkpoint` to a checkpoint, or to a newer one that is there after the write.
+
+    Return the version to which it points then. Unlike `move_hint_forward` it does not look first,
+    so it is for a writer that has met no other.
+    Raises: Unavailable.
+    """
     following: LastCheckpoint | None = hint
+    reached = hint.version
     while following is not None:
+        reached = following.version
         store.put(in_log(LAST_CHECKPOINT), hints.encode(following))
         following = newest_whole_checkpoint(store, following.version)
-    return True
+    return reached
 
 
 def hinted_version(store: LogStore, at_least: int = 0) -> int:

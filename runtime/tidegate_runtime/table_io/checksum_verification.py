@@ -54,22 +54,29 @@ def stated_checksum(store: LogStore, version: int) -> VersionChecksum | None:
 def checksum_contradiction(store: LogStore, snapshot: Snapshot) -> str:
     """Return what the checksum file of a snapshot's version states otherwise, or "".
 
+    Raises: Unavailable.
+    """
+    return contradiction_of(store, snapshot.version, version_checksum.of(snapshot))
+
+
+def contradiction_of(store: LogStore, version: int, found: VersionChecksum) -> str:
+    """Return what the checksum file of a version states otherwise than what was found, or "".
+
     A version without a readable checksum file has no contradiction. Raises: Unavailable.
     """
-    stated = stated_checksum(store, snapshot.version)
+    stated = stated_checksum(store, version)
     if stated is None:
         return ""
-    computed = version_checksum.of(snapshot)
-    names = version_checksum.differences(stated, computed)
+    names = version_checksum.differences(stated, found)
     if not names:
         return ""
     listed = ", ".join(
-        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(computed, name))}"
+        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(found, name))}"
         for name in names
     )
     return (
-        f"{checksum_name(snapshot.version)} of table {store.root} contradicts the log up to "
-        f"version {snapshot.version}: it states {listed}. Compare the table with a backup; if "
+        f"{checksum_name(version)} of table {store.root} contradicts the log up to "
+        f"version {version}: it states {listed}. Compare the table with a backup; if "
         "the log is right, delete the checksum file"
     )
 

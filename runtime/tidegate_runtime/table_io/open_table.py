@@ -1,15 +1,17 @@
 """Open a table: list its log, choose the files of a version, read and replay them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log.actions import CommitInfo, Protocol
 from tidegate_delta.log.commit import Commit
-from tidegate_delta.log.file_names import LogFileKind, commit_name
+from tidegate_delta.log.file_names import LogFile, LogFileKind, commit_name
 from tidegate_delta.log.log_segment import LogSegment, choose, complete_checkpoints
 from tidegate_delta.log.protocol_versions import reader_features
 from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
@@ -38,6 +40,9 @@ from tidegate_runtime.table_io.log_reader import (
     span_of,
 )
 from tidegate_runtime.table_io.time_travel import find_version
+
+Checkpoint = TypeVar("Checkpoint")
+"""What is read of a checkpoint."""
 
 REFRESH_MAX: Final = 1_000
 """Number of new commits above which opening the table again is cheaper than reading them by name.
@@ -122,7 +127,7 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     if changed := defining(parts):
         with defined_in(changed):
             check_readable(after.protocol, after.metadata, store.root)
-    _check_vectors(store, after.protocol, after.version, LogPart(files=after.files))
+    check_vectors(store, after.protocol, after.version, after.files)
     return after
 
 
@@ -173,8 +178,7 @@ def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
     Raises: as `open_snapshot`.
     """
     read = _read(store, version, KEYS)
-    named = LogPart(files=read.state.files)
-    _check_vectors(store, read.state.protocol, read.segment.version, named)
+    check_vectors(store, read.state.protocol, read.segment.version, read.state.files)
     live = LiveKeys(
         version=read.segment.version,
         protocol=read.state.protocol,
@@ -190,7 +194,7 @@ def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
 def _open(store: LogStore, version: int | None) -> Snapshot:
     read = _read(store, version, WHOLE)
     snapshot = from_replay(read.segment.version, read.state, read.timestamp)
-    _check_vectors(store, snapshot.protocol, snapshot.version, LogPart(files=snapshot.files))
+    check_vectors(store, snapshot.protocol, snapshot.version, snapshot.files)
     return snapshot.checked(verdict_on(store, snapshot, read.segment.checksum))
 
 
@@ -202,25 +206,32 @@ class _Read:
 
 
 def _read(store: LogStore, version: int | None, columns: FileColumns) -> _Read:
-    segment, deltas, below = _read_segment(store, version, columns)
+    segment, deltas, below = read_segment(
+        store, version, lambda parts: read_checkpoint(store, parts, columns), columns.files
+    )
     with of_table(store.root):
         state = replay(deltas, below)
     with defined_in(state.defined_in):
         check_readable(state.protocol, state.metadata, store.root)
     timestamp = None
     if in_commit_timestamps_enabled(state.metadata):
-        info = _info_of(store, segment, deltas)
+        info = info_of(store, segment, deltas)
         timestamp = info.in_commit_timestamp if info else None
     return _Read(segment, state, timestamp)
 
 
-def _read_segment(
-    store: LogStore, version: int | None, columns: FileColumns
-) -> tuple[LogSegment, list[LogPart], LogPart | None]:
-    """Return a version's log segment and the content of its files.
+def read_segment(
+    store: LogStore,
+    version: int | None,
+    read: Callable[[Sequence[LogFile]], Checkpoint],
+    files: pa.Schema,
+) -> tuple[LogSegment, list[LogPart], Checkpoint | None]:
+    """Return a version's log segment, its commits and log compactions, and its checkpoint.
 
+    `read` returns the content of a checkpoint, `files` are the columns of the others' live files.
     A checkpoint or log compaction that can't be read is ignored if the version can be built without
     it: from an older checkpoint, and from the commits.
+    Raises: as `open_snapshot`.
     """
     passed_over: set[str] = set()
     first: BrokenLog | None = None
@@ -231,9 +242,9 @@ def _read_segment(
             raise first or error from error
         doubted = [file.name for file in segment.checkpoint]
         try:
-            below = read_checkpoint(store, segment.checkpoint, columns) if doubted else None
+            below = read(segment.checkpoint) if doubted else None
             doubted = [file.name for file in segment.deltas if file.kind is LogFileKind.COMPACTED]
-            return segment, read_deltas(store, segment.deltas, columns.files), below
+            return segment, read_deltas(store, segment.deltas, files), below
         except BrokenLog as error:
             if not doubted:
                 raise
@@ -241,7 +252,7 @@ def _read_segment(
             passed_over.update(doubted)
 
 
-def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> CommitInfo | None:
+def info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> CommitInfo | None:
     """Return the commitInfo of the segment's own version, which only its commit file holds."""
     if segment.deltas and segment.deltas[-1].kind is LogFileKind.COMMIT:
         return deltas[-1].info
@@ -249,11 +260,14 @@ def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> Com
     return read_part(commit_name(segment.version), content).info if content else None
 
 
-def _check_vectors(store: LogStore, protocol: Protocol, version: int, part: LogPart) -> None:
-    """Refuse deletion vectors that the protocol does not list: other readers would ignore them."""
-    vectors = part.files["deletionVector"]
+def check_vectors(store: LogStore, protocol: Protocol, version: int, files: pa.Table) -> None:
+    """Refuse deletion vectors that the protocol does not list: other readers would ignore them.
+
+    Raises: UnsupportedFeature.
+    """
+    vectors = files["deletionVector"]
     if vectors.null_count < len(vectors) and "deletionVectors" not in reader_features(protocol):
-        first = part.files["path"].filter(pc.is_valid(vectors))[0]
+        first = files["path"].filter(pc.is_valid(vectors))[0]
         raise UnsupportedFeature(
             f"table {store.root} has files with deletion vectors at version {version}, {first} "
             "for one, although its protocol does not list the feature 'deletionVectors': add the "

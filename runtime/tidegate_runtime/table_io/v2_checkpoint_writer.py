@@ -89,7 +89,7 @@ def write_v2(
         sidecars, rows_below = [sidecar for sidecar, _ in put], sum(rows for _, rows in put)
     name = _name(snapshot.version, layout.form, new_id)
     if layout.form is Form.JSON:
-        content = top_level_json(snapshot, sidecars, now_ms)
+        content = top_level_json(snapshot, sidecars, now_ms, snapshot.files.num_rows)
         size = content.count(b"\n")
     else:
         shape = top_level_schema(snapshot.metadata)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_checkpointer import service
+from tidegate_checkpointer import service, table_view
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import BrokenLog
@@ -85,7 +85,7 @@ def scene(tmp_path: Path) -> Scene:
 
 def failing(name: str, error: Exception | None = None) -> Callable[..., Any]:
     """Return a function of the service, patched to fail for tables in the folder `bad`."""
-    real = getattr(service, name)
+    real = getattr(table_view if name == "load_state" else service, name)
 
     def function(*arguments: Any, **named: Any) -> Any:
         if any("/bad" in str(getattr(argument, "root", argument)) for argument in arguments):
@@ -95,10 +95,10 @@ def failing(name: str, error: Exception | None = None) -> Callable[..., Any]:
     return function
 
 
-def no_sum(table: Any, *rest: Any) -> Any:
+def no_sum(follower: Checkpointer, table: Any, *rest: Any) -> Any:
     if table.name == "bad":
         raise Odd("of an odd kind")
-    return SUM(table, *rest)
+    return SUM(follower, table, *rest)
 
 
 def no_compaction(table: Any, *rest: Any) -> Any:
@@ -107,13 +107,13 @@ def no_compaction(table: Any, *rest: Any) -> Any:
     return COMPACT(table, *rest)
 
 
-SUM, COMPACT = service._sum, service._compact
+SUM, COMPACT = Checkpointer._sum, service._compact
 
 STAGES: dict[str, Callable[..., Any]] = {
     "open_store": failing("open_store"),
     "view_from_log": failing("view_from_log"),
     "head_version": failing("head_version"),
-    "open_snapshot": failing("open_snapshot"),
+    "load_state": failing("load_state"),
     "write_checkpoint": failing("write_checkpoint"),
     "move_hint_forward": failing("move_hint_forward"),
     "sweep": failing("sweep"),
@@ -122,13 +122,16 @@ STAGES: dict[str, Callable[..., Any]] = {
 }
 """The failing stage -> what to patch it with."""
 
+HOMES = {"load_state": table_view, "_sum": Checkpointer}
+"""Where a stage is found, if not in the service."""
+
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     scene: Scene, stage: str
 ) -> None:
     scene.grow()
-    with mock.patch.object(service, stage, STAGES[stage]):
+    with mock.patch.object(HOMES.get(stage, service), stage, STAGES[stage]):
         scene.follower.poll()
         good = {path.name for path in (scene.good.folder / "_delta_log").iterdir()}
         assert {checkpoint_name(10), checksum_name(12)} <= good

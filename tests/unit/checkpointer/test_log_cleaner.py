@@ -263,7 +263,7 @@ def test_a_doubted_checksum_stops_the_cleanup_until_it_is_deleted(tmp_path: Path
     right = version_checksum.of(newest)
     path.write_bytes(version_checksum.encode(replace(right, num_files=999)))
     schedule = CleanupSchedule(bus, topics, Running(clock, Health(clock)))
-    schedule.note_checksum(table.id, "doubted", store, newest)
+    schedule.note_checksum(table.id, "doubted", store, newest.version, right)
     cleaned = CleanedTable(store, newest.version, newest.protocol, newest.metadata)
     record = table.record(published_through=table.version)
     labels = {"table": "doubted", "why": "contradicted"}

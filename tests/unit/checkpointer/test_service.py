@@ -1,41 +1,50 @@
 """The checkpointer over tables on disk and an in-memory registry."""
 
-import gc
 import io
 import os
 import shutil
+import time
 from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import UUID
-from weakref import ref
 
 import orjson
 import prometheus_client
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fakes.memory_store import MemoryBus
+from tests.builders import add, creation, table_in_memory
+from tests.fakes.memory_store import MemoryBus, MemoryStore
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_checkpointer import service, summary_writers
+from tidegate_checkpointer.machine import SummaryState
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_checkpointer.table_states import settle
+from tidegate_checkpointer.table_view import TableView
 from tidegate_delta.checkpoints import last_checkpoint, version_checksum
+from tidegate_delta.checkpoints.checkpoint_state import new_state
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
-from tidegate_delta.log.commit import Commit
-from tidegate_delta.log.file_names import checkpoint_name, checksum_name, compacted_name
+from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_names import (
+    checkpoint_name,
+    checksum_name,
+    compacted_name,
+    parse,
+)
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.codec import encode, headers
-from tidegate_messages.published_records import TableRecord
+from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.storage.log_store import NO_CONDITION, LogStore, Put
-from tidegate_runtime.table_io import checkpoint_writer, open_table
-from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.storage.log_store import NO_CONDITION, Put
+from tidegate_runtime.table_io import checkpoint_writer
+from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
+from tidegate_runtime.table_io.open_table import open_checkpoint, open_snapshot
 from tidegate_runtime.table_registry import read_registry
 
 
@@ -491,26 +500,132 @@ def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     assert age is None, "nobody need get up for it"
 
 
-def test_a_commit_is_let_go_before_its_version_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_version_costs_one_read_and_one_write(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = WrittenTable(tmp_path).create()
-    table.append(rows(1))
-    held: list[ref[Commit]] = []
-    read = summary_writers.read_version
+    service, asked = checkpointer(bus), list[tuple[str, str]]()
+    service.notice(told_of(table))
+    grow(table, 20)
+    service.poll()
+    for name in ("read", "open", "put", "put_if_absent", "list_from"):
+        monkeypatch.setattr(LocalStore, name, noting(asked, name))
+    while table.version < 29:
+        table.append(rows(table.version + 1))
+        service.notice(told_of(table))
+    compactions = [path for verb, path in asked if path.endswith(".compacted.json")]
+    assert len(compactions) == 1
+    expected = [("read", f"{version:020d}.json") for version in range(21, 30)]
+    expected += [("put_if_absent", checksum_name(version)) for version in range(21, 30)]
+    assert sorted(asked) == sorted([*expected, ("put_if_absent", compactions[0])])
+    asked.clear()
+    table.append(rows(30))
+    service.notice(told_of(table))
+    assert len([path for verb, path in asked if verb == "list_from"]) == 1
+    assert [path for verb, path in asked if verb == "read"] == [f"{30:020d}.json"]
 
-    def read_version(store: LogStore, version: int) -> Commit:
-        commit = read(store, version)
-        held.append(ref(commit))
-        return commit
 
-    def open_snapshot(store: LogStore, version: int) -> Snapshot:
-        gc.collect()
-        assert [one() for one in held] == [None], "a large commit is in memory once"
-        return open_table.open_snapshot(store, version)
+def told_of(table: WrittenTable) -> CommitRecord:
+    """Return the notification of a table's newest version, as a committer writes it."""
+    content = (table.folder / "_delta_log" / f"{table.version:020d}.json").read_bytes()
+    return table.notification().model_copy(update={"sha256": sha256(content)})
 
-    monkeypatch.setattr(service, "read_version", read_version)
-    monkeypatch.setattr(service, "open_snapshot", open_snapshot)
-    found = service.view_from_log(LocalStore(table.root), 5)
-    assert found.learn(found.head).num_files == len(table.files)
-    assert len(held) == 1
+
+def noting(asked: list[tuple[str, str]], name: str) -> Any:
+    """Return a method of the store that notes the names of the files it is called for."""
+    real = getattr(LocalStore, name)
+
+    def method(store: LocalStore, path: str, *rest: Any) -> Any:
+        asked.append((name, path.rpartition("/")[2]))
+        return real(store, path, *rest)
+
+    return method
+
+
+def test_a_notification_that_is_not_what_the_log_holds_has_the_log_listed(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, asked = checkpointer(bus), list[tuple[str, str]]()
+    service.notice(told_of(table))
+    grow(table, 3)
+    monkeypatch.setattr(LocalStore, "list_from", noting(asked, "list_from"))
+    service.notice(table.notification())
+    assert len(asked) == 1
+    assert {checksum_name(version) for version in range(4)} <= log_of(table)
+
+
+def test_states_beyond_the_limit_are_read_again(table: WrittenTable, bus: MemoryBus) -> None:
+    service = checkpointer(bus, state_bytes_max=0)
+    service.notice(told_of(table))
+    while table.version < 21:
+        table.append(rows(table.version))
+        service.notice(told_of(table))
+    expected = {checksum_name(version) for version in range(22)}
+    assert {*expected, checkpoint_name(20)} <= log_of(table)
+    assert {str(opened(table, version).checksum) for version in range(22)} == {"agrees"}
+
+
+def test_the_state_goes_first_that_spares_the_least_time() -> None:
+    def view(load_s: float, used_s: float) -> TableView:
+        state = new_state(open_snapshot(table_in_memory(creation(), [add("a")])))
+        view = TableView(MemoryStore(), SummaryState(5), warm=state, load_s=load_s)
+        view.used_s = time.monotonic() - used_s
+        return view
+
+    slow, quick, old = view(2.0, 10.0), view(1.0, 10.0), view(2.0, 60.0)
+    assert slow.warm is not None
+    settle([slow, quick, old], slow.warm.size_bytes * 2)
+    assert [one.warm is not None for one in (slow, quick, old)] == [True, True, False]
+    settle([slow, quick, old], slow.warm.size_bytes)
+    assert [one.warm is not None for one in (slow, quick, old)] == [True, False, False]
+
+
+def test_a_checkpoint_of_which_a_sidecar_went_is_followed_by_a_whole_one(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    service, log = checkpointer(bus), table.folder / "_delta_log"
+    names = ["v2Checkpoint"]
+    lists = {"readerFeatures": names, "writerFeatures": names}
+    table.commit("UPGRADE", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}})
+    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
+    grow(table, 10)
+    service.poll()
+    for path in (log / "_sidecars").iterdir():
+        path.unlink()
+    grow(table, 20)
+    service.poll()
+    for version in range(20):
+        (log / f"{version:020d}.json").unlink()
+    for path in log.glob("*.compacted.json"):
+        path.unlink()
+    assert summary(table)[2] == sorted(table.files)
+
+
+def test_two_instances_that_take_turns_never_name_a_sidecar_that_is_cleaned_up(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    names = ["v2Checkpoint"]
+    lists = {"readerFeatures": names, "writerFeatures": names}
+    table.commit("UPGRADE", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}})
+    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
+    instances, store = [checkpointer(bus), checkpointer(bus)], LocalStore(table.root)
+    for due in range(10, 80, 10):
+        grow(table, due)
+        table.drop(next(iter(table.files)))
+        ahead, behind = instances
+        ahead.notice(told_of(table))
+        if due % 20:
+            behind.notice(told_of(table))
+            instances.reverse()
+        log = table.folder / "_delta_log"
+        [*older, newest] = sorted(log.glob("*.checkpoint.*.json"))
+        assert newest.name.startswith(f"{due:020d}")
+        for path in older:
+            path.unlink()
+        file = parse(newest.name)
+        assert file is not None
+        named = read_sidecar_names(store, file) or frozenset()
+        for path in (log / "_sidecars").iterdir():
+            if path.name not in named:
+                path.unlink()
+        assert open_checkpoint(store, due).files.num_rows > 0
+        assert summary(table)[2] == sorted(table.files)

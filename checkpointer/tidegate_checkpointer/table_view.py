@@ -1,0 +1,175 @@
+"""What the checkpointer knows of one table: the summary files in its log, and its state.
+
+The state is that of one version. It goes forward by reading commits, each once: what is read
+serves checksums, log compactions and checkpoints. It may be dropped at any time, and is then read
+from the log again.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate_checkpointer.machine import SummaryState
+from tidegate_checkpointer.supported_tables import check_checkpointable
+from tidegate_delta.checkpoints import last_checkpoint
+from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
+from tidegate_delta.checkpoints.log_compaction import compact_contents
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.file_names import (
+    LAST_CHECKPOINT,
+    LogFile,
+    LogFileKind,
+    commit_name,
+    in_log,
+)
+from tidegate_delta.log.log_segment import complete_checkpoints
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
+from tidegate_runtime.table_io.checksum_verification import stated_checksum
+from tidegate_runtime.table_io.log_reader import list_log, read_content
+from tidegate_runtime.table_io.open_table import open_keys
+
+KEPT_BYTES_MAX: Final = 32 << 20
+"""Bytes of a table's commits that are kept for its next log compaction."""
+
+TOGETHER_BYTES: Final = 32 << 20
+"""Bytes of commits that are read before the state goes forward by them."""
+
+
+@dataclass
+class TableView:
+    """One table of the service.
+
+    `head` is the newest version seen. `warm` is the state at some version, None while it is not in
+    memory. `load_s` is how long it took to read it, `used_s` when it was last used.
+    """
+
+    store: LogStore
+    state: SummaryState
+    head: int = -1
+    warm: CheckpointState | None = None
+    load_s: float = 0.0
+    used_s: float = 0.0
+    is_alone: bool = False
+    """Whether no other writer of summaries was met since the last checkpoint."""
+    _definition: tuple[Protocol, Metadata] | None = None
+    _contents: dict[int, bytes] = field(default_factory=dict)
+
+    def at(self, version: int) -> CheckpointState:
+        """Return the state at a version, reading as little as possible.
+
+        Raises: UnsupportedFeature, for a table that we can't summarise at this version; BrokenLog;
+        Unavailable.
+        """
+        state = self.warm
+        if state is None or state.version > version:
+            began_s = time.perf_counter()
+            state = load_state(self.store, version)
+            self.load_s = time.perf_counter() - began_s
+        while state.version < version:
+            state = follow(self.store, state, self._next_contents(state.version + 1, version))
+        self.keep(state)
+        return state
+
+    def keep(self, state: CheckpointState) -> None:
+        """Keep a state in memory.
+
+        Raises: UnsupportedFeature, for a table that we can't summarise at its version.
+        """
+        definition = state.fresh.protocol, state.fresh.metadata
+        if self._definition != definition:
+            check_checkpointable(*definition, self.store.root)
+            self._definition = definition
+        self.warm, self.used_s = state, time.monotonic()
+
+    def start_from(self, checkpoint: int) -> None:
+        """Drop a state that was read from an older checkpoint than this version's.
+
+        The files of older ones go from the log some time after they were replaced.
+        """
+        if self.warm is not None and self.warm.based_on < checkpoint:
+            self.warm = None
+
+    def definition(self) -> tuple[Protocol, Metadata]:
+        """Return the protocol and metadata of the newest version that is known of.
+
+        Raises: UnsupportedFeature, for a table that we can't summarise; BrokenLog; Unavailable.
+        """
+        if self._definition is None:
+            stated = stated_checksum(self.store, self.head)
+            known = stated or open_keys(self.store, self.head)
+            check_checkpointable(known.protocol, known.metadata, self.store.root)
+            self._definition = known.protocol, known.metadata
+        return self._definition
+
+    def compacted(self, start: int, end: int) -> bytes:
+        """Return the log compaction of some versions, both included; empty if they do nothing.
+
+        Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
+        """
+        return compact_contents([self._content(version) for version in range(start, end + 1)])
+
+    def forget_contents(self, through: int) -> None:
+        """Drop the commits up to a version, which no compaction will need."""
+        for version in [version for version in self._contents if version <= through]:
+            del self._contents[version]
+
+    def saw(self, version: int, content: bytes) -> None:
+        """Keep the bytes of a commit, so that it is not read again."""
+        self._contents[version] = content
+        kept = sum(map(len, self._contents.values()))
+        for oldest in sorted(self._contents)[:-1]:
+            if kept <= KEPT_BYTES_MAX:
+                return
+            kept -= len(self._contents.pop(oldest))
+
+    def _next_contents(self, first: int, last: int) -> Sequence[bytes]:
+        found: list[bytes] = []
+        size = 0
+        for version in range(first, last + 1):
+            found.append(self._content(version))
+            size += len(found[-1])
+            if size > TOGETHER_BYTES:
+                break
+        return found
+
+    def _content(self, version: int) -> bytes:
+        known = self._contents.get(version)
+        if known is not None:
+            return known
+        content = read_content(self.store, commit_name(version))
+        if content is None:
+            raise BrokenLog(
+                f"{commit_name(version)} of table {self.store.root} is not there, although a later "
+                "version was seen: restore it from a backup, or see who cleans the log",
+                error_class="LogGap",
+            )
+        self.saw(version, content)
+        return content
+
+
+def view_from_log(store: LogStore, compaction_interval: int) -> TableView:
+    """Return a table's view from its log, listed from `_last_checkpoint` on, or all without it."""
+    last = last_checkpoint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
+    files = [file for file, _ in list_log(store, f"{last.version if last else 0:020d}")]
+    checkpoints = complete_checkpoints(files)
+    # Only a checkpoint that is read whole counts as done.
+    is_whole = last is not None and whole_checkpoint(store, last.version) is not None
+    hinted = last.version if last is not None and is_whole else -1
+    # Versions below the oldest readable one are gone, so nothing of them is due.
+    oldest = min((file.version for file in files if file.kind is LogFileKind.COMMIT), default=0)
+    below = max(oldest, min(checkpoints, default=0) if oldest > 0 else 0) - 1
+    state = SummaryState(
+        compaction_interval,
+        checkpoint=max(hinted, below),
+        compacted=max(_newest(files, LogFileKind.COMPACTED), below),
+        checksummed=max(_newest(files, LogFileKind.CHECKSUM), below),
+    )
+    return TableView(store, state, head=_newest(files, LogFileKind.COMMIT))
+
+
+def _newest(files: Sequence[LogFile], kind: LogFileKind) -> int:
+    return max((file.version for file in files if file.kind is kind), default=-1)

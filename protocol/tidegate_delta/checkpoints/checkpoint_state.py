@@ -1,0 +1,243 @@
+"""A table's state between two checkpoints: what the next one needs, at the price of what changes.
+
+The rows of a checkpoint stay in its files. Of each only the key and the size are kept, in the order
+of the file. Rows that no checkpoint holds yet are kept whole.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.checkpoints import file_totals, version_checksum
+from tidegate_delta.checkpoints.file_totals import FileTotals
+from tidegate_delta.checkpoints.version_checksum import VersionChecksum
+from tidegate_delta.log.actions import Sidecar
+from tidegate_delta.log.file_names import Version
+from tidegate_delta.snapshots.chunked_arrays import flat, joined
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate_delta.snapshots.replay import LogPart, keys
+from tidegate_delta.snapshots.snapshot import Snapshot, evolve_parts
+
+STORED_SCHEMA: Final = pa.schema(
+    [ADD_SCHEMA.field(name) for name in ("path", "deletionVector", "size")]
+)
+"""What is kept of a live file that a checkpoint holds.
+
+Spec: "Action Reconciliation"
+"""
+
+STORED_TOMBSTONE_SCHEMA: Final = pa.schema(
+    [REMOVE_SCHEMA.field(name) for name in ("path", "deletionVector", "deletionTimestamp")]
+)
+"""What is kept of a tombstone that a checkpoint holds.
+
+Spec: "Action Reconciliation"
+"""
+
+
+WHOLE_ROWS_MAX: Final = 20_000
+"""Rows of checkpoint files that are kept whole for each table. So a small table, and the newest
+rows of a large one, need not be read again.
+
+Spec: "Action Reconciliation"
+"""
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of one kind in a checkpoint's file, in its order, and which of them still hold.
+
+    `mask` is None where all do. `rows` has the columns of STORED_SCHEMA or
+    STORED_TOMBSTONE_SCHEMA, or all columns, where the rows are kept whole.
+    Law: keys == replay.keys(rows); count == the number of rows that hold
+    """
+
+    rows: pa.Table
+    keys: pa.ChunkedArray
+    mask: pa.Array | None = None
+    count: int = 0
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "StoredRows":
+        """Return rows that all hold.
+
+        Spec: "Action Reconciliation"
+        """
+        return cls(rows, keys(rows), None, rows.num_rows)
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether all rows hold.
+
+        Spec: "Action Reconciliation"
+        """
+        return self.count == int(self.rows.num_rows)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all columns are kept.
+
+        Spec: "Action Reconciliation"
+        """
+        return "dataChange" in self.rows.schema.names
+
+    def holding(self) -> pa.Table:
+        """Return the rows that hold.
+
+        Spec: "Action Reconciliation"
+        """
+        return self.rows if self.mask is None else self.rows.filter(self.mask)
+
+    def without(self, gone: pa.Array) -> "StoredRows":
+        """Return the rows without those of a mask.
+
+        Spec: "Action Reconciliation"
+        """
+        kept = pc.invert(gone)
+        mask = kept if self.mask is None else pc.and_(self.mask, kept)
+        return replace(self, mask=mask, count=int(pc.sum(mask).as_py() or 0))
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """The rows in a sidecar, or in a row group of a checkpoint file.
+
+    `path` is relative to the table root; `group` is None for a whole file. `sidecar` is the action
+    that names the file, if it is a sidecar, and `schema` the columns of the file.
+    Spec: "Sidecar Files"
+    """
+
+    path: str
+    group: int | None
+    files: StoredRows
+    tombstones: StoredRows
+    schema: pa.Schema
+    sidecar: Sidecar | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """A table at `version`: the rows that checkpoint files hold, and those that none holds.
+
+    `fresh` is the version's definition, with the rows that are in no checkpoint file. `based_on` is
+    the version of the checkpoint that the files of `stored` belong to, -1 without one. `txn_id` is
+    that of the version's own commit.
+    Law: the rows of `stored` that hold, and those of `fresh`, are the snapshot's
+    Spec: "Action Reconciliation"
+    """
+
+    fresh: Snapshot
+    stored: tuple[StoredPart, ...] = ()
+    totals: FileTotals = field(default_factory=FileTotals)
+    txn_id: str | None = None
+    based_on: int = -1
+
+    @property
+    def version(self) -> Version:
+        """The version of the table."""
+        return self.fresh.version
+
+    @cached_property
+    def checksum(self) -> VersionChecksum:
+        """The checksum of the version."""
+        return version_checksum.of_totals(self.fresh, self.totals, self.txn_id)
+
+    @property
+    def whole_rows(self) -> int:
+        """The number of rows in checkpoint files that are kept whole."""
+        return whole_rows(self.stored)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that the rows take, about."""
+        tables = [self.fresh.files, self.fresh.tombstones]
+        for part in self.stored:
+            tables += [part.files.rows, part.tombstones.rows]
+        return sum(table.nbytes for table in tables)
+
+
+def whole_rows(parts: Sequence[StoredPart]) -> int:
+    """Return the number of rows that are kept whole.
+
+    Spec: "Action Reconciliation"
+    """
+    every = [rows for part in parts for rows in (part.files, part.tombstones)]
+    return sum(rows.rows.num_rows for rows in every if rows.is_whole)
+
+
+def new_state(
+    fresh: Snapshot, stored: Sequence[StoredPart] = (), based_on: int = -1
+) -> CheckpointState:
+    """Return the state of a table whose rows are in `stored` and `fresh`, none in both.
+
+    Spec: "Action Reconciliation"
+    """
+    totals = [file_totals.of(part.files.rows) for part in stored]
+    totals.append(file_totals.of(fresh.files))
+    return CheckpointState(fresh, tuple(stored), file_totals.together(totals), based_on=based_on)
+
+
+def advanced(state: CheckpointState, parts: Sequence[LogPart]) -> CheckpointState:
+    """Return the state after some more commits, oldest first.
+
+    What checkpoints hold is searched once for the keys that the commits name, and not copied.
+    Law: the rows and totals are those of a replay
+    Spec: "Action Reconciliation"
+    """
+    touched = pc.unique(flat(joined([keys(one) for part in parts for one in _tables(part)])))
+    stored, lost = _hit(state.stored, touched)
+    after = evolve_parts(state.fresh, parts)
+    gained = file_totals.of(after.files) - file_totals.of(state.fresh.files)
+    info = parts[-1].info
+    return CheckpointState(
+        after,
+        stored,
+        state.totals - file_totals.together(map(file_totals.of, lost)) + gained,
+        info.txn_id if info else None,
+        state.based_on,
+    )
+
+
+def _tables(part: LogPart) -> tuple[pa.Table, pa.Table]:
+    return part.files, part.tombstones
+
+
+def _hit(
+    stored: Sequence[StoredPart], touched: pa.Array
+) -> tuple[tuple[StoredPart, ...], list[pa.Table]]:
+    """Return the parts without the rows of some keys, and the live files that these were."""
+    if not len(touched):
+        return tuple(stored), []
+    files, lost = _dropped([part.files for part in stored], touched)
+    tombstones, _ = _dropped([part.tombstones for part in stored], touched)
+    return (
+        tuple(
+            replace(part, files=own, tombstones=dead)
+            for part, own, dead in zip(stored, files, tombstones, strict=True)
+        ),
+        lost,
+    )
+
+
+def _dropped(
+    every: Sequence[StoredRows], touched: pa.Array
+) -> tuple[list[StoredRows], list[pa.Table]]:
+    # One search over all keys: the set of what is looked for is built once.
+    found = pc.is_in(joined([one.keys for one in every]), value_set=touched)
+    after, lost, start = [], [], 0
+    for one in every:
+        gone = found.slice(start, one.rows.num_rows)
+        start += one.rows.num_rows
+        if not pc.any(gone, min_count=0).as_py():
+            after.append(one)
+            continue
+        gone = flat(gone)
+        if one.mask is not None:
+            gone = pc.and_(gone, one.mask)
+        lost.append(one.rows.filter(gone))
+        after.append(one.without(gone))
+    return after, lost

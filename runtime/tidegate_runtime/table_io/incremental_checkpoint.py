@@ -1,0 +1,241 @@
+"""Write a checkpoint from the state between checkpoints: only the rows that need it.
+
+A sidecar of the last checkpoint is named again while all its rows hold. Rows of other files are
+read again, file by file, so that the memory does not grow with the table.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate_delta.checkpoints.checkpoint_plan import (
+    RowsToWrite,
+    after_writing,
+    plan_sidecars,
+    plan_whole,
+)
+from tidegate_delta.checkpoints.checkpoint_rows import (
+    ROWS_MAX,
+    add_rows,
+    classic_schema,
+    few_actions,
+    object_rows,
+    remove_rows,
+)
+from tidegate_delta.checkpoints.checkpoint_state import (
+    STORED_SCHEMA,
+    STORED_TOMBSTONE_SCHEMA,
+    WHOLE_ROWS_MAX,
+    CheckpointState,
+    StoredPart,
+    StoredRows,
+    whole_rows,
+)
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.checkpoints.v2_checkpoint_rows import sidecar_schema, top_level_json
+from tidegate_delta.log.actions import Metadata, Sidecar
+from tidegate_delta.log.file_names import (
+    SIDECAR_FOLDER,
+    checkpoint_name,
+    in_log,
+    in_sidecars,
+    own_v2_checkpoint_name,
+    sidecar_name,
+)
+from tidegate_delta.snapshots.chunked_arrays import stacked
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.checkpoint_reader import stacked_files
+from tidegate_runtime.table_io.checkpoint_writer import CODEC, put_checkpoint
+from tidegate_runtime.table_io.stored_checkpoint import StoredReader
+from tidegate_runtime.table_io.v2_checkpoint_writer import SIDECAR_FILES
+
+_NO_FILES: Final = StoredRows.of(STORED_SCHEMA.empty_table())
+_NO_TOMBSTONES: Final = StoredRows.of(STORED_TOMBSTONE_SCHEMA.empty_table())
+
+
+@dataclass(frozen=True)
+class WrittenCheckpoint:
+    """The hint to a checkpoint, and the state that goes on from it.
+
+    `written_bytes` are those of the files that were written. `is_ours` is false where another
+    writer's checkpoint was there before.
+    """
+
+    hint: LastCheckpoint
+    state: CheckpointState
+    written_bytes: int
+    is_ours: bool = True
+
+
+def write_classic_of(store: LogStore, state: CheckpointState, now_ms: int) -> WrittenCheckpoint:
+    """Write the V1 checkpoint of a state. If another writer was first, its checkpoint stays.
+
+    Raises: BrokenLog (`CorruptCheckpoint`), if a file of the last checkpoint is gone by now;
+    OutcomeUnknown; Unavailable.
+    """
+    fresh, plan = state.fresh, plan_whole(state, ROWS_MAX, now_ms)
+    schema, name = classic_schema(fresh.metadata), checkpoint_name(state.version)
+    buffer = io.BytesIO()
+    with StoredReader(store) as reader, _writer(buffer, schema) as writer:
+        file = _RowGroups(writer, in_log(name), schema)
+        for batch in object_rows(schema, few_actions(fresh, now_ms)):
+            file.add(batch)
+        is_small = sum(group.count for group in plan.written) <= WHOLE_ROWS_MAX
+        for group in plan.written:
+            rows = _rows(reader, group)
+            kept = rows if is_small else group.kept_of(rows)
+            for batch, stored in _batches(group, rows, kept, fresh.metadata, schema):
+                file.add(batch, **{"tombstones" if group.is_tombstones else "files": stored})
+        file.flush()
+    content = buffer.getvalue()
+    there = put_checkpoint(store, name, content)
+    if there is not None:
+        return WrittenCheckpoint(there, state, 0, is_ours=False)
+    hint = LastCheckpoint(
+        version=state.version,
+        size=file.rows,
+        size_in_bytes=len(content),
+        num_of_add_files=state.totals.files,
+    )
+    return WrittenCheckpoint(hint, after_writing(state, plan, file.parts), len(content))
+
+
+def write_v2_of(
+    store: LogStore, state: CheckpointState, now_ms: int, new_id: Callable[[], UUID]
+) -> WrittenCheckpoint:
+    """Write the V2 checkpoint of a state: the sidecars that it needs, then its JSON file.
+
+    Raises: BrokenLog (`CorruptCheckpoint`), if a file of the last checkpoint is gone by now;
+    OutcomeUnknown; Unavailable.
+    """
+    fresh = state.fresh
+    schema = sidecar_schema(fresh.metadata)
+    there = {one.path: one.size for one in store.list_from(in_log(SIDECAR_FOLDER), "")}
+
+    def may_stay(part: StoredPart) -> bool:
+        held = part.sidecar and there.get(part.path)
+        return part.schema == schema and held == (part.sidecar and part.sidecar.size_in_bytes)
+
+    plan = plan_sidecars(state, may_stay, SIDECAR_FILES, now_ms)
+    written: list[StoredPart] = []
+    with StoredReader(store) as reader:
+        for group in plan.written:
+            rows = _rows(reader, group)
+            whole = whole_rows((*plan.kept, *written)) + rows.num_rows
+            kept = rows if whole <= WHOLE_ROWS_MAX else group.kept_of(rows)
+            name = sidecar_name(state.version, str(new_id()))
+            written.append(_put_sidecar(store, name, _NewRows(group, rows, kept), fresh, now_ms))
+    after = after_writing(state, plan, written)
+    sidecars = [part.sidecar for part in after.stored if part.sidecar is not None]
+    content = top_level_json(fresh, sidecars, now_ms, state.totals.files)
+    name = own_v2_checkpoint_name(state.version, fresh.metadata.id)
+    standing = put_checkpoint(store, name, content)
+    below = sum(part.files.rows.num_rows + part.tombstones.rows.num_rows for part in after.stored)
+    hint = standing or LastCheckpoint(
+        version=state.version,
+        size=content.count(b"\n") + below,
+        size_in_bytes=len(content) + sum(one.size_in_bytes for one in sidecars),
+        num_of_add_files=state.totals.files,
+    )
+    new = sum(part.sidecar.size_in_bytes for part in written if part.sidecar)
+    return WrittenCheckpoint(hint, after, len(content) + new, is_ours=standing is None)
+
+
+@dataclass(frozen=True)
+class _NewRows:
+    """The rows of a sidecar, and what is kept of them."""
+
+    group: RowsToWrite
+    rows: pa.Table
+    kept: pa.Table
+
+
+def _put_sidecar(
+    store: LogStore, name: str, new: _NewRows, fresh: Snapshot, now_ms: int
+) -> StoredPart:
+    schema, buffer, group = sidecar_schema(fresh.metadata), io.BytesIO(), new.group
+    with _writer(buffer, schema) as writer:
+        for batch, _ in _batches(group, new.rows, new.kept, fresh.metadata, schema):
+            writer.write_batch(batch)
+    content = buffer.getvalue()
+    store.put(in_sidecars(name), content)
+    rows = StoredRows.of(new.kept)
+    return StoredPart(
+        in_sidecars(name),
+        None,
+        _NO_FILES if group.is_tombstones else rows,
+        rows if group.is_tombstones else _NO_TOMBSTONES,
+        schema,
+        Sidecar(path=name, size_in_bytes=len(content), modification_time=now_ms),
+    )
+
+
+def _rows(reader: StoredReader, group: RowsToWrite) -> pa.Table:
+    """Return the rows of a group in all their columns."""
+    tables = [reader.rows(part, is_tombstones=group.is_tombstones) for part in group.parts]
+    if group.fresh is not None:
+        tables.append(group.fresh)
+    return stacked(tables) if group.is_tombstones else stacked_files(tables)
+
+
+def _batches(
+    group: RowsToWrite, rows: pa.Table, kept: pa.Table, metadata: Metadata, schema: pa.Schema
+) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
+    """Yield rows as a checkpoint of these columns has them, each batch with what is kept of it."""
+    make = remove_rows(schema, rows) if group.is_tombstones else add_rows(schema, rows, metadata)
+    start = 0
+    for batch in make:
+        yield batch, kept.slice(start, batch.num_rows)
+        start += batch.num_rows
+
+
+def _writer(buffer: io.BytesIO, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(buffer, schema, compression=CODEC, store_schema=False)
+
+
+class _RowGroups:
+    """Writes the row groups of a checkpoint file, and says which rows are in which."""
+
+    def __init__(self, writer: pq.ParquetWriter, path: str, schema: pa.Schema) -> None:
+        self._writer, self._path, self._schema = writer, path, schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._files: list[pa.Table] = []
+        self._tombstones: list[pa.Table] = []
+        self._groups = 0
+        self.rows = 0
+        self.parts: list[StoredPart] = []
+
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        files: pa.Table | None = None,
+        tombstones: pa.Table | None = None,
+    ) -> None:
+        """Add rows, with what is kept of them."""
+        self._waiting.append(batch)
+        self._files += [files] if files is not None else []
+        self._tombstones += [tombstones] if tombstones is not None else []
+        if sum(one.num_rows for one in self._waiting) >= ROWS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait as one row group."""
+        if not self._waiting:
+            return
+        group = pa.Table.from_batches(self._waiting)
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        if self._files or self._tombstones:
+            rows = (
+                StoredRows.of(stacked_files(self._files)) if self._files else _NO_FILES,
+                StoredRows.of(stacked(self._tombstones)) if self._tombstones else _NO_TOMBSTONES,
+            )
+            self.parts.append(StoredPart(self._path, self._groups, *rows, self._schema))
+        self.rows += group.num_rows
+        self._groups += 1
+        self._waiting, self._files, self._tombstones = [], [], []
