@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from tests.conformance.written_tables import Deployment, reused_sidecars
 from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
@@ -61,6 +62,18 @@ def test_a_v2_checkpoint_of_ours_is_read_the_same(
     stated = pa.table(foreign.get_add_actions(flatten=True))
     assert stated["num_records"].to_pylist() == [1] * 7
     assert sorted(stated["min.k"].to_pylist()) == ours["k"].to_pylist()
+
+
+def test_a_checkpoint_that_names_sidecars_of_older_ones_is_read_the_same(tmp_path: Path) -> None:
+    table = reused_sidecars(Deployment(tmp_path))
+    foreign = DeltaTable(table.path)
+    found = QueryBuilder().register("t", foreign).execute("SELECT * FROM t ORDER BY k")
+    theirs = pa.table(found.read_all() if hasattr(found, "read_all") else found)
+    snapshot = open_snapshot(table.store)
+    ours = read_table(table.store, snapshot).sort_by("k")
+    assert ours.num_rows == 65
+    assert theirs.cast(ours.schema).select(ours.column_names).to_pylist() == ours.to_pylist()
+    assert len(foreign.file_uris()) == snapshot.files.num_rows
 
 
 @pytest.mark.parametrize("properties", [{}, TYPED, NO_TEXT], ids=["text", "both", "typed"])

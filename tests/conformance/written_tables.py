@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pyarrow as pa
@@ -21,7 +22,14 @@ from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.loop.service import CommitterLoop
 from tidegate_committer.settings import CommitterSection
-from tidegate_delta.log.file_names import LOG_FOLDER, checkpoint_name, compacted_name
+from tidegate_delta.log.file_names import (
+    LOG_FOLDER,
+    SIDECAR_FOLDER,
+    LogFile,
+    checkpoint_name,
+    compacted_name,
+    parse,
+)
 from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import CommitRecord
@@ -50,6 +58,8 @@ from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.open_store import canonical_root, open_store
+from tidegate_runtime.table_io import incremental_checkpoint
+from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -317,6 +327,43 @@ def kept_short(deployment: Deployment) -> Written:
     assert (table.path / LOG_FOLDER / compacted_name(11, 15)).is_file()
     table.forget_before(10)
     return table
+
+
+def reused_sidecars(deployment: Deployment) -> Written:
+    """A log that exists only in a V2 checkpoint, which names sidecars of older ones again."""
+    table = deployment.table("reused-sidecars")
+    properties = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "5"}
+    table.create(numbers(0).schema, properties, "p")
+    log = table.path / LOG_FOLDER
+    with mock.patch.object(incremental_checkpoint, "SIDECAR_FILES", 4):
+        for batch in range(12):
+            table.write(numbers(4, start=10 * batch), batch=batch)
+            deployment.checkpointer.poll()
+        table.delete("k BETWEEN 51 AND 53")
+        for batch in range(12, 17):
+            table.write(numbers(4, start=10 * batch), batch=batch)
+            deployment.checkpointer.poll()
+    [*older, newest] = sorted(log.glob("*.checkpoint.*.json"))
+    before, named = (read_sidecar_names(table.store, of_name(path)) for path in (older[-1], newest))
+    assert before is not None
+    assert named is not None
+    assert before & named, "some are named again"
+    assert named - before
+    first = int(newest.name[:20])
+    for file in log.iterdir():
+        if file.name[:20].isdigit() and int(file.name[:20]) < first:
+            file.unlink()
+    for file in (log / SIDECAR_FOLDER).iterdir():
+        if file.name not in named:
+            file.unlink()
+    return table
+
+
+def of_name(path: Path) -> LogFile:
+    """Return the parsed name of a file of the log."""
+    found = parse(path.name)
+    assert found is not None, path
+    return found
 
 
 def fed(deployment: Deployment) -> Written:

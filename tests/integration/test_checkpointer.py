@@ -97,7 +97,7 @@ def test_killed_at_every_named_point_the_table_stays_readable(
         service = checkpointer(line, f"checkpointer-{number}", failpoint)
         service.start()
         table.ring(bell, line.kafka.topics)
-        assert service.child.wait(60) == -9, service.child.tail()
+        assert service.child.wait(180) == -9, service.child.tail()
         check_table(table)
     checkpointer(line, "checkpointer-last").start()
     due = table.version - table.version % 10
@@ -131,7 +131,7 @@ def test_killed_before_it_deletes_it_cleans_the_log_when_it_is_back(line: Line) 
 
     service = checkpointer(line, "killed", BEFORE_CLEANUP)
     service.start()
-    assert service.child.wait(60) == -9, service.child.tail()
+    assert service.child.wait(180) == -9, service.child.tail()
     assert sorted(path.name for path in log.iterdir()) == listed
 
     checkpointer(line, "back").start()

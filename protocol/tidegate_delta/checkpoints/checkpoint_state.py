@@ -54,6 +54,7 @@ class StoredRows:
     `mask` is None where all do. `rows` has the columns of STORED_SCHEMA or
     STORED_TOMBSTONE_SCHEMA, or all columns, where the rows are kept whole.
     Law: keys == replay.keys(rows); count == the number of rows that hold
+    Spec: "Action Reconciliation"
     """
 
     rows: pa.Table
