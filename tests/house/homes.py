@@ -22,6 +22,7 @@ CHECKPOINTER: Final = "checkpointer/tidegate_checkpointer/"
 CDC: Final = "cdc_publisher/tidegate_cdc_publisher/"
 LOCAL: Final = "deploy/tidegate_local/"
 DEMO: Final = "deploy/tidegate_demo/"
+CONSOLE: Final = "deploy/tidegate_console/"
 
 HOMES: Final = {
     "pydantic_settings": (f"{RUNTIME}service/settings.py",),
@@ -62,6 +63,7 @@ HOMES: Final = {
         "cdc_publisher/tidegate_cdc_publisher/cli/",
         LOCAL,
         DEMO,
+        CONSOLE,
     ),
     "rich": (f"{RUNTIME}cli/", f"{PRODUCERS}cli/", LOCAL, DEMO),
     "pyspark": (

@@ -1,9 +1,12 @@
 """Each command in a document exists, with the options that it names."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import EntryPoint
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from typer.core import TyperGroup
@@ -11,6 +14,8 @@ from typer.main import get_command
 
 from bench.__main__ import app as bench
 from tests.house import tree
+from tidegate_runtime.cli import main
+from tidegate_runtime.cli.command_plugins import GROUP
 from tidegate_runtime.cli.main import command_for
 
 DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
@@ -30,8 +35,15 @@ def lines(text: str) -> Iterator[str]:
 
 @cache
 def whole() -> TyperGroup:
-    """Return the command with all services' subcommands."""
-    return command_for([])
+    """Return the command with the subcommands that pyproject.toml declares.
+
+    What is installed may be of an older checkout.
+    """
+    project = tomllib.loads(tree.text("pyproject.toml"))["project"]
+    declared = project["entry-points"][GROUP]
+    points = {name: EntryPoint(name, at, GROUP) for name, at in sorted(declared.items())}
+    with patch.object(main, "brought", lambda: points):
+        return command_for([])
 
 
 def wrong(line: str) -> str | None:

@@ -19,6 +19,7 @@ from tidegate_committer.intake import refusals
 from tidegate_delta.features.supported_features import FEATURES, Feature
 from tidegate_messages.codec import FORMATS
 from tidegate_messages.json_schemas import schema_name
+from tidegate_messages.rights import EVERYBODY, RIGHTS
 from tidegate_messages.topics import Topics
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.settings import ServiceSettings
@@ -171,6 +172,19 @@ def test_every_metric_is_explained_with_its_labels_and_no_other_is() -> None:
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in named} - metric_names() == set()
 
 
+def test_every_alert_has_a_paragraph_in_the_runbook() -> None:
+    alerts = {
+        name
+        for document in ("docs/committer.md", OPERATIONS)
+        for name in re.findall(r"^\| `(Tidegate\w+)` \|", tree.text(document), re.MULTILINE)
+    }
+    assert len(alerts) > 10
+    parts = re.split(r"^## ", tree.text("docs/runbook.md"), flags=re.MULTILINE)[1:]
+    paragraphs = {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
+    assert alerts - paragraphs.keys() == set()
+    assert [name for name, text in paragraphs.items() if len(re.findall(r"\.\s", text)) < 4] == []
+
+
 def test_no_label_has_values_without_end() -> None:
     assert {label for labels in metric_labels().values() for label in labels} <= LABELS_ALLOWED
 
@@ -189,6 +203,25 @@ def test_the_guide_explains_every_rule_by_which_a_proposal_fails() -> None:
     assert "concurrent_append" in rules_known
     assert "malformed" in rules_known
     assert [rule for rule in sorted(rules_known) if f"`{rule}`" not in tree.text(GUIDE)] == []
+
+
+def test_the_rights_of_the_manual_are_those_that_the_doctor_looks_for() -> None:
+    rows = re.findall(
+        r"^\| ([\w ]+) \| (topic|group|transactional id) ([^|]+) \| ([\w, ]+) \|$",
+        tree.text(OPERATIONS),
+        re.MULTILINE,
+    )
+    told = {
+        (who, kind, name, tuple(operations.split(", ")))
+        for who, kind, names, operations in rows
+        for name in re.findall(r"`([\w.*-]+)`", names)
+    }
+    needed = {
+        (who, right.kind, right.name, right.operations)
+        for who, rights in (*RIGHTS.items(), ("everybody", EVERYBODY))
+        for right in rights
+    }
+    assert told == needed
 
 
 def test_the_proof_counts_what_there_is() -> None:

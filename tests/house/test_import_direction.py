@@ -18,7 +18,7 @@ PACKAGES: Final = (
     "tidegate_producers tidegate_committer tidegate_checkpointer tidegate_cdc_publisher "
     "tidegate_local",
     "tidegate pyspark_tidegate",
-    "tidegate_demo",
+    "tidegate_demo tidegate_console",
 )
 """Packages from the bottom up; those on one line never import one another."""
 
@@ -61,6 +61,11 @@ ROOMS: Final = {
         "store_reads",
         "loop",
         "__main__",
+    ),
+    "tidegate_console": (
+        "overview",
+        "attention doctor",
+        "status_command doctor_command",
     ),
 }
 """The rooms of each package, from the bottom up."""

@@ -18,6 +18,7 @@ PACKAGES = {
     "tidegate_cdc_publisher": "cdc_publisher",
     "tidegate_local": "deploy",
     "tidegate_demo": "deploy",
+    "tidegate_console": "deploy",
 }
 """Package -> its top-level folder."""
 

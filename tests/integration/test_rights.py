@@ -19,8 +19,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from tests.integration.conftest import Line
 from tests.integration.test_checkpointer import wait_until
 from tests.integration.test_outages import free_port
+from tidegate_console.doctor import right_checks
 from tidegate_delta.errors import Misconfigured
 from tidegate_local.embedded_kafka import HOST, EmbeddedKafka
+from tidegate_messages.rights import Role
 from tidegate_messages.topics import Topic
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_registration import halt, register, reopen
@@ -108,9 +110,12 @@ def guarded(tmp_path: Path) -> Iterator[GuardedKafka]:
 
 
 def client_of(kafka: KafkaSettings, who: str) -> Client:
+    return Client(KafkaBus(secured(kafka, who), who), kafka.topics)
+
+
+def secured(kafka: KafkaSettings, who: str) -> KafkaSettings:
     security = {key.removeprefix("security."): value for key, value in login(who).items()}
-    secured = KafkaSettings.model_validate({**kafka.model_dump(), "security": security})
-    return Client(KafkaBus(secured, who), secured.topics)
+    return KafkaSettings.model_validate({**kafka.model_dump(), "security": security})
 
 
 def test_only_who_may_write_admin_halts_a_table(guarded: GuardedKafka, tmp_path: Path) -> None:
@@ -128,8 +133,18 @@ def test_only_who_may_write_admin_halts_a_table(guarded: GuardedKafka, tmp_path:
         assert halt(operator, root, "a restore", 60.0).status == "committed"
         assert client_of(kafka, "writer").require(root).halted_by_hand == "a restore"
         assert reopen(operator, root, 60.0).status == "committed"
+        # The doctor sees the rights of whom it logs in as.
+        assert lacking(kafka, "writer", "writer") == set()
+        assert lacking(kafka, "writer", "operator") == {"tidegate.admin"}
+        assert lacking(kafka, "committer", "committer") == set()
     finally:
         line.stop()
+
+
+def lacking(kafka: KafkaSettings, who: str, role: Role) -> set[str]:
+    """Return the topics and groups on which a principal lacks a right that a role needs."""
+    checks = right_checks.rights(secured(kafka, who), role)
+    return {check.found.split()[-1] for check in checks if check.verdict == "wrong"}
 
 
 def test_the_services_do_their_work_with_the_rights_that_the_manual_names(

@@ -110,6 +110,7 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
             f"aiokafka://{server.strip()}" for server in kafka.bootstrap_servers.split(",")
         ),
         "broker_credentials": credentials,
+        "broker_client_id": f"tidegate-{name}",
         "consumer_group_instance_id": kafka.client.get("group.instance.id"),
         "consumer_auto_offset_reset": "earliest",
         "broker_session_timeout": session_s,

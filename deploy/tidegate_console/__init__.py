@@ -1,0 +1,1 @@
+"""What an operator looks at: `tidegate status`, `tidegate doctor`, and the operations page."""

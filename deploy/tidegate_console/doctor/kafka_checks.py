@@ -1,0 +1,115 @@
+"""Checks of Kafka: the way to the brokers, the login, the topics."""
+
+from collections.abc import Iterator, Sequence
+
+from tidegate_console.doctor.check import Check, Verdict
+from tidegate_console.overview import CLIENT_ID
+from tidegate_delta.errors import TidegateError, Unavailable
+from tidegate_runtime.kafka.cluster_state import ClusterState
+from tidegate_runtime.kafka.connection_check import fault_of_server, login_error, speaks_tls
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import SEVERAL, differing_topics, missing_topics
+
+
+def connection(kafka: KafkaSettings) -> list[Check]:
+    """Return whether the brokers can be reached and let us in; the last check decides."""
+    servers = [one.strip() for one in kafka.bootstrap_servers.split(",") if one.strip()]
+    found = [_server(server, kafka) for server in servers]
+    if all(check.verdict == "wrong" for check in found):
+        return [*found, Check("login", "skipped", "no broker can be reached")]
+    error = login_error(kafka)
+    if error is None:
+        return [*found, Check("login", "ok", _as_whom(kafka))]
+    verdict: Verdict = "away" if isinstance(error, Unavailable) else "wrong"
+    if not kafka.security.uses_tls and any(speaks_tls(server) for server in servers):
+        do = "the port speaks TLS: set `kafka.security.protocol` to SSL or SASL_SSL"
+        return [*found, Check("login", "wrong", str(error), do)]
+    do = "mend the way to the brokers above; or look at their logs for this client"
+    return [*found, Check("login", verdict, str(error), do)]
+
+
+def cluster(kafka: KafkaSettings) -> Iterator[Check]:
+    """Yield checks of the cluster: how many brokers, and whether each can be reached from here."""
+    size = ClusterState(kafka, CLIENT_ID).size()
+    count = len(size.brokers)
+    if count < SEVERAL:
+        yield Check(
+            "brokers",
+            "note",
+            f"{count} in cluster {size.cluster_id}: records have too few copies for production",
+            "run three or more (docs/operations.md#running)",
+        )
+    else:
+        yield Check("brokers", "ok", f"{count} in cluster {size.cluster_id}")
+    for server in size.brokers:
+        fault = fault_of_server(server, kafka.security)
+        if fault is not None:
+            yield Check(
+                "brokers",
+                "wrong",
+                f"the broker advertises {server}, where this machine does not reach it: {fault}",
+                "correct the broker's `advertised.listeners`, or the network",
+            )
+
+
+def topics(kafka: KafkaSettings) -> Iterator[Check]:
+    """Yield whether the declared topics exist and are as declared."""
+    declared = kafka.topics.declared()
+    missing = missing_topics(kafka, declared)
+    if missing:
+        yield Check(
+            "topics",
+            "wrong",
+            f"missing, or hidden by ACLs: {', '.join(missing)}",
+            "`tidegate topics apply` creates what is missing",
+        )
+    try:
+        differing = differing_topics(kafka, declared)
+    except Unavailable:
+        raise
+    except TidegateError as error:
+        yield Check("topics", "skipped", f"their settings may not be read: {error}")
+        return
+    for one in differing:
+        yield Check(
+            "topics",
+            "note" if one.setting == "partitions" else "wrong",
+            f"{one.topic} has {one.setting} {one.found}, declared is {one.declared}",
+            _remedy(one.topic, one.setting, one.declared),
+        )
+    if not missing and not differing:
+        yield Check("topics", "ok", f"all {len(declared)} are there, as declared")
+
+
+def _remedy(topic: str, setting: str, declared: str) -> str:
+    if setting == "partitions":
+        return "set `kafka.partitions` to what is there, or add partitions, `proposals` last"
+    if setting == "replicas":
+        return "reassign the topic's partitions to more brokers (`kafka-reassign-partitions`)"
+    return f"`kafka-configs --alter --topic {topic} --add-config {setting}={_bare(declared)}`"
+
+
+def _bare(declared: str) -> str:
+    """Return a value alone, of a declaration such as `2 or more`; a list needs brackets."""
+    value = declared.removesuffix(" or more")
+    return f"[{value}]" if "," in value else value
+
+
+def _server(server: str, kafka: KafkaSettings) -> Check:
+    fault = fault_of_server(server, kafka.security)
+    if fault is None:
+        tls = ", by TLS" if kafka.security.uses_tls else ""
+        return Check("bootstrap", "ok", f"{server} answers{tls}")
+    return Check("bootstrap", "wrong", f"{server}: {fault}")
+
+
+def _as_whom(kafka: KafkaSettings) -> str:
+    security = kafka.security
+    if security.uses_sasl:
+        return f"as {security.username} by {security.mechanism}, {security.protocol}"
+    return f"{security.protocol}, without a user name"
+
+
+def is_let_in(checks: Sequence[Check]) -> bool:
+    """Return whether the last of the checks of the connection, the login, went well."""
+    return checks[-1].verdict == "ok"

@@ -1,0 +1,69 @@
+"""Checks of versions: what is installed here, and the formats of records on the topics."""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from tidegate_console.doctor.check import Check
+from tidegate_console.overview import CLIENT_ID
+from tidegate_delta.errors import TidegateError, Unavailable
+from tidegate_messages.codec import FORMATS, other_format
+from tidegate_messages.message import Message
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.release import RELEASE
+
+_READ_S = 2.0
+
+
+def installed() -> Check:
+    """Return the versions of what runs here."""
+    told = f"tidegate {RELEASE}, python {platform.python_version()}, "
+    told += ", ".join(f"{name} {version(name)}" for name in ("confluent-kafka", "pyarrow"))
+    return Check("versions", "ok", told)
+
+
+def formats(kafka: KafkaSettings) -> Iterator[Check]:
+    """Yield whether the newest record of each topic has a format that this release reads."""
+    topics = kafka.topics
+    kinds: dict[str, type[Message]] = {
+        topics.proposals: Proposal,
+        topics.outcomes: Outcome,
+        topics.commits: CommitRecord,
+        topics.table_state: TableRecord,
+    }
+    bus = KafkaBus(kafka, CLIENT_ID)
+    for topic, kind in kinds.items():
+        try:
+            other = _other(bus, topic, kind)
+        except Unavailable:
+            raise
+        except TidegateError as error:
+            yield Check("versions", "skipped", f"{topic} may not be read: {error}")
+            continue
+        if other is not None:
+            yield Check(
+                "versions",
+                "wrong",
+                f"the newest record of {topic} has the format {other!r}, this release reads "
+                f"{FORMATS[kind]!r}",
+                "upgrade what runs here, or find the program that writes it",
+            )
+
+
+def _other(bus: KafkaBus, topic: str, kind: type[Message]) -> str | None:
+    reader = bus.reader()
+    try:
+        for number in range(bus.partitions(topic)):
+            at = TopicPartition(topic, number)
+            first, end = reader.bounds(at)
+            for record in reader.read(at, Offset(end - 1), _READ_S) if first < end else ():
+                if (other := other_format(record.headers, kind)) is not None:
+                    return other
+    finally:
+        reader.close()
+    return None

@@ -1,0 +1,161 @@
+"""`tidegate doctor`: what is wrong with Kafka, rights, stores, clocks, versions; and the remedy."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from tidegate_console.attention import attention
+from tidegate_console.doctor import (
+    clock_checks,
+    kafka_checks,
+    right_checks,
+    store_checks,
+    version_checks,
+)
+from tidegate_console.doctor.check import Check, Verdict
+from tidegate_console.overview import Overview, OverviewReader
+from tidegate_delta.errors import TidegateError, Unavailable
+from tidegate_messages.rights import Role
+from tidegate_runtime.cli.console import console, printable
+from tidegate_runtime.cli.service_command import Config, Json, Set, loaded
+from tidegate_runtime.service.runner import EXIT_FIX, EXIT_RETRY
+from tidegate_runtime.service.settings import ServiceSettings
+from tidegate_runtime.storage.open_store import canonical_root
+from tidegate_runtime.table_registry import find_table
+
+_OUT: Final = console()
+_WIDTH: Final = 10
+_MARKS: Final[dict[Verdict, str]] = {
+    "ok": "ok",
+    "note": "note",
+    "wrong": "WRONG",
+    "away": "AWAY",
+    "skipped": "skipped",
+}
+
+app = typer.Typer(add_completion=False)
+
+
+class RoleOption(StrEnum):
+    """Whose rights in Kafka are looked for."""
+
+    COMMITTER = "committer"
+    CHECKPOINTER = "checkpointer"
+    CDC_PUBLISHER = "cdc-publisher"
+    LEASE_HOLDER = "lease-holder"
+    WRITER = "writer"
+    OPERATOR = "operator"
+
+
+_ROLES: Final[dict[RoleOption, Role]] = {
+    RoleOption.COMMITTER: "committer",
+    RoleOption.CHECKPOINTER: "checkpointer",
+    RoleOption.CDC_PUBLISHER: "change publisher",
+    RoleOption.LEASE_HOLDER: "lease holder",
+    RoleOption.WRITER: "writer",
+    RoleOption.OPERATOR: "operator",
+}
+
+
+@app.command()
+def doctor(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables to look at, by registered name or root. The committer of a registered one "
+            "is asked a question, and clocks are compared; nothing is written to the table.",
+            show_default=False,
+        ),
+    ] = None,
+    role: Annotated[
+        RoleOption | None, typer.Option(help="Name each right that this role lacks in Kafka.")
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Also write scratch files to the stores, and remove them."),
+    ] = False,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Check Kafka, rights, stores, clocks and versions: what is wrong, and how to mend it.
+
+    Give it the settings of a service to see the world as that service does. One table of each
+    store is opened. Without a table and without --probe it only reads.
+
+    Exit status: 0 nothing is wrong; 2 something has to be changed; 4 something does not answer.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    found: list[Check] = []
+    of_role = None if role is None else _ROLES[role]
+    for check in checks(settings, of_role, tables or (), probes=probe):
+        found.append(check)
+        if not as_json:
+            _show(check)
+    if as_json:
+        _OUT.print_json(data=[asdict(check) for check in found])
+    verdicts = {check.verdict for check in found}
+    if "wrong" in verdicts:
+        raise typer.Exit(EXIT_FIX)
+    if "away" in verdicts:
+        raise typer.Exit(EXIT_RETRY)
+
+
+def checks(
+    settings: ServiceSettings, role: Role | None, tables: Sequence[str], *, probes: bool
+) -> Iterator[Check]:
+    """Yield the checks one by one. Where the brokers do not answer, only stores are checked."""
+    yield version_checks.installed()
+    connection = kafka_checks.connection(settings.kafka)
+    yield from connection
+    roots = [table for table in tables if "/" in table]
+    if kafka_checks.is_let_in(connection):
+        try:
+            yield from kafka_checks.cluster(settings.kafka)
+            yield from kafka_checks.topics(settings.kafka)
+            yield from right_checks.rights(settings.kafka, role)
+            yield from version_checks.formats(settings.kafka)
+            overview = OverviewReader(settings.kafka).read()
+            yield from _running(overview)
+            yield from clock_checks.newest_record(settings.kafka)
+            named = [(table, find_table(overview.tables, table)) for table in tables]
+            for table, record in named:
+                if record is not None:
+                    roots.append(record.table_root)
+                    yield from clock_checks.round_trip(settings.kafka, record.table_root)
+                elif table not in roots:
+                    do = "`tidegate table list` shows those that are"
+                    yield Check("tables", "wrong", f"no table is registered as {table}", do)
+            roots += store_checks.roots_to_check(overview.tables.values())
+        except Unavailable as error:
+            yield Check("kafka", "away", str(error))
+        except TidegateError as error:
+            yield Check("kafka", "wrong", str(error))
+    elif names := [table for table in tables if table not in roots]:
+        yield Check("tables", "skipped", f"without brokers names mean nothing: {', '.join(names)}")
+    yield from store_checks.stores(_once(roots), settings.storage, probes=probes)
+
+
+def _once(roots: Sequence[str]) -> list[str]:
+    """Return each root once, in the form that is shown."""
+    return list(dict.fromkeys(canonical_root(root) for root in roots))
+
+
+def _running(overview: Overview) -> Iterator[Check]:
+    found = attention(overview)
+    for one in found:
+        verdict: Verdict = "wrong" if one.level == "problem" else "note"
+        do = f"{one.do} (docs/{one.guide})"
+        yield Check("services", verdict, f"{one.about}: {one.what}", do)
+    if not found:
+        yield Check("services", "ok", "committer, checkpointer and cdc-publisher run")
+
+
+def _show(check: Check) -> None:
+    line = f"{_MARKS[check.verdict]:<8}{check.name:<{_WIDTH}} {check.found}"
+    _OUT.print(printable(line), soft_wrap=True)
+    if check.do:
+        _OUT.print(f"{'':<{9 + _WIDTH}}do: {printable(check.do)}", soft_wrap=True)

@@ -1,0 +1,203 @@
+"""The state of an installation, read from Kafka: services, tables, change streams, dead letters.
+
+Nothing here needs a service to answer: it is what the brokers and the topics say.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from uuid import UUID
+
+from tidegate_cdc_publisher.stream_status import StreamStatus, statuses
+from tidegate_cdc_publisher.transactional_producer import read_positions
+from tidegate_delta.errors import TidegateError, Unavailable
+from tidegate_messages.published_records import FollowerRecord, TableRecord
+from tidegate_messages.stream_position import Positions
+from tidegate_messages.topics import Topics
+from tidegate_producers.history.dead_letters import DeadLetters, newest_letters
+from tidegate_runtime.clock import Clock, SystemClock
+from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
+from tidegate_runtime.kafka.cluster_state import (
+    ClusterSize,
+    ClusterState,
+    GroupState,
+    Member,
+    patiently,
+)
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.table_registry import RegistryReader
+
+V = TypeVar("V")
+W = TypeVar("W")
+
+CLIENT_ID: Final = "tidegate-console"
+LETTERS: Final = 50
+"""How many of the newest dead letters are read."""
+
+_POSITIONS_S: Final = 15.0
+_OLDEST_S: Final = 2.0
+_NO_LETTERS: Final = DeadLetters(0, ())
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """A service as its consumer group shows it.
+
+    `waiting` counts the offsets of its topic that it has not committed yet. `oldest_ms` is the age
+    of the first record among them, or None: offsets may hold no record that can be read, such as
+    the mark of a Kafka transaction.
+    """
+
+    service: str
+    topic: str
+    members: tuple[Member, ...]
+    topic_partitions: int
+    waiting: int
+    oldest_ms: int | None = None
+
+    @property
+    def active(self) -> tuple[Member, ...]:
+        """The members that own topic partitions."""
+        return tuple(one for one in self.members if one.partitions)
+
+    @property
+    def standby(self) -> tuple[Member, ...]:
+        """The members that would take over."""
+        return tuple(one for one in self.members if not one.partitions)
+
+    @property
+    def owned(self) -> int:
+        """How many partitions of its topic have an owner."""
+        return len({at for one in self.members for at in one.partitions if at.topic == self.topic})
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What was read at `at_ms`. `unread` says which parts could not be read, and why."""
+
+    at_ms: int
+    bootstrap_servers: str
+    topics: Topics
+    cluster: ClusterSize | None
+    services: Mapping[str, ServiceState]
+    tables: Mapping[UUID, TableRecord]
+    aside: Mapping[UUID, Sequence[FollowerRecord]]
+    streams: Sequence[StreamStatus]
+    letters: DeadLetters
+    unread: Mapping[str, str]
+
+
+class OverviewReader:
+    """Reads overviews of one installation; each reading of the registry goes on from the last."""
+
+    def __init__(self, kafka: KafkaSettings, clock: Clock | None = None) -> None:
+        self._kafka, self._clock = kafka, clock or SystemClock()
+        self._bus = KafkaBus(kafka, CLIENT_ID)
+        self._state = ClusterState(kafka, CLIENT_ID)
+        self._registry = RegistryReader(self._bus, kafka.topics)
+
+    def read(self) -> Overview:
+        """Return the present state.
+
+        A part without the right to read it is left out, and named in `unread`.
+        Raises: Unavailable, if the brokers do not answer.
+        """
+        topics = self._kafka.topics
+        unread: dict[str, str] = {}
+        with ThreadPoolExecutor(max_workers=6, thread_name_prefix="overview") as pool:
+            cluster = pool.submit(self._state.size)
+            services = pool.submit(self._services)
+            registry = pool.submit(self._registry.read)
+            followers = pool.submit(read_follower_state, self._bus, topics)
+            positions = pool.submit(self._positions)
+            letters = pool.submit(newest_letters, self._bus, topics, LETTERS)
+        tables = _part(unread, "tables", registry, dict[UUID, TableRecord])
+        aside = list(_part(unread, "followers", followers, dict[bytes, FollowerRecord]).values())
+        places = _part(unread, "change streams", positions, lambda: None)
+        found, missing = _part(unread, "services", services, lambda: ({}, {}))
+        return Overview(
+            at_ms=self._clock.now_ms(),
+            bootstrap_servers=self._kafka.bootstrap_servers,
+            topics=topics,
+            cluster=_part(unread, "cluster", cluster, lambda: None),
+            services=found,
+            tables=tables,
+            aside={
+                table: [one for one in aside if one.table == table]
+                for table in {one.table for one in aside}
+            },
+            streams=() if places is None else tuple(statuses(tables.values(), places, aside)),
+            letters=_part(unread, "dead letters", letters, lambda: _NO_LETTERS),
+            unread=unread | missing,
+        )
+
+    def _positions(self) -> Positions:
+        return patiently(lambda: read_positions(self._kafka, _POSITIONS_S, "settled"))
+
+    def _services(self) -> tuple[dict[str, ServiceState], dict[str, str]]:
+        topics, prefix = self._kafka.topics, self._kafka.topic_prefix
+        followed = {
+            "committer": topics.proposals,
+            "checkpointer": topics.commits,
+            "cdc-publisher": topics.commits,
+        }
+        groups = self._state.groups([f"{prefix}{service}" for service in followed])
+        partitions = {
+            topic: [TopicPartition(topic, number) for number in range(self._bus.partitions(topic))]
+            for topic in set(followed.values())
+        }
+        ends = self._state.ends([at for every in partitions.values() for at in every])
+        found, missing = {}, {}
+        for service, topic in followed.items():
+            group = groups[f"{prefix}{service}"]
+            if isinstance(group, Unavailable):
+                raise group
+            if isinstance(group, TidegateError):
+                missing[service] = str(group)
+                continue
+            found[service] = self._service(service, group, partitions[topic], ends)
+        return found, missing
+
+    def _service(
+        self,
+        service: str,
+        group: GroupState,
+        partitions: Sequence[TopicPartition],
+        ends: Mapping[TopicPartition, Offset],
+    ) -> ServiceState:
+        committed = self._state.committed(group.name, partitions)
+        behind = {at: offset for at, offset in committed.items() if offset < ends[at]}
+        waiting = sum(ends[at] - offset for at, offset in behind.items())
+        oldest_ms = self._oldest_ms(behind) if behind else None
+        topic = partitions[0].topic
+        return ServiceState(service, topic, group.members, len(partitions), waiting, oldest_ms)
+
+    def _oldest_ms(self, starts: Mapping[TopicPartition, Offset]) -> int | None:
+        """Return the age of the oldest of the first records from these offsets on, or None."""
+        reader, firsts = self._bus.reader(), dict[TopicPartition, Record]()
+        try:
+            for record in reader.read_several(dict(starts), _OLDEST_S):
+                firsts.setdefault(record.at, record)
+        finally:
+            reader.close()
+        ages = [self._clock.now_ms() - record.timestamp_ms for record in firsts.values()]
+        return max(0, *ages) if ages else None
+
+
+def _part(
+    unread: dict[str, str], part: str, answer: "Future[V]", otherwise: Callable[[], W]
+) -> V | W:
+    """Return a part that was read or, without the right to, its empty form.
+
+    Raises: Unavailable.
+    """
+    try:
+        return answer.result()
+    except Unavailable:
+        raise
+    except TidegateError as error:
+        unread[part] = str(error)
+        return otherwise()

@@ -1,0 +1,135 @@
+"""`tidegate status`: services, tables, change streams and dead letters on one screen."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import typer
+
+from tidegate_console.attention import Attention, attention
+from tidegate_console.overview import Overview, OverviewReader, ServiceState
+from tidegate_runtime.cli.console import console, printable
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.clock import instant
+from tidegate_runtime.service.runner import EXIT_STOP
+from tidegate_runtime.service.settings import ServiceSettings
+
+_OUT: Final = console()
+_NAMES: Final = 14
+"""Width of the column of names."""
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def status(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+    """Show whether everything runs: services, tables, change streams, dead letters.
+
+    It reads Kafka only, and changes nothing. Below the overview stands what needs attention, with
+    what to do; `tidegate doctor` looks for causes.
+
+    Exit status: 0 all is well; 3 somebody has to look; 4 the brokers do not answer.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_as_exit_status():
+        overview = OverviewReader(settings.kafka).read()
+    found = attention(overview)
+    if as_json:
+        _OUT.print_json(data=as_data(overview, found))
+    else:
+        for line in lines(overview, found):
+            _OUT.print(printable(line), soft_wrap=True)
+    if any(one.level == "problem" for one in found):
+        raise typer.Exit(EXIT_STOP)
+
+
+def lines(overview: Overview, found: list[Attention]) -> Iterator[str]:
+    """Yield the lines of the screen."""
+    for name, told in facts(overview).items():
+        yield f"{name:<{_NAMES}} {told}"
+    yield ""
+    if not found:
+        yield "all is well"
+    for one in found:
+        yield f"{'!' if one.level == 'problem' else '-'} {one.about}: {one.what}"
+        yield f"  do: {one.do} (docs/{one.guide})"
+
+
+def facts(overview: Overview) -> dict[str, str]:
+    """Return the state of each part in a few words."""
+    states = Counter(table.status for table in overview.tables.values())
+    streams = Counter(stream.state for stream in overview.streams)
+    cluster, letters = overview.cluster, overview.letters
+    size = ""
+    if cluster is not None:
+        size = f"cluster {cluster.cluster_id}, {_counted(len(cluster.brokers), 'broker')}, "
+    newest = f", the newest of {instant(letters.newest[0].at_ms)} UTC" if letters.newest else ""
+    return {
+        "kafka": f"{overview.bootstrap_servers}: {size}topics {overview.topics.prefix}*",
+        **{service: _service(state) for service, state in overview.services.items()},
+        "tables": f"{len(overview.tables)}{_by_state(states)}",
+        "set aside": str(sum(len(records) for records in overview.aside.values())),
+        "change streams": f"{len(overview.streams)}{_by_state(streams)}",
+        "dead letters": f"{letters.count}{newest}",
+    }
+
+
+def as_data(overview: Overview, found: list[Attention]) -> dict[str, Any]:
+    """Return an overview as JSON values."""
+    return {
+        "at_ms": overview.at_ms,
+        "kafka": {
+            "bootstrap_servers": overview.bootstrap_servers,
+            "topic_prefix": overview.topics.prefix,
+            "cluster_id": overview.cluster.cluster_id if overview.cluster else None,
+            "brokers": list(overview.cluster.brokers) if overview.cluster else None,
+        },
+        "services": {name: _service_data(state) for name, state in overview.services.items()},
+        "tables": dict(Counter(table.status for table in overview.tables.values())),
+        "set_aside": [
+            record.model_dump(mode="json")
+            for records in overview.aside.values()
+            for record in records
+        ],
+        "streams": dict(Counter(stream.state for stream in overview.streams)),
+        "dead_letters": overview.letters.count,
+        "unread": dict(overview.unread),
+        "attention": [asdict(one) for one in found],
+    }
+
+
+def _service(state: ServiceState) -> str:
+    told = f"{len(state.active)} active, {len(state.standby)} standby"
+    if not state.waiting:
+        return f"{told}, nothing waits"
+    age = "" if state.oldest_ms is None else f", the oldest for {state.oldest_ms / 1000:.1f} s"
+    return f"{told}, {_counted(state.waiting, 'record')} waiting{age}"
+
+
+def _service_data(state: ServiceState) -> dict[str, Any]:
+    return {
+        "active": len(state.active),
+        "standby": len(state.standby),
+        "topic_partitions": state.topic_partitions,
+        "owned": state.owned,
+        "waiting": state.waiting,
+        "oldest_ms": state.oldest_ms,
+        "members": [
+            {
+                "client_id": one.client_id,
+                "host": one.host,
+                "partitions": [str(at) for at in one.partitions],
+            }
+            for one in state.members
+        ],
+    }
+
+
+def _by_state(counts: Counter[Any]) -> str:
+    told = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+    return f": {told}" if told else ""
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"

@@ -1,0 +1,220 @@
+"""What the brokers say of consumer groups and of the caller's own rights. It only reads."""
+
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AclOperation,
+    AdminClient,
+    OffsetSpec,
+)
+
+from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, TopicPartition
+from tidegate_runtime.kafka.error_translation import made, translated
+from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
+from tidegate_runtime.kafka.record_conversion import ours, theirs
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
+
+V = TypeVar("V")
+
+FIRST_S: Final = 4.0
+"""How long the first request about a group may take."""
+
+SETTLES_S: Final = 5.0
+"""How long a topic that was just created may lack a leader."""
+
+_PAUSE_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a consumer group. `partitions` are those that it owns; a standby has none."""
+
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A consumer group."""
+
+    name: str
+    state: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class ClusterSize:
+    """The id of a cluster, and the addresses of its brokers."""
+
+    cluster_id: str
+    brokers: tuple[str, ...]
+
+
+def patiently(work: Callable[[], V], timeout_s: float = SETTLES_S) -> V:
+    """Return what `work` returns; while brokers send it away, try again until the time is up.
+
+    Raises: as `work`.
+    """
+    until_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return work()
+        except Unavailable:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+class ClusterState:
+    """Reads the state of one cluster, as its brokers report it to this client."""
+
+    def __init__(self, settings: KafkaSettings, client_id: str) -> None:
+        config: dict[str, Any] = {
+            "client.id": client_id,
+            "logger": LIBRARY,
+            **for_librdkafka(settings),
+        }
+        self._config = config
+        self._servers = settings.bootstrap_servers
+        self._admin: AdminClient = made(AdminClient, config)
+
+    def size(self) -> ClusterSize:
+        """Return the cluster's id and brokers. Raises: Unavailable, Misconfigured."""
+        cluster = self._answer(
+            self._admin.describe_cluster(request_timeout=ANSWER_S), "describe the cluster"
+        )
+        brokers = tuple(f"{node.host}:{node.port}" for node in cluster.nodes)
+        return ClusterSize(str(cluster.cluster_id), brokers)
+
+    def groups(self, names: Collection[str]) -> dict[str, GroupState | TidegateError]:
+        """Return each group, or why it can't be described: a missing right, silent brokers.
+
+        A group that does not exist has the state `dead`, and no members.
+        """
+        found = self._groups(names, FIRST_S)
+        # In a new cluster the first request creates the topic of offsets, and is not answered.
+        if any(isinstance(one, Unavailable) for one in found.values()):
+            found = self._groups(names, ANSWER_S)
+        return found
+
+    def _groups(
+        self, names: Collection[str], timeout_s: float
+    ) -> dict[str, GroupState | TidegateError]:
+        # All requests are under way before the first answer is awaited.
+        described = {
+            name: self._admin.describe_consumer_groups([name], request_timeout=timeout_s)[name]
+            for name in names
+        }
+        found: dict[str, GroupState | TidegateError] = {}
+        for name, answer in described.items():
+            try:
+                found[name] = _group(name, self._answer(answer, f"describe group {name!r}"))
+            except TidegateError as error:
+                found[name] = error
+        return found
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, Offset]:
+        """Return the offsets that a group has committed; partitions without one are left out.
+
+        Raises: Unavailable; Misconfigured, without the right to describe the group.
+        """
+        # librdkafka's admin client crashes when a coordinator has moved; its consumer does not.
+        consumer = made(Consumer, {**self._config, "group.id": group, "enable.auto.commit": False})
+        try:
+            found = consumer.committed([theirs(at) for at in partitions], timeout=ANSWER_S)
+        except KafkaException as error:
+            raise translated(error, f"look up the position of group {group!r}") from error
+        finally:
+            consumer.close()
+        return {
+            TopicPartition(at.topic, at.partition): Offset(at.offset)
+            for at in found
+            if at.error is None and at.offset >= 0
+        }
+
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return the end offset of each partition: the high watermark.
+
+        Raises: Unavailable; Misconfigured, for a missing topic or right.
+        """
+        return patiently(lambda: self._ends(partitions)) if partitions else {}
+
+    def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
+        asked = {theirs(at): latest for at in partitions}
+        told = self._admin.list_offsets(asked, request_timeout=ANSWER_S)
+        found = {}
+        for at, answer in told.items():
+            end = self._answer(answer, f"look up the end of {at.topic}/{at.partition}")
+            found[TopicPartition(at.topic, at.partition)] = Offset(end.offset)
+        return found
+
+    def rights_on_topics(self, names: Collection[str]) -> dict[str, frozenset[str] | None]:
+        """Return the operations that this client may do on each topic; None for a missing topic.
+
+        A topic that it may not describe has none. Brokers without ACLs allow everything.
+        Raises: Unavailable.
+        """
+        if not names:
+            return {}
+        told = self._admin.describe_topics(
+            TopicCollection(list(names)),
+            include_authorized_operations=True,
+            request_timeout=ANSWER_S,
+        )
+        return {name: self._rights(answer, f"topic {name!r}") for name, answer in told.items()}
+
+    def rights_on_groups(self, names: Collection[str]) -> dict[str, frozenset[str] | None]:
+        """Return the operations that this client may do on each group. Raises: Unavailable."""
+        return {name: patiently(partial(self._rights_on_group, name)) for name in names}
+
+    def _rights_on_group(self, name: str) -> frozenset[str] | None:
+        told = self._admin.describe_consumer_groups(
+            [name], include_authorized_operations=True, request_timeout=ANSWER_S
+        )
+        return self._rights(told[name], f"group {name!r}")
+
+    def _rights(self, answer: "Future[Any]", what: str) -> frozenset[str] | None:
+        try:
+            told = self._answer(answer, f"look up the rights on {what}")
+        except Misconfigured as error:
+            is_missing = "UNKNOWN_TOPIC" in str(error)
+            return None if is_missing else frozenset()
+        return frozenset(_operation(one) for one in told.authorized_operations or ())
+
+    def _answer(self, answer: "Future[V]", doing: str) -> V:
+        try:
+            return answer.result(ANSWER_S)
+        except KafkaException as error:
+            raise translated(error, doing) from error
+        except TimeoutError as error:
+            raise Unavailable(
+                f"no answer from {self._servers} within {ANSWER_S} s; look whether the brokers run"
+            ) from error
+
+
+def _group(name: str, told: Any) -> GroupState:
+    members = tuple(
+        Member(one.client_id, one.host.lstrip("/"), tuple(_owned(one))) for one in told.members
+    )
+    return GroupState(name, told.state.name.lower(), members)
+
+
+def _owned(member: Any) -> list[TopicPartition]:
+    assignment = member.assignment
+    return ours(assignment.topic_partitions) if assignment else []
+
+
+def _operation(operation: AclOperation) -> str:
+    """Return an operation as Kafka's tools write it: `DescribeConfigs`."""
+    return "".join(word.capitalize() for word in operation.name.split("_"))

@@ -1,0 +1,93 @@
+"""The checks of `tidegate doctor` that need no brokers."""
+
+from pathlib import Path
+from uuid import UUID
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tidegate_console.doctor.clock_checks import RoundTrip, skew
+from tidegate_console.doctor.right_checks import lacks
+from tidegate_console.doctor.store_checks import roots_to_check, stores
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.rights import EVERYBODY, RIGHTS, Role
+
+ROLES: list[Role] = list(RIGHTS)
+
+
+def held(role: Role) -> dict[tuple[str, str], frozenset[str] | None]:
+    """Return exactly what a role needs, as brokers show it."""
+    found: dict[tuple[str, str], frozenset[str] | None] = {}
+    for right in (*RIGHTS[role], *EVERYBODY):
+        if not right.name.endswith("*") and right.kind != "transactional id":
+            found[right.kind, f"p.{right.name}"] = frozenset(right.operations)
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_the_manual_names_is_enough_and_anything_less_is_not(role: Role) -> None:
+    whole = held(role)
+    assert list(lacks(whole, "p.", role)) == []
+    for resource in whole:
+        less = {**whole, resource: frozenset[str]()}
+        named = {right.name for right, _ in lacks(less, "p.", role)}
+        assert named == {resource[1]}
+
+
+def test_a_missing_topic_is_no_missing_right() -> None:
+    gone = {**held("writer"), ("topic", "p.outcomes"): None}
+    assert list(lacks(gone, "p.", "writer")) == []
+
+
+def test_a_skew_is_what_the_round_trip_proves() -> None:
+    assert skew(RoundTrip(1_000, 1_500, 1_200)) == (0, "behind")
+    assert skew(RoundTrip(1_000, 1_500, 400)) == (600, "ahead of")
+    assert skew(RoundTrip(1_000, 1_500, 4_500)) == (3_000, "behind")
+
+
+def record(name: str, root: str, **more: str) -> TableRecord:
+    told = {"table": UUID(int=1), "table_root": root, "name": name, "proposals_topic": "p"}
+    return TableRecord.model_validate({**told, "topic_partition": 0, **more})
+
+
+def test_one_served_table_of_each_store_is_opened() -> None:
+    tables = [
+        record("d", "s3://one/d", status="dropped"),
+        record("c", "s3://one/c"),
+        record("b", "s3://one/b"),
+        record("a", "file:///a"),
+        record("e", "s3://two/e", status="halted"),
+    ]
+    assert roots_to_check(tables) == ["file:///a", "s3://one/b"]
+
+
+def test_a_table_that_can_be_read_and_written_is_well(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
+    found = list(stores([(tmp_path / "t").as_uri()], {}, probes=True))
+    assert [check.verdict for check in found] == ["ok", "ok"]
+    assert "put-if-absent holds" in found[1].found
+    assert not [path for path in (tmp_path / "t" / "_tidegate").rglob("*") if path.is_file()]
+
+
+def test_a_root_without_a_table_is_wrong_and_the_next_is_looked_at(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
+    roots = [(tmp_path / name).as_uri() for name in ("nothing", "t")]
+    found = list(stores(roots, {}, probes=False))
+    assert [check.verdict for check in found] == ["wrong", "ok"]
+    assert found[0].do == "see the paragraph of InvalidRequest in docs/operations.md#errors"
+
+
+def test_a_version_of_another_release_is_worth_a_note(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
+    log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    was = log.read_text(encoding="utf-8")
+    assert "engineInfo" in was
+    import_name = was.partition('"engineInfo":"')[2].partition('"')[0]
+    log.write_text(was.replace(import_name, "Tidegate/0.0.9"), encoding="utf-8")
+    found = list(stores([(tmp_path / "t").as_uri()], {}, probes=False))
+    assert [(check.name, check.verdict) for check in found] == [
+        ("store", "ok"),
+        ("versions", "note"),
+    ]
+    assert "Tidegate/0.0.9" in found[1].found
