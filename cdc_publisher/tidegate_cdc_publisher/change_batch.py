@@ -20,6 +20,7 @@ class SourceBlock:
 
     `logical_name` is the installation's name (the topic prefix). The fields of `more` are copied
     into `source` unchanged. `schemas` are those of the version's records, which have this `form`.
+    `traceparent` is the context of the span in which they are published, if one is recorded.
     Units: `timestamp_ms` is the version's commit timestamp.
     """
 
@@ -31,6 +32,7 @@ class SourceBlock:
     more: Mapping[str, str | int] = field(default_factory=dict)
     schemas: InlineSchemas = NO_SCHEMAS
     form: RecordForm = PLAIN
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tidegate_cdc_publisher.change_records import CONTENT_TYPE, EVENT_ID, Header
 from tidegate_cdc_publisher.debezium_envelope import envelopes, snapshot_marks
 from tidegate_cdc_publisher.flat_envelope import feed_rows, flat_rows
 from tidegate_cdc_publisher.json_rows import TEXT, in_utf8, instant_text, join
+from tidegate_messages.trace_context import TRACEPARENT
 
 Tombstones = Literal["with", "without"]
 _Column = list[bytes | None]
@@ -101,4 +102,6 @@ def _shared_headers(origin: SourceBlock, op: Op) -> Headers:
             ("ce_type", b"tidegate.datachangeevent"),
             ("ce_time", instant_text(origin.timestamp_ms).encode()),
         ]
+    if origin.traceparent is not None:
+        found.append((TRACEPARENT, origin.traceparent.encode()))
     return found

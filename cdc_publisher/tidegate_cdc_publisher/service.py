@@ -33,6 +33,7 @@ from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.kafka.topic_admin import create_topics
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.observability.tracing import given, is_exporting
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.storage.overwrite_detection import check_promised
@@ -108,6 +109,8 @@ class CdcPublisher:
             return
         if record.table not in self._streams and self._has_keys(table, head):
             self._open([table])
+        if is_exporting() and record.table in self._streams:
+            self._streams[record.table].continue_trace(record.version, given())
         self._catch_up(table, head, self._turn_ends_s())
 
     def go_on(self, table: UUID) -> None:

@@ -9,7 +9,7 @@ position in Kafka.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any, Final, Protocol, assert_never
@@ -70,6 +70,7 @@ from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.schema_change import SchemaChange, columns_between
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.tracing import Attributes, Span, begun
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import schema_of
@@ -90,7 +91,7 @@ class Chunk:
     """The content of the next Kafka transaction: at most `rows_max` changes, and their position.
 
     `whole` describes the part that ends with the last complete version: its number of records, the
-    position after them, and the number of changes of each kind.
+    position after them, and the number of changes of each kind. `spans` end with the transaction.
     """
 
     rows_max: int
@@ -99,6 +100,7 @@ class Chunk:
     counts: Counter[Op] = field(default_factory=Counter)
     size_bytes: int = 0
     whole: tuple[int, Position, Counter[Op]] | None = None
+    spans: list[Span] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
@@ -133,7 +135,7 @@ class Chunk:
         if self.whole is None:
             return Chunk(self.rows_max)
         length, position, counts = self.whole
-        return Chunk(self.rows_max, self.records[:length], position, counts)
+        return Chunk(self.rows_max, self.records[:length], position, counts, spans=self.spans)
 
 
 class SendThread:
@@ -221,6 +223,12 @@ class TableStream:
         self._steps: Iterator[None] | None = None
         self._chunk = Chunk(source.chunk_rows)
         self._sending = SendThread()
+        self._traces: dict[int, str] = {}
+
+    def continue_trace(self, version: int, traceparent: str | None) -> None:
+        """Continue the trace of a version's writer when its changes are published."""
+        if traceparent is not None:
+            self._traces[version] = traceparent
 
     def close(self) -> None:
         """Close the writer."""
@@ -324,8 +332,18 @@ class TableStream:
         shift = shift_between(old, new)
         wanted = Wanted(new.keys, due.start, self._source.form, shift)
         batches = version_batches(self._store, version, wanted)
+        span = self._span(due.version)
+        origin = replace(origin, traceparent=span.traceparent)
         yield from self._tell(origin, batches, due, new, change)
+        self._chunk.spans.append(span)
         self._shape = after
+
+    def _span(self, version: int) -> Span:
+        """Return the span of a version's publication, below its writer's if that is known."""
+        parent = self._traces.get(version)
+        self._traces = {one: trace for one, trace in self._traces.items() if one > version}
+        told: Attributes = {"tidegate.table": self._source.name, "tidegate.version": version}
+        return begun("tidegate.publish_changes", parent, attributes=told)
 
     def _layouts(self, due: VersionDue, before: Metadata, after: Metadata) -> tuple[Shape, Shape]:
         """Return the columns and key columns before a version, and those from it on."""
@@ -448,6 +466,8 @@ class TableStream:
         for op, count in chunk.counts.items():
             metrics.CDC_EVENTS.labels(self._source.name, op).inc(count)
         metrics.CDC_POSITION.labels(self._source.name).set(chunk.position.version)
+        for span in chunk.spans:
+            span.end()
 
     def _position(
         self, due: SnapshotDue | VersionDue, keys: KeyColumns, *, told: int, complete: bool

@@ -18,6 +18,7 @@ from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeat
 from tidegate_delta.schema.partition_values import parse
 from tidegate_delta.schema.types import TIMESTAMP
 from tidegate_messages.proposal import AppTxn, Isolation
+from tidegate_messages.trace_context import compose, is_traceparent
 from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.service.settings import ServiceSettings, load
@@ -49,6 +50,7 @@ WRITING: Final = {
         "mergeSchema",
         "overwriteSchema",
         "replaceWhere",
+        "traceparent",
     )
 }
 READING: Final = {name.lower(): name for name in ("path", "versionAsOf", "timestampAsOf")}
@@ -147,6 +149,7 @@ class WriteOptions:
     `overwrite_mode` is the given `partitionOverwriteMode`, None for the session's. `replace_where`
     is the condition of the rows that an overwrite replaces. `read_version` is the table version
     from which the rows were computed. `properties` are those of a table that the write makes.
+    `traceparent` is the trace context of the writing program.
     """
 
     place: TableLocation
@@ -167,6 +170,7 @@ class WriteOptions:
     overwrite_schema: bool = False
     read_version: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         overwrite_schema=_one_of(given, "overwriteSchema", ("true", "false"), "false") == "true",
         read_version=_whole(given, "readVersion", 0),
         properties=properties,
+        traceparent=_traceparent(given),
     )
     _check_together(options_given)
     return options_given
@@ -558,6 +563,16 @@ def _bytes(text: str, option: str) -> int:
     if match is None or int(match[1]) == 0:
         _refuse(f"option {option}={text}: expected a size such as 1048576, 512k, 64m or 1g")
     return int(match[1]) * int(1024 ** _UNITS.index(match[2]))
+
+
+def _traceparent(given: Mapping[str, str]) -> str | None:
+    text = given.get("traceparent")
+    if text is not None and not is_traceparent(text):
+        _refuse(
+            f"option traceparent={text[:80]}: expected a W3C trace context, such as "
+            f"{compose(0xABC, 0xDEF, 1)}"
+        )
+    return text
 
 
 def _seconds(given: Mapping[str, str]) -> float:

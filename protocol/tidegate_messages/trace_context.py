@@ -27,14 +27,14 @@ def is_traceparent(text: str) -> bool:
     return match is not None and not (match["version"] == "00" and match["more"])
 
 
-def compose(trace_id: int, span_id: int) -> str:
-    """Return a context with the flag "not sampled". Neither id may be zero.
+def compose(trace_id: int, span_id: int, flags: int = 0) -> str:
+    """Return a context; without flags it is "not sampled". Neither id may be zero.
 
     Law: is_traceparent(compose(t, s)) for 0 < t < 2**128 and 0 < s < 2**64.
     """
     assert 0 < trace_id < 1 << TRACE_ID_BITS, "a trace id has 128 bits and is not zero"
     assert 0 < span_id < 1 << SPAN_ID_BITS, "a span id has 64 bits and is not zero"
-    return f"00-{trace_id:032x}-{span_id:016x}-00"
+    return f"00-{trace_id:032x}-{span_id:016x}-{flags & 0xFF:02x}"
 
 
 def trace_id(headers: Iterable[tuple[str, bytes]]) -> str | None:
@@ -42,9 +42,16 @@ def trace_id(headers: Iterable[tuple[str, bytes]]) -> str | None:
 
     Law: trace_id([(TRACEPARENT, compose(t, s).encode())]) == f"{t:032x}".
     """
-    for _, value in passed_on(headers):
-        return value.decode("ascii").split("-")[1]
-    return None
+    found = traceparent_of(headers)
+    return None if found is None else found.split("-")[1]
+
+
+def traceparent_of(headers: Iterable[tuple[str, bytes]]) -> str | None:
+    """Return the trace context in some headers, or None.
+
+    Law: traceparent_of([(TRACEPARENT, compose(t, s).encode())]) == compose(t, s).
+    """
+    return next((value.decode("ascii") for _, value in passed_on(headers)), None)
 
 
 def passed_on(headers: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:

@@ -55,6 +55,7 @@ HOMES: Final = {
     "mode": (f"{RUNTIME}followers/commit_follower.py", f"{RUNTIME}followers/faust_app.py"),
     "aiokafka": (f"{RUNTIME}followers/faust_app.py",),
     "prometheus_client": (f"{RUNTIME}observability/metrics.py", f"{RUNTIME}service/health.py"),
+    "opentelemetry": (f"{RUNTIME}observability/span_export.py",),
     "typer": (
         "*/__main__.py",
         f"{RUNTIME}cli/",

@@ -33,7 +33,8 @@ ROOMS: Final = {
         "definitions",
     ),
     "tidegate_runtime": (
-        "clock failpoints gc_control release containment observability",
+        "release",
+        "clock failpoints gc_control containment observability",
         "kafka",
         "storage service",
         "table_registry table_io",

@@ -29,7 +29,7 @@ from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_messages.refusals import label_of
 from tidegate_messages.reply_headers import NO_REPLY, ReplyRequest, reply_request
 from tidegate_messages.topics import Topics
-from tidegate_messages.trace_context import passed_on, trace_id
+from tidegate_messages.trace_context import passed_on, trace_id, traceparent_of
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.containment import contained, reason_of
 from tidegate_runtime.kafka.client_protocols import (
@@ -52,6 +52,7 @@ from tidegate_runtime.observability.metrics import (
     of_table,
     settled,
 )
+from tidegate_runtime.observability.tracing import begun, is_exporting
 
 FLUSH_S: Final = 20.0
 """How long brokers may take to acknowledge. The loop stands still meanwhile, and most orchestrators
@@ -144,6 +145,8 @@ class OutcomePublisher:
             of_table(PROPOSAL_LATENCY, self._label(record.name, record.table)).observe(
                 waited_ms / 1000
             )
+        if is_exporting():
+            _record_span(candidate, outcome, record.name)
         if candidate.is_cancel and verdict.status == "rejected":
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 
@@ -347,6 +350,20 @@ def _kept(headers: Headers) -> Iterator[tuple[str, bytes]]:
         if room < 0:
             return
         yield name, value
+
+
+def _record_span(candidate: Candidate, outcome: Outcome, name: str) -> None:
+    """Record the span of a proposal: from its arrival at the broker to its outcome."""
+    told: dict[str, str | int] = {
+        "tidegate.table": name,
+        "tidegate.proposal": str(candidate.id),
+        "tidegate.status": outcome.status,
+    }
+    if outcome.version is not None:
+        told["tidegate.version"] = outcome.version
+    if outcome.rejection is not None:
+        told["tidegate.rule"] = outcome.rejection.rule
+    begun("tidegate.decide", traceparent_of(candidate.trace), candidate.sent_ms, told).end()
 
 
 def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:

@@ -35,6 +35,7 @@ from tidegate_producers.writing.table_write import (
     commit,
     plan,
 )
+from tidegate_runtime.observability.tracing import continued
 
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
@@ -83,7 +84,8 @@ class BatchWriter(DataSourceArrowWriter):
         client = client_for(self._options.kafka)
         by_partition = any(isinstance(one, Written) and one.by_partition for one in messages)
         adds = adds_of(messages)
-        outcome = commit(client, self._plan, adds, saying, by_partition=by_partition)
+        with continued(self._options.traceparent):
+            outcome = commit(client, self._plan, adds, saying, by_partition=by_partition)
         tell(self._plan.place.root, outcome)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -20,6 +20,7 @@ from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.table_write import WriteMode, WriteRequest, check_mode, commit, plan
 from tidegate_runtime.client.proposal_drafts import StreamBatch
+from tidegate_runtime.observability.tracing import continued
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -88,7 +89,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         saying = WriteRequest.of_batch(self._options, batch)
         chosen = next((one.plan for one in written if one.plan), self._plan)
         client = client_for(self._options.kafka)
-        tell(chosen.place.root, commit(client, chosen, adds_of(messages), saying))
+        with continued(self._options.traceparent):
+            outcome = commit(client, chosen, adds_of(messages), saying)
+        tell(chosen.place.root, outcome)
 
     def abort(
         self,

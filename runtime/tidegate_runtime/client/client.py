@@ -37,7 +37,7 @@ from tidegate_runtime.kafka.client_protocols import (
     Record,
     TopicPartition,
 )
-from tidegate_runtime.observability.tracing import traceparent
+from tidegate_runtime.observability.tracing import client_span
 from tidegate_runtime.table_registry import find_table, read_registry
 
 TIMEOUT_S: Final = 120.0
@@ -169,14 +169,24 @@ class Client:
         """Send a proposal, wait for its outcome and return it, also a rejection; see `result`.
 
         The same bytes may be proposed any number of times, by any program: they are committed at
-        most once, and every outcome is the same. The environment's TRACEPARENT goes into a header.
+        most once, and every outcome is the same. The trace in which the program is, or the
+        environment's TRACEPARENT, goes into a header.
         If the table belongs to another topic partition, the outcome says so, and the same bytes are
         sent there.
         Raises: OutcomeUnknown, when no outcome came in time; when nothing was sent, Unavailable, or
         Misconfigured for a missing topic.
         """
+        about = {
+            "tidegate.table": proposal.table_root,
+            "tidegate.proposal": str(proposal.proposal_id),
+            "tidegate.kind": proposal.kind,
+        }
+        with client_span("tidegate.propose", about) as trace:
+            return self._propose(proposal, timeout_s, trace)
+
+    def _propose(self, proposal: Proposal, timeout_s: float, trace: str) -> Outcome:
         value = encode(proposal)
-        named = headers(proposal, [(PRODUCER, self._name), (TRACEPARENT, traceparent().encode())])
+        named = headers(proposal, [(PRODUCER, self._name), (TRACEPARENT, trace.encode())])
         deadline_s = self.clock.boot_s() + timeout_s
         route = self._route(proposal, timeout_s)
         start = self._start_of(route.outcomes, deadline_s)

@@ -25,6 +25,7 @@ from mode.threads import ServiceThread
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.codec import decode
 from tidegate_messages.published_records import CommitRecord
+from tidegate_messages.trace_context import traceparent_of
 from tidegate_runtime.containment import attempted, is_fault, reason_of
 from tidegate_runtime.followers.async_rw_lock import AsyncRwLock
 from tidegate_runtime.followers.faust_app import (
@@ -38,6 +39,7 @@ from tidegate_runtime.followers.faust_app import (
 from tidegate_runtime.followers.skipped_records import SkippedRecords, ask
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.observability.tracing import continued
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.service.settings import ServiceSettings
 
@@ -75,7 +77,7 @@ class FollowerService(Protocol):
         """The tables with more work than their last turn allowed. Read in the event loop."""
 
     def notice(self, record: CommitRecord) -> None:
-        """Act on the notification of a commit.
+        """Act on the notification of a commit, whose trace is continued meanwhile.
 
         The work done on return is durable, the rest is `unfinished`. It may be called again for
         the same record.
@@ -249,7 +251,13 @@ class _Follower:
         del self._waiting[table]
 
     async def _notice(self, taken: _Taken, record: CommitRecord) -> None:
-        if await self._turn(partial(self._service.notice, record)):
+        trace = traceparent_of((taken.event.headers or {}).items())
+
+        def notice() -> None:
+            with continued(trace):
+                self._service.notice(record)
+
+        if await self._turn(notice):
             self._done(taken)
             metrics.DOORBELLS.labels(record.name or str(record.table)).inc()
 

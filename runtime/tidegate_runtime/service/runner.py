@@ -23,6 +23,7 @@ from tidegate_delta.errors import Misconfigured, TidegateError
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.observability import logs
 from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.observability.tracing import exporting
 from tidegate_runtime.service import arrow_setup
 from tidegate_runtime.service.health import Health, serving
 from tidegate_runtime.service.settings import ServiceSettings
@@ -56,7 +57,13 @@ def run(service: Callable[[Running], None], name: str, settings: ServiceSettings
     arrow_setup.leave_out_pandas()
     log_event(_log, "starting", name=name, arrow_memory=arrow_setup.choose_memory_pool())
     try:
-        with stop_on_signals(running.stopping), serving(running.health, settings.http):
+        if settings.tracing.otlp_endpoint is not None:
+            log_event(_log, "exporting_spans", to=settings.tracing.otlp_endpoint)
+        with (
+            stop_on_signals(running.stopping),
+            exporting(name, settings.tracing.otlp_endpoint),
+            serving(running.health, settings.http),
+        ):
             status = supervise(service, running)
     except Misconfigured as error:
         log_event(_log, "misconfigured", level=logging.ERROR, why=error)

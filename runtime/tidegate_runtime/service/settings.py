@@ -66,6 +66,12 @@ class LogSettings(Section):
     format: Literal["auto", "json", "text"] = "auto"
 
 
+class TracingSettings(Section):
+    """Where spans go: the address of an OpenTelemetry collector (OTLP over HTTP); none is off."""
+
+    otlp_endpoint: str | None = None
+
+
 class ServiceSettings(BaseSettings):
     """The settings that all services share. A service adds its own section in a subclass."""
 
@@ -74,6 +80,7 @@ class ServiceSettings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
     storage: dict[str, str] = {}
     """Options of the object store, as fsspec names them."""
 

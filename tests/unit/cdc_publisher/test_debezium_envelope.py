@@ -1,6 +1,7 @@
 """Debezium envelopes of row changes."""
 
 import json
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +45,13 @@ def test_a_delete_is_followed_by_a_tombstone_with_its_key() -> None:
     sent = records(ORIGIN, batch("d"), 99, "with")
     assert [one.key for one in sent] == [b'{"k":1}'] * 2 + [b'{"k":2}'] * 2 + [b'{"k":3}'] * 2
     assert [one.value is None for one in sent] == [False, True] * 3
+
+
+def test_changes_and_tombstones_carry_the_trace_of_their_span_if_there_is_one() -> None:
+    trace = "00-000000000000000000000000000000ab-00000000000000cd-01"
+    sent = records(replace(ORIGIN, traceparent=trace), batch("d"), 99, "with")
+    assert {dict(one.headers)["traceparent"] for one in sent} == {trace.encode()}
+    assert "traceparent" not in dict(records(ORIGIN, batch("d"), 99, "with")[0].headers)
 
 
 def test_tombstones_can_be_left_out() -> None:

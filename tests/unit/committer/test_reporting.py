@@ -9,6 +9,8 @@ from uuid import UUID
 
 import prometheus_client
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.builders import (
     NOW_MS,
@@ -34,8 +36,10 @@ from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.trace_context import TRACEPARENT, compose
 from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.observability import tracing
 from tidegate_runtime.observability.logs import JsonFormatter
 from tidegate_runtime.observability.metrics import CONFLICTS
+from tidegate_runtime.observability.span_export import provider_of
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.table_registry import RegistryReader
@@ -214,6 +218,28 @@ def test_an_outcome_is_one_line_with_all_that_is_asked_of_it(
     assert line["trace_id"] == f"{0xABC:032x}"
     assert line["waited_ms"] >= 250
     assert not {"rule", "winner", "why", "repeat"} & line.keys()
+
+
+def test_a_sampled_proposal_has_a_span_from_its_arrival_to_its_outcome(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), provider_of("committer")
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(tracing._recorder, "tracer", provider.get_tracer("tidegate"))
+    sampled, other = proposal(add("a")), proposal(add("b"))
+    gate.send(sampled, headers=((TRACEPARENT, compose(0xABC, 9, 1).encode()),))
+    gate.send(other, headers=((TRACEPARENT, compose(0xDEF, 9).encode()),))
+    gate.settle()
+    [span] = exporter.get_finished_spans()
+    assert span.parent is not None
+    assert (span.parent.trace_id, span.parent.span_id) == (0xABC, 9)
+    assert span.attributes is not None
+    assert dict(span.attributes) == {
+        "tidegate.table": "shop",
+        "tidegate.proposal": str(sampled.proposal_id),
+        "tidegate.status": "committed",
+        "tidegate.version": 1,
+    }
 
 
 def test_who_creates_a_table_that_is_there_is_no_conflict(gate: Gate) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
 from tidegate_messages.proposal import AppTxn
+from tidegate_messages.trace_context import compose
 from tidegate_producers.options import app_txn_of, for_reading, for_writing, kafka_settings
 
 PATH = {"path": "/data/t"}
@@ -34,6 +35,13 @@ def test_options_are_read_as_spark_spells_them_in_lower_case() -> None:
     assert options.records_per_file_max == 10
     assert options.isolation == "WriteSerializable"
     assert options.user_metadata == "why"
+
+
+def test_a_trace_to_continue_is_a_w3c_context() -> None:
+    trace = compose(0xABC, 0xDEF, 1)
+    assert for_writing({**PATH, "traceparent": trace}).traceparent == trace
+    with pytest.raises(InvalidRequest, match="traceparent=00-abc: expected a W3C trace context"):
+        for_writing({**PATH, "traceparent": "00-abc"})
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:

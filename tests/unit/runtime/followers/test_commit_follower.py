@@ -17,17 +17,20 @@ from mode.threads import ServiceThread
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.codec import encode
 from tidegate_messages.published_records import CommitRecord
+from tidegate_messages.trace_context import TRACEPARENT, compose
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers import commit_follower
 from tidegate_runtime.followers.commit_follower import run_follower
 from tidegate_runtime.followers.faust_app import DaemonWorkerThread, app_settings
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.observability.tracing import given
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.service.settings import ServiceSettings
 
 WAIT_S = 20.0
+TRACE = compose(0xABC, 0xDEF, 1)
 
 
 class Hanging:
@@ -130,7 +133,15 @@ def event(table: UUID) -> Any:
     )
     at = TopicPartition("commits", 0)
     message = SimpleNamespace(tp=at, offset=0, topic="commits", partition=0)
-    return SimpleNamespace(message=message, value=encode(record), ack=lambda: None)
+    headers = {TRACEPARENT: TRACE.encode()}
+    return SimpleNamespace(message=message, value=encode(record), headers=headers, ack=lambda: None)
+
+
+def test_a_notification_is_handled_within_the_trace_of_its_version() -> None:
+    traces: list[str | None] = []
+    Followed(InTurns({}, heard=lambda: traces.append(given()))).hear(SMALL)
+    assert traces == [TRACE]
+    assert given() is None
 
 
 def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_look() -> None:
