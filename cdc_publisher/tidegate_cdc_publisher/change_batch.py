@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from tidegate_cdc_publisher.connect_schema import NO_SCHEMAS, InlineSchemas
-from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
+from tidegate_cdc_publisher.record_form import PLAIN, PayloadEncoder, RecordForm
 from tidegate_cdc_publisher.row_diff import Images
 
 Op = Literal["c", "u", "d", "r"]
@@ -21,6 +21,7 @@ class SourceBlock:
     `logical_name` is the installation's name (the topic prefix). The fields of `more` are copied
     into `source` unchanged. `schemas` are those of the version's records, which have this `form`.
     `traceparent` is the context of the span in which they are published, if one is recorded.
+    `registry` is set if the form needs one.
     Units: `timestamp_ms` is the version's commit timestamp.
     """
 
@@ -33,6 +34,8 @@ class SourceBlock:
     schemas: InlineSchemas = NO_SCHEMAS
     form: RecordForm = PLAIN
     traceparent: str | None = None
+    topic: str = ""
+    registry: PayloadEncoder | None = None
 
 
 @dataclass(frozen=True)

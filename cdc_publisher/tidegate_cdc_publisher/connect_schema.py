@@ -1,6 +1,7 @@
-"""Kafka Connect schemas of change records, as JSON texts that stand in the records.
+"""Kafka Connect schemas of change records, as JSON texts.
 
-Kafka Connect's JsonConverter (with `schemas.enable=true`) reads them. A column's schema here and
+They stand in the records, where Connect's JsonConverter (`schemas.enable=true`) reads them, or give
+the schemas for a registry. A column's schema here and
 its JSON text in `json_rows` change together.
 """
 
@@ -45,7 +46,7 @@ _OPTIONAL_IN_SOURCE: Final = {
 
 @dataclass(frozen=True)
 class InlineSchemas:
-    """The schemas that stand in the records of one version; None where the format has none.
+    """The Connect schemas of the records of one version; None where the format has none.
 
     Those of deletes follow the table's schema before the version, the others the one after it.
     """
@@ -87,10 +88,10 @@ def inline_schemas(form: RecordForm, topic: str, before: Layout, after: Layout) 
 
 def _of_records(form: RecordForm, topic: str, of: Layout) -> tuple[str | None, str | None]:
     value = key = None
-    if form.value_format == "json_schema":
+    if form.value_format != "json":
         value = _text(_VALUES[form.envelope](topic, of.rows, form.in_values))
     has_keys = of.keys is not None and set(of.keys) <= set(of.rows.names)
-    if form.key_format == "json_schema" and of.keys is not None and has_keys:
+    if form.key_format != "json" and of.keys is not None and has_keys:
         key = _text(_key(topic, of.rows, of.keys, form.in_keys))
     return value, key
 

@@ -1,8 +1,8 @@
 """Encodes changes as Kafka records: key, value and headers, in the form of their stream."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +12,16 @@ from tidegate_cdc_publisher.change_records import CONTENT_TYPE, EVENT_ID, Header
 from tidegate_cdc_publisher.debezium_envelope import envelopes, snapshot_marks
 from tidegate_cdc_publisher.flat_envelope import feed_rows, flat_rows
 from tidegate_cdc_publisher.json_rows import TEXT, in_utf8, instant_text, join
+from tidegate_cdc_publisher.record_form import REGISTERED, Format
 from tidegate_messages.trace_context import TRACEPARENT
 
 Tombstones = Literal["with", "without"]
+CONTENT_TYPES: Final[Mapping[Format, bytes]] = {
+    "json": CONTENT_TYPE,
+    "json_schema": CONTENT_TYPE,
+    "json_schema_registry": b"application/vnd.confluent.json",
+    "avro": b"application/vnd.confluent.avro",
+}
 _Column = list[bytes | None]
 
 
@@ -27,13 +34,13 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
     schemas = origin.schemas
     value_schema = schemas.value_of_deletes if batch.op == "d" else schemas.value
     values = [
-        _Column(in_utf8(_with_schema(value_schema, texts)))
+        _encoded(origin, "value", value_schema, texts)
         for texts in _values(origin, batch, numbers, now_ms)
     ]
     keys: _Column = [None] * len(batch)
     if batch.keys is not None:
         key_schema = schemas.key_of_deletes if batch.op == "d" else schemas.key
-        keys = [*in_utf8(_with_schema(key_schema, batch.keys))]
+        keys = _encoded(origin, "key", key_schema, batch.keys)
     ids: list[_Column] = [[*in_utf8(_event_ids(origin, batch, numbers))]]
     if len(values) > 1:
         # The image before an update is a record of its own, which needs an id of its own.
@@ -65,10 +72,18 @@ def _values(
             return feed_rows(origin, batch)
 
 
-def _with_schema(schema: str | None, payloads: pa.Array) -> pa.Array:
+def _encoded(
+    origin: SourceBlock, of: Literal["key", "value"], schema: str | None, payloads: pa.Array
+) -> _Column:
+    """Return payloads in the format of keys or values."""
+    record_format = origin.form.key_format if of == "key" else origin.form.value_format
     if schema is None:
-        return payloads
-    return join([f'{{"schema":{schema},"payload":', payloads, "}"])
+        return [*in_utf8(payloads)]
+    if record_format not in REGISTERED:
+        return [*in_utf8(join([f'{{"schema":{schema},"payload":', payloads, "}"]))]
+    assert origin.registry is not None, "the settings refuse such a format without a registry"
+    subject = f"{origin.topic}-{of}"
+    return origin.registry.encoded(subject, record_format, schema, in_utf8(payloads))
 
 
 def _interleaved(columns: Sequence[_Column]) -> _Column:
@@ -92,7 +107,7 @@ def _shared_headers(origin: SourceBlock, op: Op) -> Headers:
         ("table", str(origin.table).encode()),
         ("delta_version", str(origin.version).encode()),
         ("op", op.encode()),
-        ("content-type", CONTENT_TYPE),
+        ("content-type", CONTENT_TYPES[origin.form.value_format]),
     ]
     if origin.form.cloud_events:
         source = f"/tidegate/{origin.logical_name}/{origin.table_name}"

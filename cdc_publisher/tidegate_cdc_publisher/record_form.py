@@ -1,10 +1,15 @@
 """How the records of a change topic are written: their format and the types of their values."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
-Format = Literal["json", "json_schema"]
-"""`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect."""
+Format = Literal["json", "json_schema", "avro", "json_schema_registry"]
+"""`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect. The
+schemas of `avro` and `json_schema_registry` stand in a registry.
+"""
+
+REGISTERED: Final = frozenset[Format]({"avro", "json_schema_registry"})
 
 
 Envelope = Literal["debezium", "flat", "delta"]
@@ -29,6 +34,18 @@ DELTA_FIELDS: Final = {
 Types = Literal["iso", "debezium"]
 Decimals = Literal["precise", "string", "double"]
 Structs = Literal["struct", "json"]
+
+
+class PayloadEncoder(Protocol):
+    """Encodes payloads in formats whose schemas stand in a registry."""
+
+    def encoded(
+        self, subject: str, record_format: Format, connect: str, payloads: Iterable[bytes]
+    ) -> list[bytes | None]:
+        """Return JSON payloads of a Connect schema, each led by the number of its schema.
+
+        Raises: InvalidRequest, Unavailable, Misconfigured, UnsupportedFeature.
+        """
 
 
 @dataclass(frozen=True)
@@ -74,8 +91,13 @@ class RecordForm:
 
     @property
     def has_schema(self) -> bool:
-        """Whether keys or values hold their schema."""
-        return "json_schema" in (self.value_format, self.key_format)
+        """Whether keys or values have a schema, in the record or in a registry."""
+        return {self.value_format, self.key_format} != {"json"}
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a schema of keys or values stands in a registry."""
+        return not REGISTERED.isdisjoint({self.value_format, self.key_format})
 
     @property
     def is_plain(self) -> bool:

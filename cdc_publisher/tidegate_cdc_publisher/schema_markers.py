@@ -146,6 +146,8 @@ def announced(change: SchemaChange, streams: Streams, after: Shape, form: Record
 
 def empty_snapshot(origin: SourceBlock, topic: str, shape: Shape) -> Records:
     """Return the marker that ends the snapshot of a table without rows: no row can say so."""
+    if origin.form.is_registered:
+        return Records()
     headers: Headers = [
         ("table", str(origin.table).encode()),
         ("delta_version", str(origin.version).encode()),
@@ -165,6 +167,7 @@ def marker_key(form: RecordForm, topic: str, shape: Shape, name: str) -> bytes |
     """
     if shape.keys is None:
         return None
+    assert not form.is_registered, "no marker can be read by clients of a registry"
     if form.key_format == "json":
         return json.dumps({"tidegate_marker": name}, separators=(",", ":")).encode()
     rows = to_arrow(parse_schema(shape.metadata.schema_string))

@@ -9,13 +9,15 @@ publish a version. An error of one table stops that table alone
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from math import inf
 from typing import Final, Literal
 from uuid import UUID
 
 from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.machine import StreamState
-from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
+from tidegate_cdc_publisher.record_form import PayloadEncoder
+from tidegate_cdc_publisher.settings import CdcSettings, RegistrySection, TableChanges
 from tidegate_cdc_publisher.stream_status import FOLLOWED, SERVICE
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_cdc_publisher.transactional_producer import (
@@ -64,6 +66,7 @@ class CdcPublisher:
         self._settings = settings
         self._bus = bus
         self._running = running
+        self._registry = _registry_of(settings.cdc.registry)
         self._tables: dict[UUID, TableRecord] = {}
         self._owners: dict[str, UUID] = {}
         self._streams: dict[UUID, TableStream] = {}
@@ -295,6 +298,7 @@ class CdcPublisher:
             self._settings.cdc.form(table.name),
             changes.on_schema_change or self._settings.cdc.on_schema_change,
             kafka.topics.cdc_schema_changes,
+            self._registry,
         )
         state = StreamState(
             table.table, changes.snapshot_mode or self._settings.cdc.snapshot_mode, told
@@ -382,6 +386,20 @@ class CdcPublisher:
 
     def _changes(self, table: TableRecord) -> TableChanges:
         return self._settings.cdc.tables.get(table.name, _AS_SET)
+
+
+def _registry_of(section: RegistrySection) -> PayloadEncoder | None:
+    """Return the schema registry, if the settings name one. Raises: Misconfigured."""
+    if section.url is None:
+        return None
+    try:
+        module = import_module("tidegate_cdc_publisher.schema_registry")
+    except ImportError as error:
+        raise Misconfigured(
+            f"cdc.registry needs the extra `registry`: pip install 'tidegate[registry]' ({error})"
+        ) from error
+    encoder: PayloadEncoder = module.Registry.at(section.url, section.properties)
+    return encoder
 
 
 def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None:

@@ -43,6 +43,17 @@ class TableChanges(Section):
 _AS_SET: Final = TableChanges()
 
 
+class RegistrySection(Section):
+    """The registry of schemas that formats such as `avro` need.
+
+    `properties` are further settings of confluent-kafka's client for it, such as
+    `basic.auth.user.info` and `ssl.ca.location`.
+    """
+
+    url: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
 class CdcSection(Section):
     """Settings for all tables, and for single tables by their registered names."""
 
@@ -65,6 +76,8 @@ class CdcSection(Section):
     on_schema_change: OnSchemaChange = "marker"
     """How a version that adds, drops, renames or widens columns, or changes the key, is announced.
     """
+    registry: RegistrySection = RegistrySection()
+    """The registry of schemas for `avro` and `json_schema_registry`."""
     chunk_rows: int = Field(default=20_000, ge=1, le=100_000)
     """Maximum number of changes in one Kafka transaction."""
     partitions: int = Field(default=1, ge=1, le=10_000)
@@ -79,6 +92,18 @@ class CdcSection(Section):
         for name, table in self.tables.items():
             _check_modes(f"cdc.tables.{name}.", table, [table.types or self.types])
         _check_modes("cdc.", self, [self.types, *(one.types for one in self.tables.values())])
+        return self
+
+    @model_validator(mode="after")
+    def _registry_is_named(self) -> Self:
+        """Refuse a format that needs a registry without one."""
+        for name in (*self.tables, ""):
+            if self.form(name).is_registered and self.registry.url is None:
+                path = f"cdc.tables.{name}" if name in self.tables else "cdc"
+                raise ValueError(
+                    f"{path}: its format needs a schema registry: set cdc.registry.url, or choose "
+                    "json or json_schema"
+                )
         return self
 
     def form(self, table: str) -> RecordForm:

@@ -45,7 +45,7 @@ from tidegate_cdc_publisher.machine import (
     reordered,
 )
 from tidegate_cdc_publisher.record_encoding import Tombstones, records
-from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
+from tidegate_cdc_publisher.record_form import PLAIN, PayloadEncoder, RecordForm
 from tidegate_cdc_publisher.schema_markers import (
     OnSchemaChange,
     Shape,
@@ -184,6 +184,7 @@ class StreamSource:
     form: RecordForm = PLAIN
     on_schema_change: OnSchemaChange = "marker"
     schema_changes_topic: str = "tidegate.cdc-schema-changes"
+    registry: PayloadEncoder | None = None
 
 
 @dataclass(frozen=True)
@@ -385,7 +386,9 @@ class TableStream:
 
     def _announce(self, change: SchemaChange, layout: Shape) -> None:
         """Add an announcement to the chunk; the next position says that it was made."""
-        in_stream = change.is_followed_by_rows and self._source.on_schema_change != "topic"
+        policy, form = self._source.on_schema_change, self._source.form
+        has_markers = policy != "topic" and not form.is_registered
+        in_stream = change.is_followed_by_rows and has_markers
         topics = Streams(
             self._source.topic if in_stream else None, self._source.schema_changes_topic
         )
@@ -508,6 +511,8 @@ class TableStream:
             provenance(commit, after.metadata),
             self._schemas(before, after),
             self._source.form,
+            topic=self._source.topic,
+            registry=self._source.registry,
         )
 
     def _schemas(self, before: Shape, after: Shape) -> InlineSchemas:

@@ -146,7 +146,7 @@ def shown(value: object) -> str:
 
 def test_every_setting_has_one_line_with_its_default() -> None:
     rows = re.findall(r"^\| `(\w+)\.(\w+)` \| ([^|]+) \|", tree.text(OPERATIONS), re.MULTILINE)
-    in_words = {("kafka", "security"), ("kafka", "client"), ("cdc", "tables")}
+    in_words = {("kafka", "security"), ("kafka", "client"), ("cdc", "tables"), ("cdc", "registry")}
     told = {(section, key): default.strip("`") for section, key, default in rows}
     assert len(told) == len(rows), "a setting is explained twice"
     defaults = {

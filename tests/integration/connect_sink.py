@@ -21,6 +21,8 @@ from tidegate_local.kafka_jars import cache_folder, java_command
 KAFKA: Final = "4.1.1"
 DEBEZIUM: Final = "3.3.1.Final"
 SINK: Final = f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}:tar.gz:plugin"
+APICURIO: Final = "2.6.13.Final"
+REGISTRY: Final = f"io.apicurio:apicurio-registry-app:{APICURIO}:tar.gz:all"
 START_S: Final = 180.0
 DATABASE: Final = "sink"
 
@@ -58,6 +60,44 @@ def sink_plugin() -> Path:
         with tarfile.open(archive) as content:
             content.extractall(folder, filter="data")
     return folder
+
+
+def registry_jar() -> Path:
+    """Return the program of Apicurio's registry, which speaks Confluent's protocol, too."""
+    folder = cache_folder() / "judges" / f"apicurio-{APICURIO}"
+    program = folder / f"apicurio-registry-app-{APICURIO}-runner.jar"
+    if not program.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _maven("dependency:copy", f"-Dartifact={REGISTRY}", f"-DoutputDirectory={folder}")
+        (archive,) = folder.glob("*.tar.gz")
+        with tarfile.open(archive) as content:
+            content.extractall(folder, filter="data")
+    return program
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """Start a registry in memory; yield its URL for Confluent's clients."""
+    folder.mkdir(parents=True)
+    program, port, log = registry_jar(), free_port(), folder / "log"
+    argv = [java_command(), "-Xmx512m", f"-Dquarkus.http.port={port}", "-jar", str(program)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=program.parent)
+    url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+    until_s = time.monotonic() + START_S
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/subjects", timeout=5).close()
+                break
+            except OSError:
+                assert process.poll() is None, log.read_text()[-4000:]
+                assert time.monotonic() < until_s, log.read_text()[-4000:]
+                time.sleep(0.5)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _maven(*arguments: str) -> None:

@@ -10,6 +10,7 @@ from tidegate_cdc_publisher.change_records import ChangeRecord
 from tidegate_cdc_publisher.machine import SnapshotMode, StreamState
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
+from tidegate_cdc_publisher.schema_registry import Registry
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_delta.errors import Unavailable
@@ -81,10 +82,19 @@ def stream(
     mode: SnapshotMode = "initial",
     form: RecordForm = PLAIN,
     on_schema_change: OnSchemaChange = "marker",
+    registry: Registry | None = None,
 ) -> TableStream:
     set_to = changes or TableChanges()
     source = StreamSource(
-        table.id, "t", "tidegate", "cdc.t", set_to, chunk_rows, form, on_schema_change
+        table.id,
+        "t",
+        "tidegate",
+        "cdc.t",
+        set_to,
+        chunk_rows,
+        form,
+        on_schema_change,
+        registry=registry,
     )
     state = StreamState(table.id, mode, topic.position)
     clock = SystemClock()

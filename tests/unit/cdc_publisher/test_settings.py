@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidegate_cdc_publisher.record_form import ISO, RecordForm, ValueTypes
-from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
+from tidegate_cdc_publisher.settings import CdcSection, CdcSettings, RegistrySection, TableChanges
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.service.settings import load
 
@@ -101,7 +101,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         ("cdc.snapshot_mode", "always"),
         ("cdc.tables.t.key", "columms"),
         ("cdc.chunk_rows", "0"),
-        ("cdc.value_format", "avro"),
+        ("cdc.value_format", "protobuf"),
         ("cdc.types", "connect"),
         ("cdc.decimal_handling_mode", "exact"),
         ("cdc.tables.t.key_format", "string"),
@@ -111,3 +111,10 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 def test_what_is_not_offered_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(Misconfigured, match=name.rpartition(".")[2]):
         load(CdcSettings, None, {name: value})
+
+
+def test_a_format_with_a_registry_is_refused_without_one() -> None:
+    with pytest.raises(ValueError, match=r"cdc\.tables\.t.*cdc\.registry\.url"):
+        CdcSection(tables={"t": TableChanges(key_format="avro")})
+    section = CdcSection(value_format="avro", registry=RegistrySection(url="mock://"))
+    assert section.form("t").is_registered

@@ -1,0 +1,138 @@
+"""Kafka Connect schemas as Avro schemas, as Connect's AvroConverter writes them; values in them."""
+
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+import orjson
+
+from tidegate_delta.errors import UnsupportedFeature
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.]")
+_SCALARS: Final = {
+    "int8": {"type": "int", "connect.type": "int8"},
+    "int16": {"type": "int", "connect.type": "int16"},
+    "int32": "int",
+    "int64": "long",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "string": "string",
+    "bytes": "bytes",
+}
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_ToAvro = Callable[[Any], Any]
+
+
+def avro_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Avro schema of a Connect struct: fields keep their names, and optional ones are
+    unions with null, which is their default.
+
+    Raises: UnsupportedFeature, for a column whose name Avro does not allow.
+    """
+    return _struct(connect, connect["name"], set())
+
+
+def avro_encoder(connect: Mapping[str, Any]) -> Callable[[bytes], bytes]:
+    """Return what encodes JSON payloads of a Connect struct as Avro."""
+    schema = fastavro.parse_schema(avro_schema(connect))
+    to_avro = _of_struct(connect)
+
+    def encode(payload: bytes) -> bytes:
+        out = BytesIO()
+        fastavro.schemaless_writer(out, schema, to_avro(orjson.loads(payload)))
+        return out.getvalue()
+
+    return encode
+
+
+def _struct(connect: Mapping[str, Any], name: str, known: set[str]) -> dict[str, Any]:
+    full = _ILLEGAL.sub("_", name)
+    known.add(full)
+    fields = []
+    for one in connect["fields"]:
+        if not _NAME.fullmatch(one["field"]):
+            raise UnsupportedFeature(
+                f"column {one['field']!r} has a name that Avro does not allow (letters, digits and "
+                "_ are allowed); set `value_format` and `key_format` of its table to another "
+                "format, or rename the column",
+                feature="Avro names",
+            )
+        kind = _optional(one, f"{full}.{one['field']}", known)
+        field = {"name": one["field"], "type": kind}
+        fields.append({**field, "default": None} if one.get("optional") else field)
+    namespace, _, last = full.rpartition(".")
+    return {
+        "type": "record",
+        "name": last,
+        **({"namespace": namespace} if namespace else {}),
+        "fields": fields,
+        "connect.name": full,
+    }
+
+
+def _optional(connect: Mapping[str, Any], path: str, known: set[str]) -> Any:
+    kind = _kind(connect, path, known)
+    return ["null", kind] if connect.get("optional") else kind
+
+
+def _kind(connect: Mapping[str, Any], path: str, known: set[str]) -> Any:
+    match connect["type"]:
+        case "struct":
+            name = _ILLEGAL.sub("_", connect.get("name", path))
+            return name if name in known else _struct(connect, name, known)
+        case "array":
+            return {"type": "array", "items": _optional(connect["items"], path, known)}
+        case "map":
+            return {"type": "map", "values": _optional(connect["values"], path, known)}
+    plain = _SCALARS[connect["type"]]
+    if "name" not in connect:
+        return plain
+    name = connect["name"]
+    told = {"type": plain, "connect.version": connect["version"], "connect.name": name}
+    if name != _DECIMAL:
+        return told
+    parameters = connect["parameters"]
+    digits = {
+        "scale": int(parameters["scale"]),
+        "precision": int(parameters["connect.decimal.precision"]),
+    }
+    return {**told, **digits, "connect.parameters": parameters, "logicalType": "decimal"}
+
+
+def _of(connect: Mapping[str, Any]) -> _ToAvro | None:
+    """Return what makes an Avro value of a JSON one; None if they are the same."""
+    match connect["type"]:
+        case "struct":
+            return _or_null(_of_struct(connect))
+        case "array":
+            of_item = _of(connect["items"])
+            return of_item and _or_null(lambda value: [of_item(one) for one in value])
+        case "map":
+            of_value = _of(connect["values"])
+            return of_value and _or_null(
+                lambda value: {key: of_value(one) for key, one in value.items()}
+            )
+        case "bytes":
+            return _or_null(b64decode)
+        case _:
+            return None
+
+
+def _of_struct(connect: Mapping[str, Any]) -> _ToAvro:
+    inside = [(one["field"], of) for one in connect["fields"] if (of := _of(one)) is not None]
+
+    def to_avro(value: dict[str, Any]) -> dict[str, Any]:
+        for name, of in inside:
+            value[name] = of(value.get(name))
+        return value
+
+    return to_avro
+
+
+def _or_null(of: _ToAvro) -> _ToAvro:
+    return lambda value: None if value is None else of(value)

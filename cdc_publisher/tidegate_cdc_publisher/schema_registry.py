@@ -1,0 +1,88 @@
+"""Schemas in a registry, by Confluent's protocol: a record holds the id of its schema."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Self
+
+import orjson
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from tidegate_cdc_publisher.avro_encoding import avro_encoder, avro_schema
+from tidegate_cdc_publisher.json_schema import json_schema
+from tidegate_cdc_publisher.record_form import Format
+from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
+
+INCOMPATIBLE: Final = "SchemaIncompatible"
+"""The error class of a stream whose next schema the registry does not take."""
+
+_MAGIC: Final = b"\x00"
+_CONFLICT: Final = 409
+
+
+class Registry:
+    """Encodes payloads with schemas that stand in a registry, which it registers once each."""
+
+    def __init__(self, client: SchemaRegistryClient, url: str) -> None:
+        self._client = client
+        self._url = url
+        self._known: dict[tuple[str, str, str], tuple[bytes, Callable[[bytes], bytes] | None]] = {}
+
+    @classmethod
+    def at(cls, url: str, properties: Mapping[str, str]) -> Self:
+        """Return the registry at a URL; `mock://` is one in memory.
+
+        `properties` are further settings of confluent-kafka's client.
+        """
+        return cls(SchemaRegistryClient.new_client({"url": url, **properties}), url)
+
+    def encoded(
+        self, subject: str, record_format: Format, connect: str, payloads: Iterable[bytes]
+    ) -> list[bytes | None]:
+        """Return JSON payloads of a Connect schema in a format, each led by its schema's id.
+
+        Raises: InvalidRequest (`SchemaIncompatible`); Unavailable, Misconfigured, for a registry
+        that does not answer or takes nothing from us; UnsupportedFeature.
+        """
+        key = (subject, record_format, connect)
+        if key not in self._known:
+            self._known[key] = self._registered(subject, record_format, orjson.loads(connect))
+        head, encode = self._known[key]
+        if encode is None:
+            return [head + payload for payload in payloads]
+        return [head + encode(payload) for payload in payloads]
+
+    def _registered(
+        self, subject: str, record_format: Format, connect: dict[str, Any]
+    ) -> tuple[bytes, Callable[[bytes], bytes] | None]:
+        if record_format == "avro":
+            schema = Schema(json.dumps(avro_schema(connect)), "AVRO")
+            encode: Callable[[bytes], bytes] | None = avro_encoder(connect)
+        else:
+            schema, encode = Schema(json.dumps(json_schema(connect)), "JSON"), None
+        number = self._registration(subject, schema)
+        return _MAGIC + number.to_bytes(4, "big"), encode
+
+    def _registration(self, subject: str, schema: Schema) -> int:
+        try:
+            return int(self._client.register_schema(subject, schema))
+        except SchemaRegistryError as error:
+            raise self._refusal(subject, error) from error
+        except Exception as error:
+            # The client passes on the errors of its HTTP library, which are no class of its own.
+            raise Unavailable(
+                f"the schema registry at {self._url} does not answer ({error}): look at it, and at "
+                "the publisher's setting cdc.registry"
+            ) from error
+
+    def _refusal(self, subject: str, error: SchemaRegistryError) -> Exception:
+        told = f"the schema registry at {self._url} refuses the schema of {subject}: {error}"
+        if error.http_status_code == _CONFLICT:
+            return InvalidRequest(
+                f"{told}; set the subject's compatibility to NONE for this change, or publish the "
+                "table under another name",
+                error_class=INCOMPATIBLE,
+            )
+        if error.http_status_code >= 500:
+            return Unavailable(told)
+        return Misconfigured(f"{told}; look at the publisher's setting cdc.registry")
