@@ -1,20 +1,25 @@
 """Reads the rows of a snapshot, or the changes of a version, in a fixed order.
 
 The order depends on the log alone, so an index names the same row at every reading. Appends and
-plain deletes are streamed batch by batch; a version that does both is compared in memory.
+plain deletes are streamed batch by batch; a version that does both is compared, in buckets of keys.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate_cdc_publisher.change_batch import Batch
+from tidegate_cdc_publisher.change_batch import Batch, Op
 from tidegate_cdc_publisher.key_columns import KeyColumns
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
-from tidegate_cdc_publisher.row_diff import SchemaShift, compare, images
+from tidegate_cdc_publisher.row_diff import Images, SchemaShift, compare, images
+from tidegate_cdc_publisher.schema_carry import carried_table
+from tidegate_cdc_publisher.spilled_rows import Buckets, KeptImages, bucket_numbers
 from tidegate_delta.change_feed import ChangeFile, ChangePlan
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
@@ -26,6 +31,12 @@ from tidegate_runtime.table_io.data_file_reader import read_file, rows_of
 _LEAVING: Final = pa.array(["delete", "update_preimage"])
 _JOINING: Final = pa.array(["insert", "update_postimage"])
 _TOLD_COLUMNS: Final = 3
+
+BUCKET_BYTES: Final = 4 * 1024 * 1024
+"""The size in files of a bucket's rows; in memory, as rows and as text, they are many times that.
+"""
+
+BUCKETS_MAX: Final = 512
 
 
 @dataclass(frozen=True)
@@ -64,8 +75,10 @@ def snapshot_batches(store: LogStore, snapshot: Snapshot, wanted: Wanted) -> Ite
         yield Batch(held.op, held.start, held.before, held.after, ends=True)
 
 
-def version_batches(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterator[Batch]:
-    """Yield the wanted changes of a version.
+def version_batches(
+    store: LogStore, change: VersionChange, wanted: Wanted
+) -> Iterator[Batch | None]:
+    """Yield the wanted changes of a version, and None where work was done and no change is ready.
 
     Deletes come first, then updates, then inserts.
     Raises: InvalidRequest (`KeyColumnsMissing`), if deleted rows lack a key column.
@@ -99,29 +112,88 @@ def _numbered(
         index += batch.num_rows
 
 
-def _compared(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterator[Batch]:
-    """Compare deleted with inserted rows, holding all rows of the version's files in memory."""
-    leaving: list[pa.RecordBatch] = []
-    joining: list[pa.RecordBatch] = []
+def _compared(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterator[Batch | None]:
+    """Compare deleted with inserted rows; a large version bucket by bucket, by way of the disk.
+
+    None stands for work done while no change is ready.
+    """
+    count = bucket_count(change.plan)
+    if count == 1:
+        sides = list(_sides(store, change, wanted))
+        old = _table([rows for side, rows in sides if side == "old"], change.before)
+        new = _table([rows for side, rows in sides if side == "new"], change.after)
+        found = compare(old, new, wanted.keys, wanted.form, wanted.shift)
+        updated = [(found.updated_before, found.updated_after)]
+        yield from _parts(wanted.start, [found.deleted], updated, [found.inserted])
+        return
+    with TemporaryDirectory(prefix="tidegate-cdc-") as folder:
+        old_rows = Buckets(Path(folder), "old", _table([], change.before).schema)
+        new_rows = Buckets(Path(folder), "new", _table([], change.after).schema)
+        for side, batch in _sides(store, change, wanted):
+            rows = pa.Table.from_batches([batch])
+            shift = wanted.shift if side == "old" else None
+            as_new = rows if shift is None else carried_table(rows, shift.columns, shift.schema)
+            to = old_rows if side == "old" else new_rows
+            to.add(rows, bucket_numbers(as_new, wanted.keys, count))
+            yield None
+        kinds = ("deleted", "updated_before", "updated_after", "inserted")
+        kept = {kind: KeptImages(Path(folder, kind)) for kind in kinds}
+        old_rows.finish()
+        new_rows.finish()
+        for number in range(count):
+            found = compare(
+                old_rows.take(number), new_rows.take(number), wanted.keys, wanted.form, wanted.shift
+            )
+            for kind in kinds:
+                kept[kind].add(getattr(found, kind))
+            yield None
+        before, after = kept["updated_before"].read(), kept["updated_after"].read()
+        pairs = zip(before, after, strict=True)
+        yield from _parts(wanted.start, kept["deleted"].read(), pairs, kept["inserted"].read())
+
+
+def bucket_count(plan: ChangePlan) -> int:
+    """Return into how many parts the rows of a version are cut to be compared.
+
+    Law: it follows from the commit alone, so every reading has the same order
+    """
+    size = sum(BUCKET_BYTES if file.size is None else file.size for file in plan.files)
+    return max(1, min(BUCKETS_MAX, size // BUCKET_BYTES))
+
+
+def _sides(
+    store: LogStore, change: VersionChange, wanted: Wanted
+) -> Iterator[tuple[Literal["old", "new"], pa.RecordBatch]]:
+    """Yield the rows that leave and those that join, of each file in turn."""
     for file in change.plan.files:
         is_both = file.change == "cdc" and wanted.shift is None
         if is_both or file.change != "insert":
             for batch in read_change_file(store, change.plan, file, change.before):
-                leaving.append(_data(batch).filter(pc.is_in(_kinds(batch), _LEAVING)))
+                yield "old", _data(batch).filter(pc.is_in(_kinds(batch), _LEAVING))
                 if is_both:
-                    joining.append(_data(batch).filter(pc.is_in(_kinds(batch), _JOINING)))
+                    yield "new", _data(batch).filter(pc.is_in(_kinds(batch), _JOINING))
         if not is_both and file.change != "delete":
             for batch in read_change_file(store, change.plan, file, change.after):
-                joining.append(_data(batch).filter(pc.is_in(_kinds(batch), _JOINING)))
-    old, new = _table(leaving, change.before), _table(joining, change.after)
-    changes = compare(old, new, wanted.keys, wanted.form, wanted.shift)
-    updates, inserts = len(changes.deleted), len(changes.deleted) + len(changes.updated_after)
-    for batch in (
-        Batch("d", 0, before=changes.deleted),
-        Batch("u", updates, before=changes.updated_before, after=changes.updated_after),
-        Batch("c", inserts, after=changes.inserted),
-    ):
-        skipped = max(0, wanted.start - batch.start)
+                yield "new", _data(batch).filter(pc.is_in(_kinds(batch), _JOINING))
+
+
+def _parts(
+    start: int,
+    deleted: Iterable[Images],
+    updated: Iterable[tuple[Images, Images]],
+    inserted: Iterable[Images],
+) -> Iterator[Batch]:
+    """Yield the changes from `start` on: deletes, updates, inserts, numbered in this order."""
+    index = 0
+    made: Iterator[tuple[Op, Images | None, Images | None]] = chain(
+        (("d", one, None) for one in deleted),
+        (("u", *both) for both in updated),
+        (("c", None, one) for one in inserted),
+    )
+    for op, before, after in made:
+        batch = Batch(op, index, before, after)
+        index += len(batch)
+        skipped = max(0, start - batch.start)
         if skipped < len(batch):
             yield batch.slice(skipped, len(batch) - skipped)
 

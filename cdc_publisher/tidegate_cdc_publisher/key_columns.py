@@ -10,7 +10,7 @@ from tidegate_delta.schema.column_mapping import mode_of, physical_name
 from tidegate_delta.schema.types import parse_schema
 
 PROPERTY: Final = "tidegate.cdc.keyColumns"
-RULES: Final = 2
+RULES: Final = 3
 """The number of the ordering rules.
 
 Raise it with any change to the order in which the changes of a version are published.

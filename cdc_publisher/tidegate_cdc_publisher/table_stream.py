@@ -409,7 +409,7 @@ class TableStream:
     def _tell(
         self,
         origin: SourceBlock,
-        batches: Iterator[Batch],
+        batches: Iterator[Batch | None],
         due: SnapshotDue | VersionDue,
         layout: Shape,
         change: SchemaChange | None = None,
@@ -422,6 +422,11 @@ class TableStream:
         keys = layout.keys
         schema_bytes = origin.schemas.size_bytes
         for batch in batches:
+            if batch is None:
+                if self._stopping:
+                    return
+                yield
+                continue
             if change is not None and batch.op != "d":
                 self._announce(change, layout)
                 change = None

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Literal
 from uuid import UUID
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pytest
 
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
+from tidegate_cdc_publisher import change_reader, spilled_rows
+from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.stream_position import Position
@@ -46,7 +49,7 @@ def test_an_empty_table_has_a_snapshot_of_no_rows(table: WrittenTable) -> None:
     assert (marker.key, marker.value) == (b'{"tidegate_marker":"snapshot-ends:0"}', None)
     assert ("marker", b"snapshot-ends") in marker.headers
     assert topic.position == Position(
-        table=table.id, version=0, complete=True, snapshot=True, order="2:id", schema_version=0
+        table=table.id, version=0, complete=True, snapshot=True, order="3:id", schema_version=0
     )
 
 
@@ -243,8 +246,12 @@ def test_a_chunk_of_large_rows_has_fewer_of_them(table: WrittenTable) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_dying_at_any_chunk_repeats_and_loses_nothing(tmp_path: Path, seed: int) -> None:
+def test_dying_at_any_chunk_repeats_and_loses_nothing(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dice = random.Random(seed)
+    if seed % 2:
+        in_small_buckets(monkeypatch)
     table, topic = WrittenTable(tmp_path / "t").create(), Topic()
     table.append(rows(*range(40)), rows(*range(40, 45)))
     for _ in range(12):
@@ -265,6 +272,44 @@ def test_dying_at_any_chunk_repeats_and_loses_nothing(tmp_path: Path, seed: int)
     for version, index in sequences:
         assert index == 0 or (version, index - 1) in sequences, "a change was lost"
     assert by_id(topic.replayed()) == by_id(table.content)
+
+
+def in_small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare every version in several buckets, whose changes go to disk at once."""
+    monkeypatch.setattr(change_reader, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(change_reader, "BUCKETS_MAX", 5)
+    monkeypatch.setattr(spilled_rows, "HELD_BYTES_MAX", 100)
+
+
+@pytest.mark.parametrize("key", ["columns", "none"])
+def test_a_version_compared_in_buckets_has_the_changes_of_one_compared_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: Literal["columns", "none"]
+) -> None:
+    table = WrittenTable(tmp_path / "t").create()
+    table.append(rows(*range(300)), rows(*range(300, 400)))
+    topics = [Topic(), Topic()]
+    how = TableChanges(key=key)
+    for topic in topics:
+        stream(table, topic, how).catch_up(1)
+    table.rewrite(
+        lambda old: [
+            {**row, "price": -1.0} if row["id"] % 3 else row for row in old if row["id"] % 5
+        ]
+    )
+    stream(table, topics[0], how).catch_up(2)
+    in_small_buckets(monkeypatch)
+    following = stream(table, topics[1], how)
+    turns = 1
+    while not following.catch_up(2, until_s=0.0):
+        turns += 1
+    assert turns > 5, "a comparison yields its turn"
+    whole, cut = ([one for one in topic.told if one["source"]["txId"] == 2] for topic in topics)
+    assert [one["op"] for one in cut] == [one["op"] for one in whole]
+    images = [
+        sorted(json.dumps([one["op"], one["before"], one["after"]]) for one in told)
+        for told in (whole, cut)
+    ]
+    assert images[0] == images[1]
 
 
 def test_where_a_version_comes_from_is_told(table: WrittenTable) -> None:
