@@ -191,6 +191,8 @@ def look_back(store: MemoryStore) -> None:
     for commit in commits:
         provenance(commit, Metadata(id="t", schema_string="{}"))
         assert abs(commit_time_ms(store, commit, 0)) <= TIMESTAMP_MAX
+    if len(commits) <= HEAD:
+        return  # nothing to compact: a table whose log has been cleaned up has no such range
     compacted = MemoryStore(builders.ROOT)
     compacted.files.update(store.files)
     compacted.put(in_log(compacted_name(0, HEAD)), log_compaction.compact(commits))
