@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from fnmatch import fnmatch
 from typing import Any
 
@@ -89,6 +90,14 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     ignored = tree.text("deploy/Dockerfile.dockerignore").splitlines()
     allowed = [line[1:].removesuffix("**") for line in ignored if line.startswith("!")]
     assert [s for s in sources if not any(fnmatch(s, pattern) for pattern in allowed)] == []
+
+
+def test_every_package_of_the_wheel_is_copied_to_where_it_is_built() -> None:
+    project = tomllib.loads(tree.text("pyproject.toml"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    for build in builds():
+        copied = [source for copy in build.of("COPY") for source in copy.split()[:-1]]
+        assert [one for one in packages if not any(f"{one}/".startswith(c) for c in copied)] == []
 
 
 def test_continued_lines_are_one_instruction() -> None:
