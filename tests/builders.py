@@ -30,6 +30,7 @@ from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_intent import RowIntent
 from tidegate_messages.topics import Topics
+from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.client_protocols import Headers, Record, TopicPartition
 from tidegate_runtime.storage.log_store import LogStore
 
@@ -245,6 +246,14 @@ class StillClock:
     def sleep(self, seconds: float) -> None:
         """Advance the clock."""
         self.boot += seconds
+
+
+class StandingClock(SystemClock):
+    """The time of day, and durations of nothing, however slow the machine is."""
+
+    def boot_s(self) -> float:
+        """Return the same each time."""
+        return 1_000.0
 
 
 def _pass(store: LogStore) -> None:

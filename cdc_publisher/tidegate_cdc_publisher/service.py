@@ -116,6 +116,10 @@ class CdcPublisher:
             self._streams[record.table].continue_trace(record.version, given())
         self._catch_up(table, head, self._turn_ends_s())
 
+    def urgency(self, table: UUID) -> float:
+        """Return the same for all tables: their turns take the same time, so they alternate."""
+        return 0.0
+
     def go_on(self, table: UUID) -> None:
         """Publish an unfinished table for one more turn, up to its present head."""
         unfinished = self._behind.pop(table, None)

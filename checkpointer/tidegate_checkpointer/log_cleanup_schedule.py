@@ -1,7 +1,7 @@
 """When each table's log is cleaned, how long one turn may take, and what is reported of it."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -58,6 +58,16 @@ class CleanupSchedule:
         self._gates.forget()
         for table in self._tables.keys() - set(followed):
             del self._tables[table]
+
+    def readers(self, records: Sequence[TableRecord]) -> Mapping[UUID, int]:
+        """Return how many are known to read each of some tables; nothing if it can't be asked."""
+        now_ms = self._running.clock.now_ms()
+        try:
+            gates = {record.table: self._gates.of(record, now_ms) for record in records}
+        except (Misconfigured, Unavailable) as error:
+            log_event(_log, "readers_unknown", level=logging.WARNING, why=error)
+            return {}
+        return {table: sum(one.reads_rows for one in each) for table, each in gates.items()}
 
     def note_written(self, table: UUID, size_bytes: int) -> None:
         """Note the size of a checkpoint that was written."""

@@ -2,6 +2,7 @@
 
     head ---> every version         a version checksum      (of the last RECENT_MAX, after a pause)
          ---> every interval-th     a checkpoint            (after a pause: only the newest)
+         ---> a heavy tail          a checkpoint            (where the interval is not set)
          ---> every n-th after it   a log compaction        (of whole ranges above the checkpoint)
 
 Summaries only speed readers up. Omitting one does no harm, writing one twice has the same
@@ -32,10 +33,15 @@ class SummaryState:
 
 @dataclass(frozen=True)
 class Notice:
-    """The newest published version is `head`; a checkpoint is due every `interval` versions."""
+    """The newest published version is `head`; a checkpoint is due every `interval` versions.
+
+    `is_heavy` says that the commits above the last checkpoint cost readers more than a checkpoint
+    would; then one is due at once.
+    """
 
     head: int
     interval: int
+    is_heavy: bool = False
 
 
 Command = Notice
@@ -122,7 +128,7 @@ def _newest_due(command: Notice) -> int:
     Version 0 is due none: its commit alone is no longer to read than its checkpoint.
     """
     assert command.interval > 0, "an interval is a positive number of versions"
-    newest = command.head - command.head % command.interval
+    newest = command.head - (0 if command.is_heavy else command.head % command.interval)
     return newest if newest > 0 else -1
 
 

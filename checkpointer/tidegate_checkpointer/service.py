@@ -6,8 +6,9 @@ is left alone (`tidegate_runtime.followers.quarantine`).
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final, assert_never
 from uuid import UUID
@@ -35,7 +36,8 @@ from tidegate_checkpointer.summary_writers import (
     write_compaction,
 )
 from tidegate_checkpointer.table_states import settle
-from tidegate_checkpointer.table_view import TableView, view_from_log
+from tidegate_checkpointer.table_turns import PASS_S, SHORT_S, TableTurns
+from tidegate_checkpointer.table_view import BYTES_PER_S, TableView, view_from_log
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.commit import sha256
@@ -83,6 +85,14 @@ class _Table:
     name: str
 
 
+@dataclass(frozen=True)
+class _Work:
+    """Something that is due of a table, and how long it is expected to take."""
+
+    expected_s: float
+    run: Callable[[], None]
+
+
 class Checkpointer:
     """Handles notifications. Called from threads, never twice at once for one table."""
 
@@ -94,6 +104,9 @@ class Checkpointer:
         self._running = running
         self._views: dict[UUID, TableView] = {}
         self._swept_s: dict[UUID, float] = {}
+        self._turns = TableTurns(running.clock)
+        self._tables: dict[UUID, _Table] = {}
+        self._to_clean: dict[UUID, TableRecord] = {}
         topics = settings.kafka.topics
         self._cleanups = CleanupSchedule(bus, topics, running)
         self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
@@ -105,14 +118,30 @@ class Checkpointer:
 
     @property
     def unfinished(self) -> Collection[UUID]:
-        """Always empty: one turn does everything that is due of a table."""
-        return ()
+        """The tables whose due work takes longer than a notification may."""
+        return self._turns.unfinished()
+
+    def urgency(self, table: UUID) -> float:
+        """Return what readers of a table lose while it waits."""
+        return self._turns.urgency(table)
 
     def go_on(self, table: UUID) -> None:
-        """Do nothing, as a turn leaves nothing unfinished."""
+        """Do the next long work of a table, and the short work after it."""
+        known = self._tables.get(table)
+        if known is None or table not in self._views or self._quarantine.waits(table):
+            self._turns.forget(table)
+            return
+        began_s = self._running.clock.boot_s()
+        with self._quarantine.around(table, known.name):
+            self._work(known, SHORT_S, is_turn=True)
+        self._turns.took(table, self._running.clock.boot_s() - began_s)
+        self._quarantine.tell()
 
     def notice(self, record: CommitRecord) -> None:
-        """Do what is due at a version; a quarantined table waits for the next pass."""
+        """Do what is due at a version, if that is short; else it waits for a turn of the table.
+
+        A quarantined table waits for the next pass.
+        """
         view = self._views.get(record.table)
         told = view is not None and record.version <= view.head
         if told or self._quarantine.holds(record.table):
@@ -121,29 +150,62 @@ class Checkpointer:
         with self._quarantine.around(table.id, table.name):
             if view is None or not self._sees(view, record):
                 self._look(table, record.version)
-            self._attend(table)
+            self._work(table, SHORT_S)
         self._quarantine.tell()
 
     def poll(self) -> None:
-        """Do what is due for every registered table, notified or not."""
+        """Look at every registered table, notified or not, and do what is due if that is short."""
         registry = read_registry(self._bus, self._settings.kafka.topics).values()
         followed = [one for one in registry if _is_followed(one)]
         for name in {one.name for one in registry} - {one.name for one in followed}:
             _remove_metrics(name)
         self._quarantine.refresh({one.table for one in followed})
         self._cleanups.begin_pass({one.table for one in followed})
+        for gone in self._tables.keys() - {one.table for one in followed}:
+            self._turns.forget(gone)
+        until_s = self._running.clock.boot_s() + PASS_S
         for record in followed:
             if self._quarantine.waits(record.table) or self._running.stopping.is_set():
                 continue
             table = _table(record)
             with self._quarantine.around(table.id, table.name):
                 self._look(table, max(0, record.published_through))
-                self._attend(table)
                 self._sweep(table)
-                self._clean(record)
-                if not self._running.stopping.is_set():
-                    self._quarantine.heal(table.id)
+                if self._cleanups.is_due(table.id):
+                    self._to_clean[table.id] = record
+                left_s = until_s - self._running.clock.boot_s()
+                self._work(table, max(0.0, min(SHORT_S, left_s)))
+        self._count_readers(followed)
         self._quarantine.tell()
+
+    def _count_readers(self, followed: Sequence[TableRecord]) -> None:
+        """Count who is known to read each table that waits, if there are several."""
+        waiting = set(self._turns.unfinished())
+        if len(waiting) > 1:
+            tables = [record for record in followed if record.table in waiting]
+            self._turns.readers = self._cleanups.readers(tables)
+
+    def _work(self, table: _Table, short_s: float, is_turn: bool = False) -> None:
+        """Do what is due of a table as long as it is short; a turn begins with one long work.
+
+        The table leaves the quarantine when nothing is left.
+        """
+        view = self._views[table.id]
+        until_s = self._running.clock.boot_s() + short_s
+        for work in self._due(table, view):
+            now_s = self._running.clock.boot_s()
+            if self._running.stopping.is_set():
+                return
+            is_long = now_s + work.expected_s > until_s
+            if is_long and not is_turn:
+                self._turns.wait(table.id, view.opening_s)
+                return
+            work.run()
+            if is_long:
+                is_turn, until_s = False, self._running.clock.boot_s() + short_s
+            self._running.health.progress("commits")
+        self._turns.finish(table.id)
+        self._quarantine.heal(table.id)
 
     def _sweep(self, table: _Table) -> None:
         """Delete files of expired proposals of a table, once a day."""
@@ -155,11 +217,30 @@ class Checkpointer:
         if swept := sweep(view.store, view.head, before_ms):
             log_event(_log, "swept", table=table.name, files=swept)
 
+    def _due(self, table: _Table, view: TableView) -> Iterator[_Work]:
+        """Yield what is due of a table, each after the one before was done."""
+        if view.head >= 0:
+            while due := decide(view.state, _notice(view)):
+                for one in due:
+                    yield _Work(_expected_s(view, one), partial(self._write, table, view, one))
+            view.forget_contents(max(view.state.checkpoint, view.state.compacted))
+            settle(list(self._views.values()), self._settings.checkpointer.state_bytes_max)
+            _measure(table, view)
+        record = self._to_clean.pop(table.id, None)
+        if record is not None and view.head >= 0:
+            # It lists the log and folds the table.
+            expected_s = 2 * view.checkpoint_bytes / BYTES_PER_S
+            self._to_clean[table.id] = record
+            yield _Work(expected_s, partial(self._clean, record))
+
+    def _write(self, table: _Table, view: TableView, due: Due) -> None:
+        """Write a summary that is due of a table."""
+        view.state = evolve(view.state, self._do(table, view, due))
+
     def _clean(self, record: TableRecord) -> None:
-        """Delete expired and replaced files of a table's log, if that is due."""
-        view = self._views.get(record.table)
-        if view is None or view.head < 0 or not self._cleanups.is_due(record.table):
-            return
+        """Delete expired and replaced files of a table's log."""
+        view = self._views[record.table]
+        del self._to_clean[record.table]
         cleaned = CleanedTable(view.store, view.head, *view.definition())
         self._cleanups.clean(record, cleaned)
 
@@ -195,21 +276,7 @@ class Checkpointer:
             # The table was replaced or restored to an older state: read its log from scratch.
             self._views[table.id] = view = view_from_log(view.store, view.state.compaction_interval)
         view.head = view.head if head is None else head
-
-    def _attend(self, table: _Table) -> None:
-        """Write what is due of a table."""
-        view = self._views[table.id]
-        if view.head < 0:
-            return
-        while due := decide(view.state, Notice(view.head, _interval(view))):
-            for one in due:
-                if self._running.stopping.is_set():
-                    return
-                view.state = evolve(view.state, self._do(table, view, one))
-                self._running.health.progress("commits")
-        view.forget_contents(max(view.state.checkpoint, view.state.compacted))
-        settle(list(self._views.values()), self._settings.checkpointer.state_bytes_max)
-        _measure(table, view)
+        self._tables[table.id] = table
 
     def _do(self, table: _Table, view: TableView, due: Due) -> Done:
         match due:
@@ -226,9 +293,11 @@ class Checkpointer:
         # One checkpoint of a version is enough, whoever wrote it.
         if not view.is_alone:
             if (hinted := hinted_version(view.store, version)) >= version:
+                view.wrote_checkpoint(hinted, view.checkpoint_bytes, None)
                 return Checkpointed(hinted)
             if there := whole_checkpoint(view.store, version):
                 move_hint_forward(view.store, there)
+                view.wrote_checkpoint(version, there.size_in_bytes or 0, None)
                 return Checkpointed(version)
             view.start_from(hinted)
         began_s = self._running.clock.boot_s()
@@ -243,6 +312,7 @@ class Checkpointer:
         reach("checkpointer.after_hint")
         took_s = self._running.clock.boot_s() - began_s
         metrics.CHECKPOINT_WRITE.labels(table.name).observe(took_s)
+        view.wrote_checkpoint(version, written.hint.size_in_bytes or 0, took_s)
         log_event(
             _log,
             "checkpointed",
@@ -293,6 +363,8 @@ class Checkpointer:
     def _release(self, table: UUID, name: str) -> None:
         """Forget a table's view, so that its log is read again."""
         self._views.pop(table, None)
+        self._to_clean.pop(table, None)
+        self._turns.forget(table)
         metrics.CHECKPOINT_AGE.labels(name).set(inf)
 
 
@@ -306,10 +378,17 @@ def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
     return Compacted(due.start, due.end)
 
 
-def _interval(view: TableView) -> int:
-    """Return the table's checkpoint interval, as of the newest version that is known of."""
+def _notice(view: TableView) -> Notice:
+    """Return what decides of a table: the property, and without it the weight of the tail."""
     _, metadata = view.definition()
-    return checkpoint_interval(metadata)
+    is_set = checkpoint_interval.key in metadata.configuration
+    return Notice(view.head, checkpoint_interval(metadata), view.is_heavy and not is_set)
+
+
+def _expected_s(view: TableView, due: Due) -> float:
+    """Return how long it is expected to take to write a summary."""
+    writing_s = view.writing_s() if isinstance(due, CheckpointDue) else 0.0
+    return view.reading_s() + writing_s
 
 
 def _measure(table: _Table, view: TableView) -> None:

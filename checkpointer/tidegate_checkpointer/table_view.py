@@ -38,13 +38,24 @@ KEPT_BYTES_MAX: Final = 32 << 20
 TOGETHER_BYTES: Final = 32 << 20
 """Bytes of commits that are read before the state goes forward by them."""
 
+HEAVY_BYTES: Final = 32 << 20
+"""A tail of commits is heavy if it weighs this much, and more than the checkpoint below it."""
+
+BYTES_PER_S: Final = 20e6
+"""How fast a table is taken to be read or written that was not read or written yet."""
+
+REQUEST_S: Final = 0.02
+"""What a reader is taken to wait for one commit."""
+
 
 @dataclass
 class TableView:
     """One table of the service.
 
     `head` is the newest version seen. `warm` is the state at some version, None while it is not in
-    memory. `load_s` is how long it took to read it, `used_s` when it was last used.
+    memory. `load_s` is how long it took to read it, `used_s` when it was last used. `write_s` is
+    how long the last checkpoint took. `tail` maps each commit above the last checkpoint to its
+    size, as far as it is known.
     """
 
     store: LogStore
@@ -53,6 +64,9 @@ class TableView:
     warm: CheckpointState | None = None
     load_s: float = 0.0
     used_s: float = 0.0
+    write_s: float | None = None
+    checkpoint_bytes: int = 0
+    tail: dict[int, int] = field(default_factory=dict)
     is_alone: bool = False
     """Whether no other writer of summaries was met since the last checkpoint."""
     _definition: tuple[Protocol, Metadata] | None = None
@@ -105,6 +119,37 @@ class TableView:
             self._definition = known.protocol, known.metadata
         return self._definition
 
+    @property
+    def is_heavy(self) -> bool:
+        """Whether readers would gain by a checkpoint now, whatever the interval."""
+        return sum(self.tail.values()) > max(HEAVY_BYTES, self.checkpoint_bytes)
+
+    @property
+    def opening_s(self) -> float:
+        """What a reader is taken to pay for the commits above the last checkpoint."""
+        return len(self.tail) * REQUEST_S + sum(self.tail.values()) / BYTES_PER_S
+
+    def reading_s(self) -> float:
+        """Return how long it is expected to take until the state is that of the head."""
+        known = self.state.checkpoint if self.warm is None else self.warm.version
+        unread = sum(size for version, size in self.tail.items() if version > known)
+        loading_s = 0.0
+        if self.warm is None:
+            loading_s = self.load_s or self.checkpoint_bytes / BYTES_PER_S
+        return loading_s + unread / BYTES_PER_S
+
+    def writing_s(self) -> float:
+        """Return how long a checkpoint is expected to take."""
+        if self.write_s is not None:
+            return self.write_s
+        return (self.checkpoint_bytes + sum(self.tail.values())) / BYTES_PER_S
+
+    def wrote_checkpoint(self, version: int, size_bytes: int, seconds: float | None) -> None:
+        """Note a checkpoint of ours, and how long it took, or another's, at a version."""
+        self.checkpoint_bytes = size_bytes
+        self.write_s = self.write_s if seconds is None else seconds
+        self.tail = {commit: size for commit, size in self.tail.items() if commit > version}
+
     def compacted(self, start: int, end: int) -> bytes:
         """Return the log compaction of some versions, both included; empty if they do nothing.
 
@@ -119,6 +164,8 @@ class TableView:
 
     def saw(self, version: int, content: bytes) -> None:
         """Keep the bytes of a commit, so that it is not read again."""
+        if version > self.state.checkpoint:
+            self.tail[version] = len(content)
         self._contents[version] = content
         kept = sum(map(len, self._contents.values()))
         for oldest in sorted(self._contents)[:-1]:
@@ -154,7 +201,8 @@ class TableView:
 def view_from_log(store: LogStore, compaction_interval: int) -> TableView:
     """Return a table's view from its log, listed from `_last_checkpoint` on, or all without it."""
     last = last_checkpoint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
-    files = [file for file, _ in list_log(store, f"{last.version if last else 0:020d}")]
+    listed = list(list_log(store, f"{last.version if last else 0:020d}"))
+    files = [file for file, _ in listed]
     checkpoints = complete_checkpoints(files)
     # Only a checkpoint that is read whole counts as done.
     is_whole = last is not None and whole_checkpoint(store, last.version) is not None
@@ -168,7 +216,19 @@ def view_from_log(store: LogStore, compaction_interval: int) -> TableView:
         compacted=max(_newest(files, LogFileKind.COMPACTED), below),
         checksummed=max(_newest(files, LogFileKind.CHECKSUM), below),
     )
-    return TableView(store, state, head=_newest(files, LogFileKind.COMMIT))
+    tail = {
+        int(file.version): stat.size
+        for file, stat in listed
+        if file.kind is LogFileKind.COMMIT and file.version > state.checkpoint
+    }
+    weight = last.size_in_bytes if last is not None and is_whole else None
+    return TableView(
+        store,
+        state,
+        head=_newest(files, LogFileKind.COMMIT),
+        checkpoint_bytes=weight or 0,
+        tail=tail,
+    )
 
 
 def _newest(files: Sequence[LogFile], kind: LogFileKind) -> int:

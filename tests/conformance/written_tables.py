@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
+from tests.builders import StandingClock
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_clients import MemoryReader
 from tidegate_checkpointer.service import Checkpointer
@@ -112,7 +113,8 @@ class Deployment:
         )
         self.bus.loop = CommitterLoop(dependencies)
         self.client = Client(self.bus, topics, CLOCK)
-        running = Running(CLOCK, Health(CLOCK))
+        clock = StandingClock()
+        running = Running(clock, Health(clock))
         self.checkpointer = Checkpointer(CheckpointerSettings(), bus, running)
 
     def table(self, name: str) -> "Written":

@@ -29,6 +29,10 @@ class EntryEncoder:
     def go_on(self, table: UUID) -> None:
         """Write nothing: this follower leaves no work for later."""
 
+    def urgency(self, table: UUID) -> float:
+        """Return nothing of use, as no work is left."""
+        return 0.0
+
     def notice(self, record: CommitRecord) -> None:
         """Write the version; `slow` waits first, `fail:n` fails at version n."""
         if MANNERS == "slow":

@@ -1,10 +1,11 @@
 """The layer over Faust on which both followers, checkpointer and change publisher, are built.
 
 Each record of `commits` is handed to a thread, and acknowledged when the service has finished its
-turn at the table. A table with more work than one turn allows gets its next turn at once. Turns of
-one table run one after the other, those of several tables in parallel. A pass over all tables runs
-alone. An error of Kafka, or of all tables, ends the run: records that were not acknowledged are
-delivered again. Errors of one table are kept to that table (`quarantine`).
+turn at the table. A table with more work than one turn allows gets its next turn after those that
+are more urgent. Turns of one table run one after the other, those of several tables in parallel. A
+pass over all tables runs alone. An error of Kafka, or of all tables, ends the run: records that
+were not acknowledged are delivered again. Errors of one table are kept to that table
+(`quarantine`).
 """
 
 import asyncio
@@ -37,6 +38,7 @@ from tidegate_runtime.followers.faust_app import (
     unread,
 )
 from tidegate_runtime.followers.skipped_records import SkippedRecords, ask
+from tidegate_runtime.followers.turn_queue import TurnQueue
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.tracing import continued
@@ -46,8 +48,10 @@ from tidegate_runtime.service.settings import ServiceSettings
 JOIN_TIMEOUT_S: Final = 60.0
 SETTLE_TIMEOUT_S: Final = 10.0
 LEAVE_TIMEOUT_S: Final = 4.0
-HELD_MAX: Final = 1_000
-"""Records that may be taken from Faust and not yet acknowledged."""
+HELD_MAX: Final = 10_000
+"""Records that may be taken from Faust and not yet acknowledged: those of one busy table must leave
+room for others while it has a long turn.
+"""
 THREADS_MAX: Final = 4
 GOING_ON_MAX: Final = THREADS_MAX - 1
 """Tables whose next turns run at once: one thread stays free for records of other tables."""
@@ -85,6 +89,9 @@ class FollowerService(Protocol):
 
     def go_on(self, table: UUID) -> None:
         """Take the next turn at an unfinished table."""
+
+    def urgency(self, table: UUID) -> float:
+        """Return how urgent the next turn of an unfinished table is. Called in the event loop."""
 
     def poll(self) -> None:
         """Read the registry and the log of every table: once at the start, then periodically.
@@ -143,7 +150,7 @@ class _Follower:
         self._failed: asyncio.Future[None] = self._loop.create_future()
         self._joined = asyncio.Event()
         self._room = asyncio.Semaphore(HELD_MAX)
-        self._going_on = asyncio.Semaphore(GOING_ON_MAX)
+        self._going_on = TurnQueue(GOING_ON_MAX, service.urgency)
         self._turns = AsyncRwLock(PATIENCE_S)
         self._waiting: dict[UUID, _WaitingRecords] = {}
         self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
@@ -241,10 +248,13 @@ class _Follower:
         """Run a table's turns, one after the other, until none of its work waits."""
         waiting = self._waiting[table]
         while waiting or table in self._service.unfinished:
-            if waiting:
+            # Records that arrive meanwhile wait for the turn of what is left.
+            for _ in range(len(waiting)):
                 await self._notice(*waiting.popleft())
-            else:
-                async with self._going_on:
+                if self._over():
+                    return
+            if table in self._service.unfinished:
+                async with self._going_on.turn(table):
                     await self._turn(partial(self._service.go_on, table))
             if self._over():
                 return

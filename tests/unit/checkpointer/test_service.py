@@ -14,9 +14,10 @@ import prometheus_client
 import pyarrow.parquet as pq
 import pytest
 
-from tests.builders import add, creation, table_in_memory
+from tests.builders import StandingClock, add, creation, table_in_memory
 from tests.fakes.memory_store import MemoryBus, MemoryStore
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate_checkpointer import table_view
 from tidegate_checkpointer.machine import SummaryState
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
@@ -36,6 +37,7 @@ from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.health import Health
@@ -62,7 +64,7 @@ def table(tmp_path: Path, bus: MemoryBus) -> WrittenTable:
 
 def checkpointer(bus: MemoryBus, **section: Any) -> Checkpointer:
     settings = CheckpointerSettings.model_validate({"checkpointer": section})
-    clock = SystemClock()
+    clock = StandingClock()
     return Checkpointer(settings, bus, Running(clock, Health(clock)))
 
 
@@ -559,6 +561,8 @@ def test_states_beyond_the_limit_are_read_again(table: WrittenTable, bus: Memory
     while table.version < 21:
         table.append(rows(table.version))
         service.notice(told_of(table))
+        while service.unfinished:
+            service.go_on(table.id)
     expected = {checksum_name(version) for version in range(22)}
     assert {*expected, checkpoint_name(20)} <= log_of(table)
     assert {str(opened(table, version).checksum) for version in range(22)} == {"agrees"}
@@ -629,3 +633,74 @@ def test_two_instances_that_take_turns_never_name_a_sidecar_that_is_cleaned_up(
                 path.unlink()
         assert open_checkpoint(store, due).files.num_rows > 0
         assert summary(table)[2] == sorted(table.files)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all work be expected to take long."""
+    monkeypatch.setattr(table_view, "BYTES_PER_S", 1e-3)
+
+
+def test_long_work_waits_for_a_turn_of_its_table(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = checkpointer(bus)
+    grow(table, 12)
+    with monkeypatch.context() as patched:
+        slow(patched)
+        service.poll()
+        assert list(service.unfinished) == [table.id]
+        service.notice(told_of(table))
+        assert log_of(table) == {f"{version:020d}.json" for version in range(13)}
+    for _ in range(100):
+        if not service.unfinished:
+            break
+        service.go_on(table.id)
+    assert {checkpoint_name(10), checksum_name(12)} <= log_of(table)
+
+
+def test_a_turn_does_one_long_work(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    service = checkpointer(bus)
+    grow(table, 12)
+    service.poll()
+    service.go_on(table.id)
+    summaries = log_of(table) - {f"{version:020d}.json" for version in range(13)}
+    assert summaries == {checksum_name(0)}
+    assert list(service.unfinished) == [table.id]
+
+
+def test_a_table_leaves_the_quarantine_only_once_its_long_work_is_done(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = checkpointer(bus)
+    grow(table, 12)
+    slow(monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "put_if_absent", lambda *_: Put.UNKNOWN)
+        service.poll()
+        service.go_on(table.id)
+        assert not service.unfinished
+    topics = CheckpointerSettings().kafka.topics
+    service.poll()
+    assert len(read_follower_state(bus, topics)) == 1
+    while service.unfinished:
+        service.go_on(table.id)
+    assert not read_follower_state(bus, topics)
+    assert checkpoint_name(10) in log_of(table)
+
+
+def test_a_heavy_tail_is_due_a_checkpoint_unless_the_interval_is_set(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_view, "HEAVY_BYTES", 100)
+    service = checkpointer(bus)
+    table.set_metadata(**{"delta.checkpointInterval": "10"})
+    grow(table, 7)
+    service.notice(told_of(table))
+    assert checkpoint_name(7) not in log_of(table)
+    table.configuration = {}
+    table.set_metadata()
+    service.notice(told_of(table))
+    assert checkpoint_name(8) in log_of(table)

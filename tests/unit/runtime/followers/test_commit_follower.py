@@ -50,6 +50,10 @@ class Hanging:
     def go_on(self, table: UUID) -> None:
         """Do nothing."""
 
+    def urgency(self, table: UUID) -> float:
+        """Return nothing of use."""
+        return 0.0
+
     def poll(self) -> None:
         """Wait for the answer."""
         self.looks.set()
@@ -69,6 +73,7 @@ class InTurns:
     left: dict[UUID, int]
     during: Callable[[], None] = lambda: None
     heard: Callable[[], None] = lambda: None
+    urgent: dict[UUID, float] = field(default_factory=dict)
     calls: list[UUID | str] = field(default_factory=list)
     name = "in-turns"
     poll_interval_s = 30.0
@@ -88,6 +93,10 @@ class InTurns:
         self.calls.append(table)
         self.during()
         self.left[table] -= 1
+
+    def urgency(self, table: UUID) -> float:
+        """Return what the test says."""
+        return self.urgent.get(table, 0.0)
 
     def poll(self) -> None:
         """Record the poll."""
@@ -169,6 +178,33 @@ def test_turns_of_several_tables_alternate(monkeypatch: pytest.MonkeyPatch) -> N
     service = InTurns({LARGE: 4, OTHER: 4})
     Followed(service).hear(LARGE, OTHER)
     assert service.calls in ([LARGE, OTHER] * 4, [OTHER, LARGE] * 4)
+
+
+def test_the_most_urgent_table_has_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_follower, "GOING_ON_MAX", 1)
+    tables = [UUID(int=number) for number in range(10, 16)]
+    urgent = {table: float(table.int % 3) for table in tables}
+    service = InTurns(dict.fromkeys(tables, 1), urgent=urgent)
+    Followed(service).hear(*tables)
+    first, *others = [table for table in service.calls if isinstance(table, UUID)]
+    waited = [table for table in tables if table != first]
+    assert others == sorted(waited, key=lambda table: -urgent[table])
+
+
+def test_a_table_that_records_come_of_without_end_has_its_turns() -> None:
+    service = InTurns({SMALL: 2})
+    followed = Followed(service)
+    heard = list[int]()
+
+    def hear_again() -> None:
+        heard.append(len(service.calls))
+        if len(service.calls) < 2:
+            assert len(heard) < 1000, "only records are heard"
+            followed.take(SMALL)
+
+    service.heard = hear_again
+    followed.hear(SMALL)
+    assert service.calls == [SMALL, SMALL]
 
 
 def test_a_look_has_its_turn_before_the_next_one_of_a_table() -> None:
