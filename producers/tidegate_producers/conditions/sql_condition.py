@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
 from tidegate_delta.data_skipping.predicate_tree import Predicate
 from tidegate_delta.data_skipping.resolved_columns import COLLATIONS
@@ -72,12 +72,19 @@ def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predi
     try:
         parsed = sqlglot.parse_one(condition, dialect="spark")
     except SqlglotError as error:
-        first = " ".join(_STYLED.sub("", str(error)).split())
         raise InvalidRequest(
-            f"the condition {condition!r} is not a SQL expression: {first}",
+            f"the condition {condition!r} is not a SQL expression: {_fault(error)}",
             error_class="PARSE_SYNTAX_ERROR",
         ) from error
     return _node(parsed, _Scope(schema, zone))
+
+
+def _fault(error: SqlglotError) -> str:
+    """Return where a text is no SQL, without the parser's own names."""
+    if isinstance(error, ParseError) and error.errors:
+        found = error.errors[0]
+        return f"correct what begins with {found['highlight']!r}, at character {found['col']}"
+    return " ".join(_STYLED.sub("", str(error)).split())
 
 
 def wider_predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:

@@ -6,9 +6,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType as SparkArray
+from pyspark.sql.types import CharType, StringType, VarcharType
+from pyspark.sql.types import DataType as SparkType
+from pyspark.sql.types import MapType as SparkMap
+from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkSchema
 
 from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.schema.char_varchar import TYPE_STRING
 from tidegate_delta.schema.column_mapping import FIELD_ID, NESTED_IDS, PHYSICAL_NAME
 from tidegate_delta.schema.type_widening import TYPE_CHANGES
 from tidegate_delta.schema.types import (
@@ -32,8 +38,38 @@ _FOREIGN: Final[Mapping[str, Callable[[DataType], bool]]] = {
 
 
 def from_spark(schema: SparkSchema) -> StructType:
-    """Return Delta's schema for Spark's. Raises: UnsupportedFeature for a type we do not know."""
-    return parse_schema(schema.json())
+    """Return Delta's schema for Spark's; a CHAR or VARCHAR is a string with a limit, as in Spark.
+
+    Raises: UnsupportedFeature for a type we do not know.
+    """
+    return parse_schema(SparkSchema([_limited(field) for field in schema.fields]).json())
+
+
+def _limited(field: SparkField) -> SparkField:
+    kind = _without_limits(field.dataType)
+    if kind == field.dataType:
+        return field
+    metadata = {**(field.metadata or {}), TYPE_STRING: field.dataType.simpleString()}
+    return SparkField(field.name, kind, field.nullable, metadata)
+
+
+def _without_limits(kind: SparkType) -> SparkType:
+    match kind:
+        case CharType() | VarcharType():
+            return StringType()
+        case SparkArray():
+            return SparkArray(_without_limits(kind.elementType), kind.containsNull)
+        case SparkMap():
+            key, value = _without_limits(kind.keyType), _without_limits(kind.valueType)
+            return SparkMap(key, value, kind.valueContainsNull)
+        case SparkSchema():
+            inner = (
+                SparkField(one.name, _without_limits(one.dataType), one.nullable, one.metadata)
+                for one in kind.fields
+            )
+            return SparkSchema(list(inner))
+        case _:
+            return kind
 
 
 def to_spark(schema: StructType) -> SparkSchema:

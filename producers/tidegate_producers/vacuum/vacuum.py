@@ -198,7 +198,7 @@ def _retention_ms(metadata: Metadata, request: VacuumRequest) -> int:
             f"a retention of {request.retention_hours:g} hours is below the table's "
             f"delta.deletedFileRetentionDuration, {own_ms / HOUR_MS:g} hours: readers of older "
             "versions and writers that have not proposed yet would lose files. Give more hours, or "
-            "turn the check off if none is running",
+            "if none is running turn the check off: retention_check=False, --no-retention-check",
             error_class="VacuumRetentionTooShort",
         )
     return asked_ms

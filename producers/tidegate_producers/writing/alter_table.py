@@ -145,8 +145,8 @@ def change(**told: Any) -> PatchChange:
         return _CHANGE.validate_python(told)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise _bad(f"{told.get('op')}: {where}: {first['msg']}") from error
+        where = ".".join(str(part) for part in (told.get("op"), *first["loc"]))
+        raise _bad(f"the change {where}: {first['msg']}") from error
 
 
 def new_column(

@@ -110,10 +110,11 @@ def _sortable(metadata: Metadata, name: str, what: str) -> FieldPath:
         why, error = "has no statistics", "ON_COLUMN_WITHOUT_STATS"
     else:
         return path
+    counted = [dotted(one) for one in _counted(metadata, schema)]
     raise InvalidRequest(
         f"{what}: {name!r} {why}, so sorting by it lets no file be skipped: name a column with "
-        "statistics (delta.dataSkippingStatsColumns, delta.dataSkippingNumIndexedCols); nothing "
-        "was proposed",
+        f"statistics ({', '.join(counted)}; delta.dataSkippingStatsColumns and "
+        "delta.dataSkippingNumIndexedCols say which have them); nothing was proposed",
         error_class=f"DELTA_ZORDERING_{error}",
     )
 

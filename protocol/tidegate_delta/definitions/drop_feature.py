@@ -121,7 +121,8 @@ def _not_to_be_dropped(drop: Drop, one: Definition) -> Iterator[Flaw]:
         yield flaw(
             "drop_not_known",
             "can't be rid by this release of the feature",
-            "drop it by another engine",
+            f"check its name, as the table has {', '.join(sorted(one.supported)) or 'none'}; what "
+            "this release does not know, another engine may drop",
             "DROP_UNSUPPORTED_CLIENT_FEATURE",
         )
     elif name not in one.supported:

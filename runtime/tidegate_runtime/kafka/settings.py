@@ -30,6 +30,7 @@ gives it up at about the same time.
 _OWN_SETTINGS: Final = frozenset(
     {
         "bootstrap.servers",
+        "metadata.broker.list",
         "security.protocol",
         "sasl.mechanism",
         "sasl.mechanisms",

@@ -1,17 +1,23 @@
 """Delta schemas as Spark schemas."""
 
 import pytest
+from pyspark.sql.types import ArrayType as SparkArray
+from pyspark.sql.types import CharType, StringType, VarcharType
+from pyspark.sql.types import StructField as SparkField
+from pyspark.sql.types import StructType as SparkSchema
 
 from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.schema.char_varchar import LengthLimit, limits
 from tidegate_delta.schema.types import (
     LONG,
+    STRING,
     VARIANT,
     ArrayType,
     StructField,
     StructType,
     parse_type,
 )
-from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
+from tidegate_producers.datasource.spark_schema import arrow_of, from_spark, to_spark
 
 
 def test_what_a_field_says_of_the_tables_own_files_stays_with_the_table() -> None:
@@ -44,3 +50,13 @@ def test_nanoseconds_are_not_handed_to_spark() -> None:
     with pytest.raises(UnsupportedFeature, match="timestamp_nanos") as refused:
         to_spark(StructType((StructField("a", parse_type("timestamp_nanos")),)))
     assert refused.value.feature == "timestampNanos"
+
+
+def test_a_char_or_varchar_is_a_string_with_a_limit() -> None:
+    inner = SparkSchema([SparkField("b", SparkArray(VarcharType(7)))])
+    given = SparkSchema([SparkField("a", CharType(3)), SparkField("s", inner)])
+    schema = from_spark(given)
+    assert schema.fields[0].kind == STRING
+    assert limits(schema.fields[0]) == {(): LengthLimit(3, is_char=True)}
+    assert limits(schema.fields[1]) == {("b", "element"): LengthLimit(7)}
+    assert to_spark(schema)["a"].dataType == StringType()
