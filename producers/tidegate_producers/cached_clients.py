@@ -1,16 +1,18 @@
 """Makes clients and stores from options: one client per thread and broker, never closed.
 
 A structured stream commits all its batches in one long-lived process: keeping the client saves a
-new connection for each batch.
+new connection for each batch. Once the files of its credentials have changed, it is replaced.
 """
 
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from tidegate_producers.options import TableLocation
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.security import credentials_digest
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
@@ -22,7 +24,7 @@ class _Kept(threading.local):
     """The clients of one thread."""
 
     def __init__(self) -> None:
-        self.clients: list[tuple[KafkaSettings, Client]] = []
+        self.clients: list[tuple[KafkaSettings, Mapping[str, bytes], Client]] = []
 
 
 _kept: Final = _Kept()
@@ -30,11 +32,16 @@ _kept: Final = _Kept()
 
 def client_for(settings: KafkaSettings) -> Client:
     """Return this thread's client for a Kafka cluster; it connects when it is first used."""
-    for known, client in _kept.clients:
-        if known == settings:
+    files = credentials_digest(settings.security)
+    for place, (known, files_then, client) in enumerate(_kept.clients):
+        if known == settings and files == files_then:
             return client
+        if known == settings:
+            client.close()
+            del _kept.clients[place]
+            break
     client = Client(KafkaBus(settings, CLIENT_ID), settings.topics, clock())
-    _kept.clients.append((settings, client))
+    _kept.clients.append((settings, files, client))
     return client
 
 

@@ -117,6 +117,14 @@ _SECURITY: Final = {
     "ssl.certificate.location": "certificate_location",
     "ssl.key.location": "key_location",
     "ssl.key.password": "key_password",
+    "sasl.password.location": "password_location",
+    "ssl.key.password.location": "key_password_location",
+    "sasl.oauthbearer.token.location": "oauth_token_location",
+    "sasl.oauthbearer.token.endpoint.url": "oauth_token_url",
+    "sasl.oauthbearer.client.id": "oauth_client_id",
+    "sasl.oauthbearer.client.secret": "oauth_client_secret",
+    "sasl.oauthbearer.client.secret.location": "oauth_client_secret_location",
+    "sasl.oauthbearer.scope": "oauth_scope",
 }
 _BY_PATH: Final = (
     'name the table by its path: df.write.format("tidegate").save(path), Table.create(spark, path, '

@@ -280,7 +280,7 @@ def test_every_file_that_the_settings_name_is_mounted(name: str) -> None:
         if "tidegate.yaml" in c["data"]
     ]
     named = set(re.findall(r"_location: (\S+)", content))
-    assert bool(named) == (name == "strimzi")
+    assert bool(named) == (name in ("strimzi", "managed"))
     for pod in chart.pods(name):
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         (container,) = pod["containers"]

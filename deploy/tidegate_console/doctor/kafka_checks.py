@@ -105,6 +105,8 @@ def _server(server: str, kafka: KafkaSettings) -> Check:
 
 def _as_whom(kafka: KafkaSettings) -> str:
     security = kafka.security
+    if security.uses_oauth:
+        return f"by a token, {security.protocol}"
     if security.uses_sasl:
         return f"as {security.username} by {security.mechanism}, {security.protocol}"
     return f"{security.protocol}, without a user name"

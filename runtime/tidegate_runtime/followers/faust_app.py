@@ -7,35 +7,54 @@ from pathlib import Path
 from typing import Any, Final
 
 import faust
-from aiokafka.errors import KafkaError
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from faust.types import TP
 from faust.types.auth import CredentialsT
 from mode.threads import WorkerThread
 
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import TopicPartition
-from tidegate_runtime.kafka.security import KafkaSecurity, revealed, ssl_context
+from tidegate_runtime.kafka.security import KafkaSecurity, current_token, password, ssl_context
 from tidegate_runtime.kafka.settings import LOOK_FOR_LEADERS_MS, KafkaSettings
 
 
 def for_faust(settings: KafkaSettings) -> CredentialsT | None:
     """Return Faust's credentials, or None for a plain connection.
 
-    Raises: OSError, for a certificate or key that is missing or unusable.
+    Raises: OSError, for a certificate or key that is missing or unusable; Misconfigured, for a file
+        of a secret.
     """
     security = settings.security
     context = None
     if security.uses_tls:
         context = RenewedTls(ssl.PROTOCOL_TLS_CLIENT)
         context.read(security)
+    if security.uses_oauth:
+        return faust.OAuthCredentials(oauth_cb=TokenProvider(security), ssl_context=context)
     if security.uses_sasl:
         return faust.SASLCredentials(
             username=security.username,
-            password=revealed(security.password),
+            password=password(security),
             ssl_context=context,
             mechanism=security.mechanism,
         )
     return None if context is None else faust.SSLCredentials(context)
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is untyped
+    """Gives aiokafka a token for each connection."""
+
+    def __init__(self, security: KafkaSecurity) -> None:
+        self._security = security
+
+    async def token(self) -> str:
+        """Return a token. Raises: KafkaConnectionError, after which aiokafka connects again."""
+        try:
+            token = await asyncio.to_thread(current_token, self._security)
+        except TidegateError as error:
+            raise KafkaConnectionError(str(error)) from error
+        return token.value
 
 
 class RenewedTls(ssl.SSLContext):
@@ -55,7 +74,7 @@ class RenewedTls(ssl.SSLContext):
 
     def wrap_bio(self, *buffers: Any, **options: Any) -> ssl.SSLObject:
         """Return a connection's TLS object; if a file can't be read just then, use the last."""
-        with suppress(OSError):
+        with suppress(OSError, Misconfigured):
             self.read(self._security)
         return self._last.wrap_bio(*buffers, **options)
 

@@ -42,15 +42,18 @@ _TOO_LARGE: Final = frozenset(
         KafkaError.RECORD_LIST_TOO_LARGE,
     }
 )
+LOGIN_REFUSED: Final = "LoginRefused"
+"""The error class for a password, token or certificate that the brokers do not accept."""
+
+_LOGIN: Final = frozenset(
+    {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
+)
 _SETTINGS: Final = frozenset(
     {
-        KafkaError._AUTHENTICATION,
         KafkaError._INVALID_ARG,
-        KafkaError._SSL,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.INVALID_SESSION_TIMEOUT,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_EXCEPTION,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -82,10 +85,16 @@ C = TypeVar("C")
 
 
 def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
-    """Return a librdkafka client. Raises: Misconfigured, for settings that it refuses."""
+    """Return a librdkafka client.
+
+    Raises: Misconfigured, for settings that it refuses; as `oauth_cb`, for a token that it lacks.
+    """
     try:
         return kind(dict(config))
     except KafkaException as error:
+        if "oauth_cb" in config:
+            # The library says only that it got no token.
+            config["oauth_cb"]("")
         reason = _error_of(error).str()
         raise Misconfigured(
             f"Kafka's client library refuses its settings: {reason}; correct `kafka.client`, or "
@@ -119,6 +128,11 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
             f"{message}; send a smaller record, and many actions by a claim check. A topic whose "
             "`max.message.bytes` is below a mebibyte refuses what services send, too: raise it",
             error_class="RecordTooLarge",
+        )
+    if code in _LOGIN:
+        return Misconfigured(
+            f"{message}; check the settings `kafka.security`, and the files that they name",
+            error_class=LOGIN_REFUSED,
         )
     if code in _SETTINGS:
         return Misconfigured(

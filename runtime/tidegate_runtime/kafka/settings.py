@@ -1,7 +1,7 @@
 """The settings `kafka`, and their translation for librdkafka."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
@@ -40,6 +40,11 @@ _OWN_SETTINGS: Final = frozenset(
         "ssl.certificate.location",
         "ssl.key.location",
         "ssl.key.password",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
     }
 )
 """librdkafka's settings that have a setting of ours, and are not allowed in `kafka.client`."""
@@ -78,8 +83,11 @@ class KafkaSettings(BaseModel):
         return Topics(self.topic_prefix, self.partitions)
 
 
-def for_librdkafka(settings: KafkaSettings) -> dict[str, str | int]:
-    """Return the settings that every librdkafka client gets, with secrets in clear text."""
+def for_librdkafka(settings: KafkaSettings) -> dict[str, Any]:
+    """Return the settings that every librdkafka client gets, with secrets in clear text.
+
+    Raises: Misconfigured, for a file of a secret that cannot be read.
+    """
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "socket.keepalive.enable": "true",

@@ -35,6 +35,9 @@ _SECRET: Final = (
     "passphrase",
     "key.pem",
 )
+_PLACES: Final = ("_location", "_url")
+"""Settings that say where a secret is: the files of `kafka.security`, a token endpoint."""
+
 _ONE_UNDERSCORE: Final = re.compile(r"TIDEGATE_([A-Z]+)__(\w+)")
 _HIDDEN: Final = "**********"
 _LOGIN: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -336,7 +339,9 @@ def _starred(value: object, name: str = "") -> object:
         return {key: _starred(item, str(key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_starred(item, name) for item in value]
-    secret = any(secret_word in name.lower() for secret_word in _SECRET) or name.lower() == "key"
+    is_place = name.lower().endswith(_PLACES)
+    is_secret_name = any(word in name.lower() for word in _SECRET) or name.lower() == "key"
+    secret = is_secret_name and not is_place
     if secret and value:
         return _HIDDEN
     return _LOGIN.sub(_HIDDEN, value) if isinstance(value, str) else value

@@ -12,14 +12,18 @@
 {{- end }}
 {{- end }}
 {{- with include "tidegate.kafkaSecret" . }}
-{{- if eq $protocol "SSL" }}
+{{- if ne $protocol "PLAINTEXT" }}
 - name: kafka-user
   secret:
     secretName: {{ . }}
     defaultMode: 0440
     items:
+      {{- if hasPrefix "SASL" $protocol }}
+      - {key: {{ $.root.Values.kafka.passwordKey }}, path: {{ $.root.Values.kafka.passwordKey }}}
+      {{- else }}
       - {key: {{ $.root.Values.kafka.certificateKey }}, path: {{ $.root.Values.kafka.certificateKey }}}
       - {key: {{ $.root.Values.kafka.keyKey }}, path: {{ $.root.Values.kafka.keyKey }}}
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -30,7 +34,7 @@
 {{- if and (has $protocol (list "SSL" "SASL_SSL")) (or $ca.secret $ca.configMap) }}
 - {name: kafka-ca, mountPath: /etc/kafka/ca, readOnly: true}
 {{- end }}
-{{- if and (eq $protocol "SSL") (include "tidegate.kafkaSecret" .) }}
+{{- if and (ne $protocol "PLAINTEXT") (include "tidegate.kafkaSecret" .) }}
 - {name: kafka-user, mountPath: /etc/kafka/user, readOnly: true}
 {{- end }}
 {{- end }}
@@ -41,8 +45,6 @@
 {{- with include "tidegate.kafkaSecret" . }}
 - name: TIDEGATE__KAFKA__SECURITY__USERNAME
   value: {{ include "tidegate.kafkaUser" $ | quote }}
-- name: TIDEGATE__KAFKA__SECURITY__PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $.root.Values.kafka.passwordKey }}}}
 {{- end }}
 {{- end }}
 {{- end }}

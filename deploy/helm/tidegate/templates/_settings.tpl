@@ -14,6 +14,10 @@
 {{- $_ := set $security "certificate_location" (printf "/etc/kafka/user/%s" .Values.kafka.certificateKey) -}}
 {{- $_ := set $security "key_location" (printf "/etc/kafka/user/%s" .Values.kafka.keyKey) -}}
 {{- end -}}
+{{- if and (hasPrefix "SASL" $protocol) (or .Values.strimzi.users .Values.committer.kafkaSecret) -}}
+{{- /* A file, unlike a variable, is replaced in a running pod. */ -}}
+{{- $_ := set $security "password_location" (printf "/etc/kafka/user/%s" .Values.kafka.passwordKey) -}}
+{{- end -}}
 {{- range $name, $section := $settings -}}
 {{- range $key, $value := $section -}}
 {{- if and (kindIs "map" $value) (empty $value) -}}{{- $_ := unset $section $key -}}{{- end -}}

@@ -1,3 +1,5 @@
+import base64
+import json
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -8,20 +10,36 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 from faust import SASLCredentials, SSLCredentials
 from faust.types.auth import AuthProtocol
 from pydantic import SecretStr, ValidationError
 
+from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.followers.faust_app import for_faust
-from tidegate_runtime.kafka.security import KafkaSecurity, librdkafka_security, ssl_context
+from tidegate_runtime.kafka.oauth_token import Token
+from tidegate_runtime.kafka.security import (
+    KafkaSecurity,
+    credentials_digest,
+    current_token,
+    librdkafka_security,
+    ssl_context,
+)
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 USER = {"username": "ann", "password": SecretStr("hush")}
 PLAIN = {"mechanism": "PLAIN", **USER}
 SCRAM_256 = {"mechanism": "SCRAM-SHA-256", **USER}
 SCRAM_512 = {"mechanism": "SCRAM-SHA-512", **USER}
+BY_FILE = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth_token_location": "/token"}
+BY_URL = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth_token_url": "http://t"}
 
 TABLE: list[tuple[dict[str, Any], dict[str, str], AuthProtocol | None]] = [
     ({"protocol": "PLAINTEXT"}, {"security.protocol": "PLAINTEXT"}, None),
@@ -162,6 +180,14 @@ def test_faust_presents_the_certificate_that_is_there_when_it_connects(tmp_path:
         ({"protocol": "TLS"}, ["protocol"]),
         ({"protocol": "SASL_SSL", **USER, "mechanism": "GSSAPI"}, ["mechanism"]),
         ({"protocl": "SSL"}, ["protocl"]),
+        ({"protocol": "SASL_SSL", **PLAIN, "password_location": "/p"}, ["password_location"]),
+        ({"protocol": "SSL", "password_location": "/p"}, ["password_location"]),
+        ({"protocol": "SASL_SSL", **PLAIN, "oauth_token_url": "http://t"}, ["oauth_token_url"]),
+        ({"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", **USER}, ["username", "password"]),
+        ({"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}, ["token_location", "token_url"]),
+        ({**BY_URL, "oauth_token_location": "/t"}, ["token_location", "token_url"]),
+        (BY_URL, ["oauth_client_id", "oauth_client_secret_location"]),
+        ({**BY_FILE, "oauth_scope": "kafka"}, ["oauth_scope"]),
     ],
 )
 def test_a_block_that_is_not_whole_is_refused_with_all_that_is_wrong(
@@ -171,6 +197,66 @@ def test_a_block_that_is_not_whole_is_refused_with_all_that_is_wrong(
         KafkaSecurity(**block)
     assert all(name in str(raised.value) for name in said)
     assert "hush" not in str(raised.value)
+
+
+def test_secrets_are_read_from_files_when_a_client_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    security = KafkaSecurity(
+        protocol="SASL_PLAINTEXT",
+        mechanism="PLAIN",
+        username="ann",
+        password_location=str(file),
+    )
+    with pytest.raises(Misconfigured, match=f"password_location: {file} cannot be read"):
+        librdkafka_security(security)
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(Misconfigured, match="is empty"):
+        librdkafka_security(security)
+    for secret in ("hush", "quiet "):
+        file.write_text(f"{secret}\n", encoding="utf-8")
+        assert librdkafka_security(security)["sasl.password"] == secret
+        credentials: Any = for_faust(KafkaSettings(security=security))
+        assert credentials.password == secret
+    assert credentials_digest(security) == {str(file): b"quiet \n"}
+
+
+def test_a_token_carries_its_end_and_its_principal(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    security = KafkaSecurity.model_validate({**BY_FILE, "oauth_token_location": str(file)})
+    assert credentials_digest(security) == {}, "nothing starts over for a token"
+    file.write_text(f"{token(exp=4102444800, sub='ann')}\n", encoding="utf-8")
+    assert current_token(security) == Token(token(exp=4102444800, sub="ann"), "ann", 4102444800.0)
+    file.write_text(token(exp=1000), encoding="utf-8")
+    with pytest.raises(Misconfigured, match=r"expired \d+ s ago"):
+        current_token(security)
+    file.write_text("opaque", encoding="utf-8")
+    assert current_token(security).value == "opaque"
+    file.write_text("é", encoding="utf-8")
+    with pytest.raises(Misconfigured, match="is no token"):
+        current_token(security)
+
+
+def token(**claims: Any) -> str:
+    """Return a token without a signature that holds."""
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"head.{body}.signature"
+
+
+def test_an_encrypted_key_without_its_password_asks_nobody(tmp_path: Path) -> None:
+    written(tmp_path, "me")
+    key = load_pem_private_key((tmp_path / "me.key").read_bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hush"))
+    (tmp_path / "me.key").write_bytes(pem)
+    files = {
+        "protocol": "SSL",
+        "certificate_location": str(tmp_path / "me.pem"),
+        "key_location": str(tmp_path / "me.key"),
+    }
+    with pytest.raises(ssl.SSLError):
+        ssl_context(KafkaSecurity.model_validate(files))
+    (tmp_path / "password").write_text("hush", encoding="utf-8")
+    files["key_password_location"] = str(tmp_path / "password")
+    assert ssl_context(KafkaSecurity.model_validate(files)) is not None
 
 
 def test_secrets_are_never_shown() -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,18 @@ from tidegate_delta.errors import (
     UnsupportedFeature,
 )
 from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.kafka.error_translation import LOGIN_REFUSED
+from tidegate_runtime.kafka.security import KafkaSecurity
 from tidegate_runtime.service import runner as module
 from tidegate_runtime.service.health import Health
-from tidegate_runtime.service.runner import Running, exit_status, run, stop_on_signals, supervise
+from tidegate_runtime.service.runner import (
+    Renewal,
+    Running,
+    exit_status,
+    run,
+    stop_on_signals,
+    supervise,
+)
 from tidegate_runtime.service.settings import HttpSettings, ServiceSettings
 
 
@@ -103,3 +113,85 @@ def test_the_frame_gives_a_service_its_doors_and_returns_its_status(
 def test_a_verb_ends_with_a_status_that_says_what_to_do() -> None:
     errors: list[TidegateError] = [Unavailable(""), Misconfigured(""), BrokenLog(""), Fenced("")]
     assert [exit_status(error) for error in errors] == [4, 2, 3, 0]
+
+
+def by_password(file: Path) -> KafkaSecurity:
+    return KafkaSecurity(
+        protocol="SASL_PLAINTEXT",
+        mechanism="PLAIN",
+        username="ann",
+        password_location=str(file),
+    )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_service_starts_over_once_a_new_password_has_settled(
+    running: Running, tmp_path: Path, fails: bool
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("old", encoding="utf-8")
+    renewal, seen = Renewal(by_password(file), running), []
+
+    def service(now: Running) -> None:
+        seen.append(file.read_text(encoding="utf-8"))
+        renewal.look()
+        if len(seen) > 1:
+            return
+        assert not now.stopping.is_set(), "nothing is new"
+        file.write_text("new", encoding="utf-8")
+        renewal.look()
+        assert not now.stopping.is_set(), "it may still be written"
+        renewal.look()
+        assert now.stopping.is_set()
+        if fails:
+            raise Unavailable("the brokers refuse the old one")
+
+    assert supervise(service, running, renewal) == 0
+    assert seen == ["old", "new"]
+
+
+def test_a_password_that_is_being_replaced_does_not_start_a_service_over(
+    running: Running, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("old", encoding="utf-8")
+    renewal = Renewal(by_password(file), running)
+    file.unlink()
+    for _ in range(3):
+        renewal.look()
+    assert not running.stopping.is_set()
+
+
+def test_a_signal_ends_a_service_that_would_start_over(running: Running, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("old", encoding="utf-8")
+    renewal, starts = Renewal(by_password(file), running), []
+
+    def service(now: Running) -> None:
+        starts.append(1)
+        file.write_text("new", encoding="utf-8")
+        renewal.look()
+        renewal.look()
+        now.ended.set()
+        now.stopping.set()
+
+    assert supervise(service, running, renewal) == 0
+    assert starts == [1]
+
+
+def test_a_refused_login_is_tried_again_if_its_secret_is_in_a_file(
+    running: Running, tmp_path: Path
+) -> None:
+    refused = Misconfigured("the password is wrong", error_class=LOGIN_REFUSED)
+    assert supervise(raising(refused), running) == 2
+    file = tmp_path / "password"
+    file.write_text("new", encoding="utf-8")
+    attempts: list[int] = []
+
+    def service(_: Running) -> None:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise refused
+
+    assert supervise(service, running, Renewal(by_password(file), running)) == 0
+    assert len(attempts) == 3

@@ -164,7 +164,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         tmp_path,
         "kafka:\n"
         "  security: {protocol: SASL_SSL, mechanism: PLAIN, username: me, password: hush1}\n"
-        "  client: {sasl.oauthbearer.client.secret: hush2, ssl.key.pem: hush5}\n"
+        "  client: {sasl.kerberos.secret: hush2, ssl.key.pem: hush5}\n"
         "storage: {secret_access_key: hush3, key: hush4, region: here,\n"
         "  endpoint_url: 'http://me:hush6@store:9000/a@b'}\n",
     )
