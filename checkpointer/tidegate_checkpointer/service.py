@@ -351,7 +351,7 @@ class Checkpointer:
     def _sum(self, table: _Table, view: TableView, version: int) -> ChecksumWritten:
         state = view.at(version)
         reach("checkpointer.before_checksum", table.name)
-        if not write_checksum(view.store, version, state.checksum):
+        if not write_checksum(view.store, state):
             self._note_checksum(table, view, state)
         return ChecksumWritten(version)
 

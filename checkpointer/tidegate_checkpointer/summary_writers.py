@@ -1,11 +1,11 @@
 """Write the files that make a log short to read: checkpoints, checksums, log compactions."""
 
 from functools import partial
+from typing import Final
 
 from tidegate_checkpointer.supported_tables import wants_v2
 from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
-from tidegate_delta.checkpoints.version_checksum import VersionChecksum
 from tidegate_delta.log.file_names import checksum_name, compacted_name
 from tidegate_runtime.clock import Clock, new_id
 from tidegate_runtime.storage.log_store import LogStore
@@ -15,6 +15,9 @@ from tidegate_runtime.table_io.incremental_checkpoint import (
     write_classic_of,
     write_v2_of,
 )
+
+FILES_MAX: Final = 50
+"""With more live files than this, a checksum leaves them out."""
 
 
 def write_checkpoint(store: LogStore, state: CheckpointState, clock: Clock) -> WrittenCheckpoint:
@@ -29,12 +32,13 @@ def write_checkpoint(store: LogStore, state: CheckpointState, clock: Clock) -> W
     return write_classic_of(store, state, now_ms)
 
 
-def write_checksum(store: LogStore, version: int, totals: VersionChecksum) -> bool:
+def write_checksum(store: LogStore, state: CheckpointState) -> bool:
     """Write the checksum of a version unless it exists, and return whether ours is there.
 
     Raises: OutcomeUnknown; Unavailable.
     """
-    return put_derived(store, checksum_name(version), version_checksum.encode(totals))
+    content = version_checksum.encode(state.checksum, state.few_files(FILES_MAX))
+    return put_derived(store, checksum_name(state.version), content)
 
 
 def write_compaction(store: LogStore, start: int, end: int, content: bytes) -> None:

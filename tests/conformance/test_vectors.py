@@ -151,6 +151,19 @@ def test_version_checksums_count_deletions_as_delta_spark_does(own_corpus: Path)
     assert compared > 20
 
 
+def test_histograms_of_file_sizes_are_those_of_delta_spark(own_corpus: Path) -> None:
+    compared = 0
+    for table in sorted((own_corpus / "tables" / "spark44").iterdir())[::4]:
+        store = LocalStore(f"file://{table}")
+        for path in sorted((table / "_delta_log").glob("*.crc"))[-3:]:
+            stated = version_checksum.decode(path.read_bytes()).sizes
+            if stated is None:
+                continue
+            assert stated == version_checksum.of(open_snapshot(store, int(path.stem))).sizes, path
+            compared += 1
+    assert compared > 20
+
+
 def test_the_checksums_of_hints_are_those_of_their_writers(corpus: Path) -> None:
     for vector in vectors(corpus, "last_checkpoint.json"):
         named = vector.get("file")

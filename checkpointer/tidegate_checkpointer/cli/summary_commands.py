@@ -115,7 +115,7 @@ def checksum(
             if not isinstance(one, ChecksumDue):
                 continue
             if apply:
-                write_checksum(table.store, one.version, view.at(one.version).checksum)
+                write_checksum(table.store, view.at(one.version))
             found.append({"file": checksum_name(one.version), "written": apply})
     _show({"head": view.head, "checksums": found}, _files_told(found, apply=apply), as_json=as_json)
 

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from tidegate_delta.checkpoints import file_totals, version_checksum
 from tidegate_delta.checkpoints.file_totals import FileTotals
 from tidegate_delta.checkpoints.version_checksum import VersionChecksum
-from tidegate_delta.log.actions import Sidecar
+from tidegate_delta.log.actions import Add, Sidecar
 from tidegate_delta.log.file_names import Version
 from tidegate_delta.snapshots.chunked_arrays import flat, joined
-from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA, rows_to_adds
 from tidegate_delta.snapshots.replay import LogPart, keys
 from tidegate_delta.snapshots.snapshot import Snapshot, evolve_parts
 
@@ -146,6 +146,14 @@ class CheckpointState:
     def checksum(self) -> VersionChecksum:
         """The checksum of the version."""
         return version_checksum.of_totals(self.fresh, self.totals, self.txn_id)
+
+    def few_files(self, files_max: int) -> Sequence[Add] | None:
+        """Return the live files, or None if there are more than this or they are not in memory."""
+        kept = [part.files for part in self.stored if part.files.count]
+        if self.totals.files > files_max or not all(rows.is_whole for rows in kept):
+            return None
+        tables = [*(rows.holding() for rows in kept), self.fresh.files]
+        return [add for table in tables for add in rows_to_adds(table)]
 
     @property
     def whole_rows(self) -> int:

@@ -49,6 +49,7 @@ def validate(content: bytes, snapshot: Snapshot) -> ChecksumVerdict:
         _WIRE[name] for name in version_checksum.differences(stated, computed) if name in _WIRE
     ]
     vectors = deletion_vector_totals.to_body(computed.deletions)
+    names += [] if stated.sizes in (None, computed.sizes) else ["fileSizeHistogram"]
     names += [name for name, value in vectors.items() if body.get(name, value) != value]
     return _of_fields([*names, *singles])
 

@@ -1,18 +1,19 @@
 """Totals over live files, which can be added and subtracted: files, bytes, deletion vectors."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import add, sub
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate_delta.checkpoints import file_size_histogram
 from tidegate_delta.checkpoints.deletion_vector_totals import BINS, Deletions
+from tidegate_delta.checkpoints.file_size_histogram import FileSizes
+from tidegate_delta.snapshots.chunked_arrays import exact_sum
 from tidegate_delta.value_limits import LONG_MAX
 
-_HALF: Final = 32
-_LOW: Final = (1 << _HALF) - 1
 _NO_COUNTS: Final = (0,) * len(BINS)
 
 
@@ -30,6 +31,7 @@ class FileTotals:
     vectors: int = 0
     deleted_rows: int = 0
     deleted_counts: tuple[int, ...] = _NO_COUNTS
+    sizes: FileSizes = field(default_factory=FileSizes)
 
     def __add__(self, other: "FileTotals") -> "FileTotals":
         return FileTotals(
@@ -38,6 +40,7 @@ class FileTotals:
             self.vectors + other.vectors,
             self.deleted_rows + other.deleted_rows,
             tuple(map(add, self.deleted_counts, other.deleted_counts)),
+            self.sizes + other.sizes,
         )
 
     def __sub__(self, other: "FileTotals") -> "FileTotals":
@@ -47,6 +50,7 @@ class FileTotals:
             self.vectors - other.vectors,
             self.deleted_rows - other.deleted_rows,
             tuple(map(sub, self.deleted_counts, other.deleted_counts)),
+            self.sizes - other.sizes,
         )
 
     @property
@@ -65,26 +69,15 @@ def of(files: pa.Table) -> FileTotals:
     """
     count, vectors = files.num_rows, files["deletionVector"]
     size_bytes = exact_sum(files["size"])
+    sizes = file_size_histogram.of(files["size"])
     if vectors.null_count == count:
         counts = (count, *_NO_COUNTS[1:])
-        return FileTotals(count, size_bytes, deleted_counts=counts)
+        return FileTotals(count, size_bytes, deleted_counts=counts, sizes=sizes)
     rows = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
     rows = pc.max_element_wise(rows, pa.scalar(0, pa.int64()))
     at_least = [pc.sum(pc.greater_equal(rows, least)).as_py() or 0 for least in BINS]
     counts = tuple(map(sub, at_least, [*at_least[1:], 0]))
-    return FileTotals(count, size_bytes, count - vectors.null_count, exact_sum(rows), counts)
-
-
-def exact_sum(values: pa.ChunkedArray) -> int:
-    """Return the sum of the values that are above 0, of any size.
-
-    Spec: "Version Checksum File Schema"
-    """
-    known = pc.max_element_wise(values, pa.scalar(0, pa.int64()))
-    # A sum of 64 bits wraps around without an error, so halves of the numbers are summed.
-    high = pc.sum(pc.shift_right(known, _HALF)).as_py() or 0
-    low = pc.sum(pc.bit_wise_and(known, _LOW)).as_py() or 0
-    return int((high << _HALF) + low)
+    return FileTotals(count, size_bytes, count - vectors.null_count, exact_sum(rows), counts, sizes)
 
 
 def together(totals: Iterable[FileTotals]) -> FileTotals:

@@ -1,16 +1,21 @@
 """Version checksum files: totals of a version by which a reader can detect a broken log."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
-from tidegate_delta.checkpoints import deletion_vector_totals, file_totals
+from tidegate_delta.checkpoints import (
+    deletion_vector_totals,
+    file_size_histogram,
+    file_totals,
+)
 from tidegate_delta.checkpoints.deletion_vector_totals import Deletions
+from tidegate_delta.checkpoints.file_size_histogram import FileSizes
 from tidegate_delta.checkpoints.file_totals import FileTotals
 from tidegate_delta.errors import BrokenLog
-from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate_delta.log.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_paths import canonical_path
 from tidegate_delta.log.protocol_versions import reader_features
@@ -25,6 +30,10 @@ TXNS_MAX: Final = 100
 DOMAINS_MAX: Final = 10
 """With more domains than this, a checksum file leaves them out."""
 
+ALL_FILES_BYTES_MAX: Final = 8 << 10
+"""With live files that take more bytes than this, a checksum file leaves them out: there is one for
+each version.
+"""
 
 _BY_HAND: Final = "Manual Update"
 """The operation by which delta-spark marks a commit of actions that it did not choose: files that
@@ -36,7 +45,8 @@ such a commit removes need not have existed.
 class VersionChecksum:
     """The totals of a version.
 
-    `app_transactions`, `domains` and `deletions` are None where the file lacks them. A total size
+    `app_transactions`, `domains`, `deletions` and `sizes` are None where the file lacks them, the
+    last one also where its bins are not ours. A total size
     past a long is written as the greatest long.
     Units: `table_size_bytes` in bytes; `in_commit_timestamp` in ms since the Unix epoch.
     Spec: "Version Checksum File Schema"
@@ -51,6 +61,7 @@ class VersionChecksum:
     in_commit_timestamp: int | None = None
     txn_id: str | None = None
     deletions: Deletions | None = None
+    sizes: FileSizes | None = None
 
 
 def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
@@ -79,6 +90,7 @@ def of_totals(
         _timestamp(definition.metadata, definition.in_commit_timestamp),
         txn_id,
         totals.deletions,
+        totals.sizes if totals.sizes.is_possible else None,
     )
 
 
@@ -102,13 +114,16 @@ def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
     Spec: "Version Checksum File"
     """
     size, files = _totals(commit)
-    if size is None or checksum.deletions is None:
+    if size is None or checksum.deletions is None or checksum.sizes is None:
         return None
     if min(checksum.table_size_bytes + size, checksum.num_files + files) < 0:
         return None
     vectors = checksum.deletions.moved(commit.adds, commit.removes)
     totals = (checksum.table_size_bytes, checksum.table_size_bytes + size, vectors.records)
     if max(totals) >= LONG_MAX or min(vectors.records, vectors.vectors, *vectors.counts) < 0:
+        return None
+    sizes = checksum.sizes + _sizes_of(commit.adds) - _sizes_of(commit.removes)
+    if not sizes.is_possible:
         return None
     metadata = commit.metadata or checksum.metadata
     stamp = commit.info.in_commit_timestamp if commit.info else None
@@ -123,11 +138,12 @@ def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
         in_commit_timestamp=_timestamp(metadata, stamp),
         txn_id=commit.info.txn_id if commit.info else None,
         deletions=vectors,
+        sizes=sizes,
     )
 
 
-def encode(checksum: VersionChecksum) -> bytes:
-    """Return the bytes of the version checksum file.
+def encode(checksum: VersionChecksum, files: Sequence[Add] | None = None) -> bytes:
+    """Return the bytes of the version checksum file; with `files`, all live ones, if they are few.
 
     Spec: "Version Checksum File Schema"
     """
@@ -143,8 +159,10 @@ def encode(checksum: VersionChecksum) -> bytes:
         **deletion_vector_totals.to_body(
             checksum.deletions if _has_vectors(checksum.protocol) else None
         ),
+        **file_size_histogram.to_body(checksum.sizes),
         "metadata": checksum.metadata.to_row()["metaData"],
         "protocol": checksum.protocol.to_row()["protocol"],
+        "allFiles": None if files is None else _file_bodies(files),
     }
     return orjson.dumps({name: value for name, value in body.items() if value is not None}) + b"\n"
 
@@ -177,6 +195,7 @@ def decode(content: bytes) -> VersionChecksum:
             None if stamp is None else deletion_vector_totals.count(stamp),
             None if txn_id is None else str(txn_id),
             deletions,
+            file_size_histogram.of_body(body),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenLog(
@@ -195,7 +214,7 @@ def differences(stated: VersionChecksum, computed: VersionChecksum) -> tuple[str
     names = ["table_size_bytes", "num_files", "protocol", "metadata"]
     names += [
         name
-        for name in ("app_transactions", "domains", "in_commit_timestamp", "deletions")
+        for name in ("app_transactions", "domains", "in_commit_timestamp", "deletions", "sizes")
         if getattr(stated, name) is not None
     ]
     return tuple(
@@ -232,6 +251,12 @@ def _totals(commit: Commit) -> tuple[int | None, int]:
     return sum(adds.values()) - sum(removed_sizes), len(adds) - len(removes)
 
 
+def _sizes_of(files: Sequence[Add | Remove]) -> FileSizes:
+    return file_size_histogram.of_sizes(
+        {(canonical_path(file.path), file.key.dv_id): file.size or 0 for file in files}.values()
+    )
+
+
 def _with_txns(known: Mapping[str, Txn] | None, commit: Commit) -> Mapping[str, Txn] | None:
     if known is None:
         return None
@@ -253,6 +278,13 @@ def _timestamp(metadata: Metadata, stamp: int | None) -> int | None:
 
 def _has_vectors(protocol: Protocol) -> bool:
     return "deletionVectors" in reader_features(protocol)
+
+
+def _file_bodies(files: Sequence[Add]) -> list[Any] | None:
+    """Return files as a checksum file lists them, or None if they would outweigh the rest."""
+    kept = [file.model_copy(update={"data_change": False}) for file in files]
+    bodies = [file.to_row()["add"] for file in kept]
+    return bodies if len(orjson.dumps(bodies)) <= ALL_FILES_BYTES_MAX else None
 
 
 def _txn_bodies(checksum: VersionChecksum) -> list[Any] | None:

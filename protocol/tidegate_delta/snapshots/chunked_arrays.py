@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from tidegate_delta.value_limits import LONG_MAX
 
 _STRING: Final = pa.string()
+_HALF: Final = 32
+_LOW: Final = (1 << _HALF) - 1
 
 SHARED_NULLS: Final = 65_536
 """The most nulls of a type that are allocated; longer columns of nulls repeat this chunk.
@@ -47,6 +49,18 @@ def total(counts: pa.ChunkedArray) -> int | None:
     if (pc.sum(known.cast(pa.float64(), safe=False)).as_py() or 0) >= LONG_MAX:
         return None
     return int(pc.sum(known).as_py() or 0)
+
+
+def exact_sum(values: pa.ChunkedArray) -> int:
+    """Return the sum of the values that are above 0, of any size.
+
+    Spec: "Version Checksum File Schema"
+    """
+    known = pc.max_element_wise(values, pa.scalar(0, pa.int64()))
+    # A sum of 64 bits wraps around without an error, so halves of the numbers are summed.
+    high = pc.sum(pc.shift_right(known, _HALF)).as_py() or 0
+    low = pc.sum(pc.bit_wise_and(known, _LOW)).as_py() or 0
+    return int((high << _HALF) + low)
 
 
 def stacked(tables: Sequence[pa.Table]) -> pa.Table:

@@ -704,3 +704,21 @@ def test_a_heavy_tail_is_due_a_checkpoint_unless_the_interval_is_set(
     table.set_metadata()
     service.notice(told_of(table))
     assert checkpoint_name(8) in log_of(table)
+
+
+def test_the_checksum_of_a_small_table_lists_its_files_and_their_sizes(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    grow(table, 11)
+    table.drop(next(iter(table.files)))
+    checkpointer(bus).poll()
+    body = orjson.loads((table.folder / "_delta_log" / checksum_name(12)).read_bytes())
+    assert sorted(add["path"] for add in body["allFiles"]) == sorted(table.files)
+    assert not any(add["dataChange"] for add in body["allFiles"])
+    assert sum(body["fileSizeHistogram"]["fileCounts"]) == len(table.files)
+    assert sum(body["fileSizeHistogram"]["totalBytes"]) == body["tableSizeBytes"]
+    grow(table, 70)
+    checkpointer(bus).poll()
+    body = orjson.loads((table.folder / "_delta_log" / checksum_name(70)).read_bytes())
+    assert "allFiles" not in body
+    assert sum(body["fileSizeHistogram"]["fileCounts"]) == len(table.files)

@@ -1,0 +1,52 @@
+"""The histogram of file sizes in version checksums."""
+
+from bisect import bisect_right
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate_delta.checkpoints import file_size_histogram
+from tidegate_delta.checkpoints.file_size_histogram import BOUNDS, FileSizes, of, of_sizes
+from tidegate_delta.value_limits import LONG_MAX
+
+SIZES = st.lists(st.one_of(st.integers(-5, LONG_MAX), st.sampled_from(BOUNDS), st.none()))
+
+
+def counted(sizes: list[int | None]) -> FileSizes:
+    """Count one by one."""
+    files, size_bytes = [0] * len(BOUNDS), [0] * len(BOUNDS)
+    for size in sizes:
+        known = max(size or 0, 0)
+        at = bisect_right(BOUNDS, known) - 1
+        files[at], size_bytes[at] = files[at] + 1, size_bytes[at] + known
+    return FileSizes(tuple(files), tuple(size_bytes))
+
+
+@given(SIZES, SIZES, st.booleans())
+def test_files_are_counted_whether_they_are_few_or_many(
+    some: list[int | None], more: list[int | None], are_many: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(file_size_histogram, "_FEW", 0 if are_many else 1_000)
+        if not some and are_many:
+            return
+        found = of(pa.chunked_array([pa.array(some, pa.int64())]))
+    assert found == counted(some)
+    both = found + of(pa.chunked_array([pa.array(more, pa.int64())]))
+    assert both == counted([*some, *more])
+    assert both - counted(more) == found
+
+
+def test_what_is_written_is_read_and_other_bins_are_unknown() -> None:
+    sizes = of_sizes([1, 9_000, 5 << 40])
+    body = file_size_histogram.to_body(sizes)
+    assert file_size_histogram.of_body(body) == sizes
+    assert file_size_histogram.of_body({}) is None
+    others = {"sortedBinBoundaries": [0, 10], "fileCounts": [1, 0], "totalBytes": [4, 0]}
+    assert file_size_histogram.of_body({"fileSizeHistogram": others}) is None
+    assert file_size_histogram.to_body(of_sizes([LONG_MAX, LONG_MAX])) == {}
+    body["fileSizeHistogram"]["fileCounts"][0] = -1
+    with pytest.raises(ValueError, match="no count"):
+        file_size_histogram.of_body(body)
