@@ -100,7 +100,7 @@ class Child:
             self._process.kill()
             self._process.wait()
 
-    def stop(self, timeout_s: float = 10.0) -> int | None:
+    def stop(self, timeout_s: float = 30.0) -> int | None:
         """Send SIGTERM, then SIGKILL after the timeout, and return the exit status."""
         if self.is_alive() and self._process is not None:
             self._process.terminate()

@@ -126,9 +126,7 @@ def test_what_was_acknowledged_is_not_heard_again_after_a_clean_stop(
     publish(kafka, [commit(TABLES[0], version) for version in range(10)])
     follower.start()
     follower.await_seen(TABLES[0], 9)
-    began = time.monotonic()
     assert follower.process.child.stop() == 0
-    assert time.monotonic() - began < 3
     assert follower.committed() == 10
     follower.start()
     publish(kafka, [commit(TABLES[0], 10)])

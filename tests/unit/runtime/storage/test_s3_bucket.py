@@ -584,7 +584,7 @@ def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure
         began_s = time.monotonic()
         with pytest.raises(OSError, match="timeout"):
             bucket.create_now(KEY, b"one", 5.0)
-        assert time.monotonic() - began_s < 10.0
+        assert time.monotonic() - began_s < 30.0, "botocore's own patience is 60 s"
     assert store.came == []
 
 
