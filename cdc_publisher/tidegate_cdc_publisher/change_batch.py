@@ -43,7 +43,8 @@ class Batch:
     """Changes of one kind; `start` is the index of the first in its version.
 
     `before` and `after` are set where the kind has them; if both are set, their rows correspond.
-    `ends` says that the last row is the last of a snapshot.
+    `ends` says that the last row is the last of a snapshot; `is_incremental`, that the rows are of
+    one that is published beside the versions.
     """
 
     op: Op
@@ -51,6 +52,7 @@ class Batch:
     before: Images | None = None
     after: Images | None = None
     ends: bool = False
+    is_incremental: bool = False
 
     def __len__(self) -> int:
         """Return how many changes there are."""
@@ -80,4 +82,5 @@ class Batch:
             None if self.before is None else self.before.slice(start, length),
             None if self.after is None else self.after.slice(start, length),
             self.ends and start + length >= len(self),
+            self.is_incremental,
         )

@@ -54,9 +54,11 @@ def _source(origin: SourceBlock) -> str:
 
 
 def snapshot_marks(batch: Batch) -> pa.Array | str:
-    """Return the place of each row in a snapshot, as JSON: first, true, last; false for changes."""
+    """Return each row's place in a snapshot, as JSON: first, true, last, incremental; or false."""
     if batch.op != "r":
         return '"false"'
+    if batch.is_incremental:
+        return '"incremental"'
     marks = ['"true"'] * len(batch)
     if batch.start == 0 and marks:
         marks[0] = '"first"'

@@ -6,6 +6,8 @@
                                                              ^                                    |
                                                              +-------------- complete <-----------+
 
+Operators' signals move the position, and an incremental snapshot takes turns with the versions.
+
 The only state is the position stored in Kafka: work done before a kill is either in the position
 or did not happen. The snapshot is of one version and the stream begins with the version after it,
 so no change is lost or repeated between them.
@@ -15,9 +17,20 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 from uuid import UUID
 
-from tidegate_messages.stream_position import Position
+from tidegate_messages.change_signal import ChangeSignal
+from tidegate_messages.stream_position import Incremental, Position
 
-SnapshotMode = Literal["initial", "no_data"]
+SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
+OnGap = Literal["fail", "resnapshot", "marker"]
+"""What to do where versions can't be read any more: stop, publish all rows, or say so and go on."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A signal, and its offset on the topic of signals."""
+
+    offset: int
+    signal: ChangeSignal
 
 
 @dataclass(frozen=True)
@@ -25,12 +38,18 @@ class StreamState:
     """The state of one table's stream.
 
     `mode` says whether to publish the rows that exist when the stream begins. `position` is the one
-    in Kafka; it is None before the first chunk.
+    in Kafka; it is None before the first chunk. `start` is the first version whose changes are
+    published, if the stream does not begin at the head. `signals` are to be obeyed, in order;
+    `signal` is the offset of the one before them. `anew` begins with a snapshot in any case.
     """
 
     table: UUID
     mode: SnapshotMode
     position: Position | None = None
+    start: int | None = None
+    signals: tuple[Received, ...] = ()
+    signal: int | None = None
+    anew: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,28 @@ class StreamDue:
 
 
 @dataclass(frozen=True)
+class IncrementalDue:
+    """A part of the incremental snapshot must be published, in the rows of `version`."""
+
+    version: int
+    progress: Incremental
+
+
+@dataclass(frozen=True)
+class SignalDue:
+    """An operator's signal must be obeyed before anything else."""
+
+    received: Received
+
+
+@dataclass(frozen=True)
+class SnapshotAnew:
+    """The rows of the table at `version` must be published instead of what is not published yet."""
+
+    version: int
+
+
+@dataclass(frozen=True)
 class Stranded:
     """The stream can't continue without publishing something wrong.
 
@@ -94,34 +135,77 @@ class Published:
     position: Position
 
 
-Event = SnapshotDue | VersionDue | StreamDue | Stranded | Published
+@dataclass(frozen=True)
+class Moved:
+    """The position is another one by a signal, or over versions that can't be read.
+
+    As with `Published` it is in Kafka, or queued. None: nothing is done but the signal obeyed.
+    """
+
+    position: Position | None
+    is_signal: bool = False
 
 
-def decide(state: StreamState, command: Command) -> tuple[Event, ...]:
+Due = SnapshotDue | VersionDue | StreamDue | IncrementalDue | SignalDue | SnapshotAnew | Stranded
+Event = Due | Published | Moved
+
+
+def decide(state: StreamState, command: Command) -> tuple[Due, ...]:
     """Return what to do next, or nothing if the stream is at the head.
 
-    Law: after every Published that completes a version, decide names the version after it.
+    Law: after every Published that completes a version, decide names the version after it, unless
+    the stream is its initial snapshot only.
     """
     position = state.position
-    if position is None:
-        return (_beginning(state.mode, command.head),)
+    if state.signals:
+        return (SignalDue(state.signals[0]),)
+    if position is None or position.begins:
+        return _beginning(state, command.head)
     if position.version > command.head:
         return (Stranded(_BACKWARDS.format(position=position.version, head=command.head)),)
+    if state.anew:
+        return (SnapshotAnew(command.head),)
     if position.complete:
-        following = position.version + 1
-        return (VersionDue(following),) if following <= command.head else ()
+        return _following(state.mode, position, command.head)
     due = SnapshotDue if position.snapshot else VersionDue
     return (due(position.version, position.changes_published, position.order),)
 
 
+def _following(mode: SnapshotMode, position: Position, head: int) -> tuple[Due, ...]:
+    """Return the next version and the next part of the incremental snapshot, in turns.
+
+    A file that is published in part is finished first: its rows are those of one version.
+    """
+    following, beside = position.version + 1, position.incremental
+    is_due = following <= head and mode != "initial_only"
+    versions: tuple[Due, ...] = (VersionDue(following),) if is_due else ()
+    if beside is None or beside.paused:
+        return versions
+    if beside.rows or not versions:
+        return (IncrementalDue(position.version, beside),)
+    return (*versions, IncrementalDue(following, beside))
+
+
 def evolve(state: StreamState, event: Event) -> StreamState:
-    """Return the state after an event; only Published changes it."""
+    """Return the state after an event; only Published and Moved change it."""
     match event:
         case Published(position):
             assert position.table == state.table, "a position belongs to its table"
             assert _follows(state.position, position), "positions never go back"
-            return replace(state, position=position)
-        case SnapshotDue() | VersionDue() | StreamDue() | Stranded():
+            return replace(state, position=position, anew=False)
+        case Moved(position, is_signal):
+            if is_signal:
+                state = replace(state, signal=state.signals[0].offset, signals=state.signals[1:])
+            return state if position is None else replace(state, position=position, anew=False)
+        case (
+            SnapshotDue()
+            | VersionDue()
+            | StreamDue()
+            | IncrementalDue()
+            | SignalDue()
+            | SnapshotAnew()
+            | Stranded()
+        ):
             return state
         case _:
             assert_never(event)
@@ -145,19 +229,36 @@ _REORDERED = (
 )
 
 
-def _beginning(mode: SnapshotMode, head: int) -> Event:
-    match mode:
-        case "initial":
-            return SnapshotDue(head)
+def _beginning(state: StreamState, head: int) -> tuple[Due, ...]:
+    """Return how a stream begins: at the head, or so that the changes of `start` are the first."""
+    last = head if state.start is None else state.start - 1
+    if last > head:
+        return ()
+    match state.mode:
         case "no_data":
-            return StreamDue(head)
+            if state.start is None:
+                return (StreamDue(last),)
+            return (VersionDue(state.start),) if state.start <= head else ()
+        case "initial" | "initial_only" | "when_needed" | "always":
+            # There was no table before version 0, so there are no rows to begin with.
+            return (SnapshotDue(last),) if last >= 0 else (VersionDue(0),)
         case _:
-            assert_never(mode)
+            assert_never(state.mode)
+
+
+def paused(progress: Incremental | None, signal: ChangeSignal) -> Incremental | None:
+    """Return an incremental snapshot after a signal to pause, resume or stop it."""
+    if progress is None or signal.type == "stop-snapshot":
+        return None
+    # Versions may follow meanwhile, so a file that is published in part begins again.
+    return progress.model_copy(update={"paused": signal.type == "pause-snapshot", "rows": 0})
 
 
 def _follows(before: Position | None, after: Position) -> bool:
-    if before is None:
+    if before is None or before.begins:
         return True
+    if after.version == before.version and before.complete:
+        return after.complete and before.incremental is not None
     if after.version == before.version:
-        return not before.complete and after.changes_published >= before.changes_published
+        return after.changes_published >= before.changes_published
     return before.complete and after.version > before.version

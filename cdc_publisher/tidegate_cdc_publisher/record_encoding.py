@@ -98,7 +98,7 @@ def _event_ids(origin: SourceBlock, batch: Batch, numbers: pa.Array) -> pa.Array
 
     A snapshot row and a change of the same version have different ids.
     """
-    mark = "r" if batch.op == "r" else ""
+    mark = "" if batch.op != "r" else "i" if batch.is_incremental else "r"
     return join([f"{origin.table}:{origin.version}:{mark}", pc.cast(numbers, TEXT)])
 
 

@@ -6,6 +6,7 @@ tombstone of a key that no row has. Its headers hold the whole change.
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,11 +29,13 @@ from tidegate_delta.schema.types import parse_schema
 from tidegate_messages import codec
 from tidegate_messages.schema_change import (
     CONTENT,
+    GAP,
     MARKER,
     SCHEMA,
     SNAPSHOT_ENDS,
     SchemaChange,
     SchemaStep,
+    StreamGap,
     ValueForm,
     columns_between,
     steps_between,
@@ -146,15 +149,32 @@ def announced(change: SchemaChange, streams: Streams, after: Shape, form: Record
 
 def empty_snapshot(origin: SourceBlock, topic: str, shape: Shape) -> Records:
     """Return the marker that ends the snapshot of a table without rows: no row can say so."""
+    return _marker(origin, topic, shape, SNAPSHOT_ENDS)
+
+
+def gap_marker(origin: SourceBlock, topic: str, shape: Shape, gap: StreamGap) -> Records:
+    """Return the marker that says which versions are not in the stream."""
+    return _marker(origin, topic, shape, GAP, ((GAP, b64encode(codec.encode(gap))),))
+
+
+def _marker(
+    origin: SourceBlock,
+    topic: str,
+    shape: Shape,
+    kind: str,
+    more: Sequence[tuple[str, bytes]] = (),
+) -> Records:
+    """Return a marker in every topic partition; none where clients of a registry read."""
     if origin.form.is_registered:
         return Records()
     headers: Headers = [
         ("table", str(origin.table).encode()),
         ("delta_version", str(origin.version).encode()),
-        (MARKER, SNAPSHOT_ENDS.encode()),
+        (MARKER, kind.encode()),
+        *more,
     ]
     found = Records()
-    key = marker_key(origin.form, topic, shape, f"{SNAPSHOT_ENDS}:{origin.version}")
+    key = marker_key(origin.form, topic, shape, f"{kind}:{origin.version}")
     found.append(key, None, headers, Place(topic, EVERY_PARTITION))
     return found
 

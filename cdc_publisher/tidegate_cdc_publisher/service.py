@@ -18,7 +18,7 @@ from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.record_form import PayloadEncoder
 from tidegate_cdc_publisher.settings import CdcSettings, RegistrySection, TableChanges
-from tidegate_cdc_publisher.stream_status import FOLLOWED, SERVICE
+from tidegate_cdc_publisher.signals import SignalReader
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_cdc_publisher.transactional_producer import (
     RECORD_BYTES_MAX,
@@ -31,16 +31,19 @@ from tidegate_messages.stream_position import Position, Positions, position_of
 from tidegate_messages.topics import Topic
 from tidegate_runtime.containment import contained, is_fault
 from tidegate_runtime.followers.quarantine import Quarantine
+from tidegate_runtime.followers.stream_status import FOLLOWED, SERVICE
 from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.kafka.topic_admin import create_topics
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.tracing import given, is_exporting
 from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.storage.overwrite_detection import check_promised
 from tidegate_runtime.table_io.checksum_verification import stated_checksum
 from tidegate_runtime.table_io.open_table import head_version, open_keys
+from tidegate_runtime.table_io.time_travel import versions_between
 from tidegate_runtime.table_registry import read_registry
 
 TURN_MAX_S: Final = 1.0
@@ -67,6 +70,8 @@ class CdcPublisher:
         self._bus = bus
         self._running = running
         self._registry = _registry_of(settings.cdc.registry)
+        self._signals = SignalReader(bus, settings.kafka.topics.cdc_signals)
+        self._begun: set[UUID] = set()
         self._tables: dict[UUID, TableRecord] = {}
         self._owners: dict[str, UUID] = {}
         self._streams: dict[UUID, TableStream] = {}
@@ -142,6 +147,9 @@ class CdcPublisher:
         self._quarantine.tell()
 
     def _look_at_all(self) -> None:
+        self._signals.read()
+        for at, stream in self._streams.items():
+            stream.receive(self._signals.after(at, stream.signal))
         behind, self._behind = self._behind, {}
         aside, self._aside = self._aside, {}
         self._tables = self._registered()
@@ -197,10 +205,21 @@ class CdcPublisher:
         self, table: TableRecord, heads: Mapping[UUID, int], positions: Positions
     ) -> bool:
         told = position_of(positions, table.table)
-        if told is not None and told.complete and told.version >= heads[table.table]:
+        is_told = told is not None and told.complete and told.version >= heads[table.table]
+        if is_told and not self._is_due(table, told):
             self._quarantine.heal(table.table)
             return False
         return self._seen is None or self._seen.get(table.table) == told
+
+    def _is_due(self, table: TableRecord, told: Position | None) -> bool:
+        """Return whether anything but the table's next version is to be published."""
+        if self._settings.cdc.mode(table.name) == "always" and table.table not in self._begun:
+            return True
+        beside = None if told is None else told.incremental
+        is_told_beside = beside is not None and not beside.paused
+        return is_told_beside or bool(
+            self._signals.after(table.table, told.signal if told else None)
+        )
 
     def _is_legible(self, table: TableRecord, positions: Positions) -> bool:
         with self._contain_error(table):
@@ -301,13 +320,24 @@ class CdcPublisher:
             self._settings.cdc.chunk_rows,
             self._settings.cdc.form(table.name),
             changes.on_schema_change or self._settings.cdc.on_schema_change,
+            self._settings.cdc.gaps(table.name),
             kafka.topics.cdc_schema_changes,
             self._registry,
         )
-        state = StreamState(
-            table.table, changes.snapshot_mode or self._settings.cdc.snapshot_mode, told
-        )
+        mode = self._settings.cdc.mode(table.name)
         store = open_store(table.table_root, self._settings.storage)
+        # A stream of which nothing is known obeys only the signals that follow.
+        newest = self._signals.newest if told is None else told.signal
+        state = StreamState(
+            table.table,
+            mode,
+            told,
+            _start(store, changes) if told is None or told.begins else None,
+            () if told is None else self._signals.after(table.table, told.signal),
+            newest,
+            anew=mode == "always" and table.table not in self._begun,
+        )
+        self._begun.add(table.table)
         return TableStream(source, store, writer, state, self._running)
 
     @contextmanager
@@ -390,6 +420,17 @@ class CdcPublisher:
 
     def _changes(self, table: TableRecord) -> TableChanges:
         return self._settings.cdc.tables.get(table.name, _AS_SET)
+
+
+def _start(store: LogStore, changes: TableChanges) -> int | None:
+    """Return the first version whose changes are published, if the settings name one.
+
+    Raises: InvalidRequest (`TimestampAfterLatest`), if none is as late as the time.
+    """
+    if changes.start_timestamp is None:
+        return changes.start_version
+    start_ms = round(changes.start_timestamp.timestamp() * 1000)
+    return versions_between(store, open_keys(store), start_ms)[0]
 
 
 def _registry_of(section: RegistrySection) -> PayloadEncoder | None:

@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, NonNegativeInt, model_validator
 
+from tidegate_cdc_publisher.machine import OnGap, SnapshotMode
 from tidegate_cdc_publisher.record_form import (
     ISO,
     Decimals,
@@ -23,13 +24,18 @@ class TableChanges(Section):
     """How one table's changes are published.
 
     `key_columns` overrides the table property `tidegate.cdc.keyColumns`. `key: none` publishes
-    without keys and tombstones, on a topic with one partition. What is None is as for all tables.
+    without keys and tombstones, on a topic with one partition. `start_version` or `start_timestamp`
+    says from which version on changes are published, if nothing is yet. What is None is as for all
+    tables.
     """
 
     key: Literal["columns", "none"] = "columns"
     key_columns: tuple[str, ...] = ()
     tombstones: bool = True
-    snapshot_mode: Literal["initial", "no_data"] | None = None
+    snapshot_mode: SnapshotMode | None = None
+    start_version: NonNegativeInt | None = None
+    start_timestamp: AwareDatetime | None = None
+    on_gap: OnGap | None = None
     value_format: Format | None = None
     key_format: Format | None = None
     envelope: Envelope | None = None
@@ -38,6 +44,12 @@ class TableChanges(Section):
     decimal_handling_mode: Decimals | None = None
     struct_handling: Structs | None = None
     on_schema_change: OnSchemaChange | None = None
+
+    @model_validator(mode="after")
+    def _begins_once(self) -> Self:
+        if self.start_version is not None and self.start_timestamp is not None:
+            raise ValueError("give start_version or start_timestamp, not both")
+        return self
 
 
 _AS_SET: Final = TableChanges()
@@ -58,8 +70,15 @@ class CdcSection(Section):
     """Settings for all tables, and for single tables by their registered names."""
 
     tables: dict[str, TableChanges] = Field(default_factory=dict)
-    snapshot_mode: Literal["initial", "no_data"] = "initial"
-    """`initial` publishes the existing rows first; `no_data` begins with the next version."""
+    snapshot_mode: SnapshotMode = "initial"
+    """`initial` publishes the existing rows first, `initial_only` nothing else; `no_data` begins
+    with the next version. `when_needed` is `initial` with `on_gap` of `resnapshot`; `always`
+    publishes all rows at each start.
+    """
+    on_gap: OnGap = "fail"
+    """What to do where versions that are due can't be read any more: stop, publish all rows, or
+    announce in the stream that they are missing.
+    """
     value_format: Format = "json"
     """`json_schema` gives each value its Kafka Connect schema."""
     key_format: Format = "json"
@@ -105,6 +124,16 @@ class CdcSection(Section):
                     "json or json_schema"
                 )
         return self
+
+    def mode(self, table: str) -> SnapshotMode:
+        """Return how the stream of a table begins; its own settings have precedence."""
+        return self.tables.get(table, _AS_SET).snapshot_mode or self.snapshot_mode
+
+    def gaps(self, table: str) -> OnGap:
+        """Return what to do where versions of a table can't be read any more."""
+        on_gap = self.tables.get(table, _AS_SET).on_gap or self.on_gap
+        is_needed = on_gap == "fail" and self.mode(table) == "when_needed"
+        return "resnapshot" if is_needed else on_gap
 
     def form(self, table: str) -> RecordForm:
         """Return how the records of a table are written; its own settings have precedence."""

@@ -6,8 +6,9 @@ one is committed. After an error the stream is discarded, and the next one conti
 position in Kafka.
 """
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,11 +31,18 @@ from tidegate_cdc_publisher.connect_schema import (
     inline_schemas,
 )
 from tidegate_cdc_publisher.declared_keys import DeclaredKeys
+from tidegate_cdc_publisher.incremental_snapshot import file_batches, next_round, paths_of
 from tidegate_cdc_publisher.key_columns import KeyColumns, keys_of_order, order_of
 from tidegate_cdc_publisher.machine import (
-    Event,
+    Due,
+    IncrementalDue,
+    Moved,
     Notice,
+    OnGap,
     Published,
+    Received,
+    SignalDue,
+    SnapshotAnew,
     SnapshotDue,
     Stranded,
     StreamDue,
@@ -42,6 +50,7 @@ from tidegate_cdc_publisher.machine import (
     VersionDue,
     decide,
     evolve,
+    paused,
     reordered,
 )
 from tidegate_cdc_publisher.record_encoding import Tombstones, records
@@ -53,13 +62,14 @@ from tidegate_cdc_publisher.schema_markers import (
     announced,
     check_may_change,
     empty_snapshot,
+    gap_marker,
     schema_steps,
     shift_between,
     value_form,
 )
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_delta.change_feed import plan
-from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.errors import BrokenLog, Fenced, InvalidRequest, TidegateError, Unavailable
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log import actions
 from tidegate_delta.log.actions import Metadata, Txn
@@ -67,21 +77,27 @@ from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import LOG_FOLDER, Version
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_messages.schema_change import SchemaChange, columns_between
-from tidegate_messages.stream_position import Position
+from tidegate_messages.schema_change import SchemaChange, StreamGap, columns_between
+from tidegate_messages.stream_position import Incremental, Position
 from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.tracing import Attributes, Span, begun
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.data_file_reader import schema_of
+from tidegate_runtime.table_io.data_file_reader import rows_of, schema_of
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, read_commit
+from tidegate_runtime.table_io.time_travel import oldest_travelable
 
 GAP: Final = "GAP"
 """The error class of a stream that can't continue without omitting changes."""
 
+FILES_GONE: Final = frozenset({"DataFileMissing", "DeletionVectorMissing"})
+"""The error classes of versions whose files a vacuum took."""
+
 CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum text of images in one Kafka transaction; a chunk of large rows has fewer rows."""
 
+_log = logging.getLogger(__name__)
 _OURS: Final = "tidegate/"
 """Prefix of the app ids under which the committer records how far it has read."""
 
@@ -183,6 +199,7 @@ class StreamSource:
     chunk_rows: int
     form: RecordForm = PLAIN
     on_schema_change: OnSchemaChange = "marker"
+    on_gap: OnGap = "fail"
     schema_changes_topic: str = "tidegate.cdc-schema-changes"
     registry: PayloadEncoder | None = None
 
@@ -225,6 +242,19 @@ class TableStream:
         self._chunk = Chunk(source.chunk_rows)
         self._sending = SendThread()
         self._traces: dict[int, str] = {}
+        self._log_gone: BrokenLog | None = None
+        self._live: tuple[int, _Shape, dict[str, Mapping[str, Any]]] | None = None
+        self._round: tuple[Incremental, tuple[str, ...]] | None = None
+
+    @property
+    def signal(self) -> int | None:
+        """The offset of the last signal that was obeyed or waits here, if there was one."""
+        signals = self._state.signals
+        return signals[-1].offset if signals else self._state.signal
+
+    def receive(self, signals: Sequence[Received]) -> None:
+        """Obey signals before anything else is published. Not during `catch_up`."""
+        self._state = replace(self._state, signals=(*self._state.signals, *signals))
 
     def continue_trace(self, version: int, traceparent: str | None) -> None:
         """Continue the trace of a version's writer when its changes are published."""
@@ -273,20 +303,215 @@ class TableStream:
             for due in events:
                 yield from self._tell_due(due)
 
-    def _tell_due(self, due: Event) -> Iterator[None]:
+    def _tell_due(self, due: Due) -> Iterator[None]:
         match due:
-            case SnapshotDue():
-                yield from self._tell_snapshot(due)
-            case VersionDue():
-                yield from self._tell_version(due)
+            case SnapshotDue() | VersionDue():
+                try:
+                    yield from (
+                        self._tell_snapshot(due)
+                        if isinstance(due, SnapshotDue)
+                        else self._tell_version(due)
+                    )
+                except BrokenLog as error:
+                    if error is not self._log_gone and error.error_class not in FILES_GONE:
+                        raise
+                    self._go_on_behind(due, error)
             case StreamDue(version):
                 self._begin_after(version)
+            case IncrementalDue():
+                yield from self._tell_incremental(due)
+            case SignalDue(received):
+                self._obey(received)
+            case SnapshotAnew(version):
+                self._begin_anew(version)
             case Stranded(reason):
                 raise self._stranded(reason)
-            case Published():
-                raise AssertionError("what is due is not published yet")
             case _:
                 assert_never(due)
+
+    def _go_on_behind(self, due: SnapshotDue | VersionDue, error: BrokenLog) -> None:
+        """Go on where a version can't be read, as the settings say. Raises: the error."""
+        version = due.version
+        if self._source.on_gap == "resnapshot" and version < self._head:
+            reason = f"all rows of version {self._head} instead: {error}"
+            self._say_gap(version, reason)
+            self._begin_anew(self._head)
+            return
+        if self._source.on_gap != "marker" or isinstance(due, SnapshotDue):
+            raise error
+        if error is self._log_gone:
+            # The first version that can be opened again is in a checkpoint.
+            oldest = oldest_travelable(self._store)
+            if oldest is None or not version < oldest <= self._head:
+                raise error
+            version = oldest
+        self._say_gap(version, str(error))
+        self._pass_over(due.version, version, str(error))
+
+    def _obey(self, received: Received) -> None:
+        """Do what an operator's signal says; one that can't be obeyed is logged and left."""
+        signal = received.signal
+        try:
+            self._do(received)
+        except (Unavailable, Fenced):
+            raise
+        except TidegateError as error:
+            name, kind, level = self._source.name, signal.type, logging.WARNING
+            log_event(_log, "signal_refused", level=level, table=name, signal=kind, why=str(error))
+            self._move_by(received, self._state.position)
+        else:
+            name, kind = self._source.name, signal.type
+            log_event(_log, "signal", table=name, signal=kind, reason=signal.reason)
+
+    def _do(self, received: Received) -> None:
+        signal, position = received.signal, self._state.position
+        if signal.type == "execute-snapshot" and signal.snapshot == "blocking":
+            self._begin_anew(self._head, received)
+            return
+        if position is None or position.begins:
+            self._refuse("nothing is published of the table yet")
+        elif signal.type == "set-position":
+            assert signal.version is not None, "the message is valid"
+            if signal.version > self._head:
+                self._refuse(f"version {signal.version} is beyond the table's {self._head}")
+            first = position.version + 1 if position.complete else position.version
+            if signal.version >= first:
+                reason = signal.reason or "passed over by an operator"
+                self._pass_over(first, signal.version, reason, received)
+            else:
+                self._go_back(signal.version, received)
+        elif signal.type == "reset-position":
+            fresh = Position(table=position.table, version=position.version, complete=True)
+            self._keys_declared.declared = self._schema_version = self._shape = None
+            self._move_by(received, fresh.model_copy(update={"begins": True}))
+        elif signal.type == "execute-snapshot":
+            beside = Incremental(base=position.version)
+            self._move_by(received, position.model_copy(update={"incremental": beside}))
+        else:
+            if position.incremental is None:
+                self._refuse("no incremental snapshot is under way")
+            beside_now = paused(position.incremental, signal)
+            self._move_by(received, position.model_copy(update={"incremental": beside_now}))
+
+    def _refuse(self, why: str) -> None:
+        raise InvalidRequest(f"table {self._source.name}: {why}", error_class="BadSignal")
+
+    def _say_gap(self, version: int, why: str) -> None:
+        name, level = self._source.name, logging.WARNING
+        log_event(_log, "stream_gap", level=level, table=name, version=version, why=why)
+
+    def _move_by(self, received: Received | None, position: Position | None) -> None:
+        """Set the position to another one, by a signal if there is one."""
+        if position is not None and received is not None:
+            position = position.model_copy(update={"signal": received.offset})
+        self._state = evolve(self._state, Moved(position, is_signal=received is not None))
+        if position is not None:
+            self._chunk.move(position)
+
+    def _begin_anew(self, version: int, received: Received | None = None) -> None:
+        """Have all rows of a version follow, instead of all that is not published yet."""
+        self._shape, _ = self._opened(version)
+        metadata = self._shape.metadata
+        keys = self._keys(SnapshotDue(version), metadata, metadata)
+        layout = Shape(metadata, keys)
+        introduction = self._introduction(self._origin_at(version, layout), layout)
+        self._announce(introduction.model_copy(update={"snapshot": True}), layout)
+        due = SnapshotDue(version)
+        position = self._position(due, keys, told=0, complete=False)
+        self._move_by(received, position.model_copy(update={"incremental": None}))
+
+    def _go_back(self, version: int, received: Received) -> None:
+        """Publish again from behind an earlier version on."""
+        self._shape, _ = self._opened(version)
+        metadata = self._shape.metadata
+        keys = self._keys(VersionDue(version), metadata, metadata)
+        layout = Shape(metadata, keys)
+        self._announce(self._introduction(self._origin_at(version, layout), layout), layout)
+        position = self._position(VersionDue(version), keys, told=0, complete=True)
+        self._move_by(received, position.model_copy(update={"incremental": None}))
+
+    def _pass_over(
+        self, first: int, last: int, reason: str, received: Received | None = None
+    ) -> None:
+        """Announce that versions are not in the stream, and go on behind them."""
+        before = self._shape or self._shape_at(first - 1)
+        after, _ = self._opened(last)
+        keys = self._keys(VersionDue(last), after.metadata, (before or after).metadata)
+        layout = Shape(after.metadata, keys)
+        origin = self._origin_at(last, layout)
+        gap = StreamGap(first=first, last=last, reason=reason)
+        self._chunk.records += gap_marker(origin, self._source.topic, layout, gap)
+        if before is None:
+            self._announce(self._introduction(origin, layout), layout)
+        else:
+            position = self._state.position
+            old = self._keys_declared.before(keys, after.metadata, before.metadata, position)
+            change = self._change(origin, Shape(before.metadata, old), layout)
+            if change is not None:
+                self._announce(change.model_copy(update={"snapshot": False}), layout)
+        self._shape = after
+        position = self._position(VersionDue(last), keys, told=0, complete=True)
+        beside = position.incremental
+        if beside is not None:
+            beside = beside.model_copy(update={"rows": 0})
+        self._move_by(received, position.model_copy(update={"incremental": beside}))
+
+    def _tell_incremental(self, due: IncrementalDue) -> Iterator[None]:
+        """Publish a part of the incremental snapshot: about as many rows as a chunk takes."""
+        position = self._state.position
+        if position is None or not position.complete or position.version != due.version:
+            return  # The version before it was not published, or not whole.
+        shape, live = self._live_at(due.version)
+        progress, paths = due.progress, self._paths(due.progress)
+        keys = self._keys(VersionDue(due.version), shape.metadata, shape.metadata)
+        layout = Shape(shape.metadata, keys)
+        origin = self._origin_at(due.version, layout)
+        wanted = Wanted(keys, form=self._source.form)
+        end = progress.told + self._source.chunk_rows
+        while progress.files < len(paths) and progress.told < end:
+            file = live.get(paths[progress.files])
+            if file is not None:
+                batches = file_batches(self._store, file, shape.metadata, wanted, progress)
+                for batch in batches:
+                    for part in self._parts(origin, batch):
+                        done = {"rows": progress.rows + len(part)}
+                        done["told"] = progress.told + len(part)
+                        progress = progress.model_copy(update=done)
+                        self._move(self._beside(progress))
+                        self._send_if_full()
+                        yield
+                        if self._interrupted:
+                            return
+            following = {"files": progress.files + 1, "rows": 0}
+            progress = progress.model_copy(update=following)
+        ended: Incremental | None = progress
+        if progress.files >= len(paths):
+            later = next_round(progress, due.version)
+            ended = later if self._paths(later) else None
+            if ended is None:
+                name, rows = self._source.name, progress.told
+                log_event(_log, "snapshot_completed", table=name, version=due.version, rows=rows)
+        self._move(self._beside(ended))
+        yield
+
+    def _beside(self, progress: Incremental | None) -> Position:
+        position = self._state.position
+        assert position is not None, "an incremental snapshot has a position"
+        return position.model_copy(update={"incremental": progress})
+
+    def _live_at(self, version: int) -> tuple[_Shape, Mapping[str, Mapping[str, Any]]]:
+        """Return the files of a version by their paths; the last version's are kept."""
+        if self._live is None or self._live[0] != version:
+            shape, snapshot = self._opened(version)
+            self._live = version, shape, {file["path"]: file for file in rows_of(snapshot.files)}
+        return self._live[1:]
+
+    def _paths(self, progress: Incremental) -> tuple[str, ...]:
+        """Return the files of a round; the last round's are kept."""
+        number = progress.model_copy(update={"files": 0, "rows": 0, "told": 0, "paused": False})
+        if self._round is None or self._round[0] != number:
+            self._round = number, paths_of(self._store, number)
+        return self._round[1]
 
     def _tell_snapshot(
         self, due: SnapshotDue, change: SchemaChange | None = None
@@ -294,26 +519,21 @@ class TableStream:
         """Publish the rows at a version, after the change of the schema that is the reason."""
         shape, snapshot = self._opened(due.version)
         keys = self._keys(due, shape.metadata, shape.metadata)
-        found = read_commit(self._store, due.version)
-        commit = Commit(snapshot.version, ()) if found is None else found[0]
         layout = Shape(shape.metadata, keys)
-        origin = self._origin(commit, layout, layout)
+        origin = self._origin_at(due.version, layout)
         if change is not None:
             self._announce(change, layout)
-        elif self._state.position is None:
+        elif not self._has_begun:
             self._announce(self._introduction(origin, layout), layout)
         wanted = Wanted(keys, due.start, self._source.form)
         batches = snapshot_batches(self._store, snapshot, wanted)
-        yield from self._tell(origin, batches, due, layout)
-        self._shape = shape
+        is_whole = yield from self._tell(origin, batches, due, layout)
+        self._shape = shape if is_whole else None
 
     def _tell_version(self, due: VersionDue) -> Iterator[None]:
         found = read_commit(self._store, due.version)
         if found is None:
-            raise self._stranded(
-                f"version {due.version} is next, and its commit file is gone from the log; delete "
-                "the table's record on the topic of positions to begin with a new snapshot"
-            )
+            raise self._gone(f"version {due.version} is next, and its commit file is gone")
         commit = found[0]
         before = self._shape or self._shape_before(commit)
         after = _Shape(commit.protocol or before.protocol, commit.metadata or before.metadata)
@@ -321,6 +541,8 @@ class TableStream:
             check_readable(after.protocol, after.metadata, self._store.root)
         old, new = self._layouts(due, before.metadata, after.metadata)
         origin = self._origin(commit, old, new)
+        if not self._has_begun:
+            self._announce(self._introduction(origin, new), new)
         change = self._change(origin, old, new)
         if change is not None and change.snapshot:
             yield from self._tell_snapshot(SnapshotDue(due.version), change)
@@ -335,9 +557,9 @@ class TableStream:
         batches = version_batches(self._store, version, wanted)
         span = self._span(due.version)
         origin = replace(origin, traceparent=span.traceparent)
-        yield from self._tell(origin, batches, due, new, change)
+        is_whole = yield from self._tell(origin, batches, due, new, change)
         self._chunk.spans.append(span)
-        self._shape = after
+        self._shape = after if is_whole else None
 
     def _span(self, version: int) -> Span:
         """Return the span of a version's publication, below its writer's if that is known."""
@@ -388,7 +610,7 @@ class TableStream:
         """Add an announcement to the chunk; the next position says that it was made."""
         policy, form = self._source.on_schema_change, self._source.form
         has_markers = policy != "topic" and not form.is_registered
-        in_stream = change.is_followed_by_rows and has_markers
+        in_stream = (change.is_followed_by_rows or change.snapshot) and has_markers
         topics = Streams(
             self._source.topic if in_stream else None, self._source.schema_changes_topic
         )
@@ -400,10 +622,7 @@ class TableStream:
         metadata = self._shape.metadata
         keys = self._keys(VersionDue(version), metadata, metadata)
         layout = Shape(metadata, keys)
-        found = read_commit(self._store, version)
-        commit = Commit(Version(version), ()) if found is None else found[0]
-        origin = self._origin(commit, layout, layout)
-        self._announce(self._introduction(origin, layout), layout)
+        self._announce(self._introduction(self._origin_at(version, layout), layout), layout)
         self._move(self._position(VersionDue(version), keys, told=0, complete=True))
 
     def _tell(
@@ -413,34 +632,29 @@ class TableStream:
         due: SnapshotDue | VersionDue,
         layout: Shape,
         change: SchemaChange | None = None,
-    ) -> Iterator[None]:
-        """Publish changes in chunks; the last may wait for those of the next version.
+    ) -> Generator[None, None, bool]:
+        """Publish changes in chunks; the last may wait for those of the next version. Return
+        whether all are published: a stop or a signal ends it early.
 
         The schema changes after the deletes, which are in the schema before.
         """
         told = due.start
         keys = layout.keys
-        schema_bytes = origin.schemas.size_bytes
         for batch in batches:
             if batch is None:
-                if self._stopping:
-                    return
+                if self._interrupted:
+                    return False
                 yield
                 continue
             if change is not None and batch.op != "d":
                 self._announce(change, layout)
                 change = None
-            begin = 0
-            while begin < len(batch):
-                part = self._chunk.fitting(batch, begin, schema_bytes)
-                begin += len(part)
+            for part in self._parts(origin, batch):
                 told = part.start + len(part)
-                self._chunk.add(part, self._records(origin, part), schema_bytes)
                 self._move(self._position(due, keys, told=told, complete=False))
-                if self._chunk.is_full:
-                    self._sending.hand_over(partial(self._send, self._taken()))
-                if self._stopping:
-                    return
+                self._send_if_full()
+                if self._interrupted:
+                    return False
                 yield
         if change is not None:
             self._announce(change, layout)
@@ -448,6 +662,20 @@ class TableStream:
             self._chunk.records += empty_snapshot(origin, self._source.topic, layout)
         self._move(self._position(due, keys, told=told, complete=True))
         yield
+        return True
+
+    def _parts(self, origin: SourceBlock, batch: Batch) -> Iterator[Batch]:
+        """Add changes to the chunk, in parts that fit; yield each for the position behind it."""
+        schema_bytes, begin = origin.schemas.size_bytes, 0
+        while begin < len(batch):
+            part = self._chunk.fitting(batch, begin, schema_bytes)
+            begin += len(part)
+            self._chunk.add(part, self._records(origin, part), schema_bytes)
+            yield part
+
+    def _send_if_full(self) -> None:
+        if self._chunk.is_full:
+            self._sending.hand_over(partial(self._send, self._taken()))
 
     def _records(self, origin: SourceBlock, batch: Batch) -> Records:
         tombstones: Tombstones = "with" if self._source.changes.tombstones else "without"
@@ -480,6 +708,7 @@ class TableStream:
     def _position(
         self, due: SnapshotDue | VersionDue, keys: KeyColumns, *, told: int, complete: bool
     ) -> Position:
+        position = self._state.position
         return Position(
             table=self._source.table,
             version=due.version,
@@ -489,6 +718,8 @@ class TableStream:
             order=order_of(keys),
             declared=self._keys_declared.declared,
             schema_version=self._schema_version,
+            signal=self._state.signal,
+            incremental=None if position is None else position.incremental,
         )
 
     def _keys(
@@ -505,6 +736,12 @@ class TableStream:
         if stranded := reordered(due, order_of(keys)):
             raise self._stranded(stranded.reason)
         return keys
+
+    def _origin_at(self, version: int, layout: Shape) -> SourceBlock:
+        """Return what the rows of a version share, even if its commit file is gone."""
+        found = read_commit(self._store, version)
+        commit = Commit(Version(version), ()) if found is None else found[0]
+        return self._origin(commit, layout, layout)
 
     def _origin(self, commit: Commit, before: Shape, after: Shape) -> SourceBlock:
         return SourceBlock(
@@ -534,10 +771,7 @@ class TableStream:
         try:
             snapshot = open_snapshot(self._store, version)
         except InvalidRequest as error:
-            raise self._stranded(
-                f"version {version} can't be read any more ({error}); delete the table's record on "
-                "the topic of positions to begin with a new snapshot"
-            ) from error
+            raise self._gone(f"version {version} can't be read any more ({error})") from error
         return _Shape(snapshot.protocol, snapshot.metadata), snapshot
 
     def _shape_before(self, commit: Commit) -> _Shape:
@@ -548,12 +782,39 @@ class TableStream:
             return self._opened(commit.version)[0]
         return _Shape(snapshot.protocol, snapshot.metadata)
 
+    def _shape_at(self, version: int) -> _Shape | None:
+        """Return the shape of a version, or None if it can't be read."""
+        try:
+            return self._opened(version)[0]
+        except BrokenLog as error:
+            if error is self._log_gone:
+                return None
+            raise
+
+    def _gone(self, why: str) -> BrokenLog:
+        """Return the error for a version that is due and can't be read any more."""
+        name = self._source.name
+        self._log_gone = self._stranded(
+            f"{why}; publish all rows instead with `tidegate changes resnapshot {name}`, go on "
+            f"behind it with `tidegate changes skip {name} --to VERSION`, or set cdc.on_gap"
+        )
+        return self._log_gone
+
     def _stranded(self, reason: str) -> BrokenLog:
         return BrokenLog(f"table {self._source.name}: {reason}", error_class=GAP)
 
     @property
     def _stopping(self) -> bool:
         return self._running.stopping.is_set()
+
+    @property
+    def _interrupted(self) -> bool:
+        """Whether a version is left in its middle: for a stop, or for an operator's signal."""
+        return self._stopping or bool(self._state.signals)
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._state.position is not None and not self._state.position.begins
 
 
 def provenance(commit: Commit, metadata: Metadata) -> Mapping[str, str | int]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID
 
-from tidegate_cdc_publisher.stream_status import StreamStatus, statuses
 from tidegate_cdc_publisher.transactional_producer import read_positions
 from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_messages.published_records import FollowerRecord, TableRecord
@@ -18,6 +17,7 @@ from tidegate_messages.topics import Topics
 from tidegate_producers.history.dead_letters import DeadLetters, newest_letters
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.followers.stream_status import StreamStatus, statuses
 from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
 from tidegate_runtime.kafka.cluster_state import (
     ClusterSize,

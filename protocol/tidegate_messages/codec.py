@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.value_limits import DEPTH_MAX, is_deeper, may_be_deep
+from tidegate_messages.change_signal import ChangeSignal
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
@@ -47,6 +48,7 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     LeaseRecord: "lease/1",
     Ratification: "ratification/1",
     SchemaChange: "schema-change/1",
+    ChangeSignal: "change-signal/1",
 }
 
 

@@ -45,7 +45,7 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
         *_on("group", "checkpointer", "Read"),
     ),
     "change publisher": (
-        *_on("topic", "commits table-state", "Read"),
+        *_on("topic", "commits table-state cdc-signals", "Read"),
         *_on("topic", "cdc-positions follower-state", "Read", "Write"),
         *_on("topic", "cdc.* cdc-schema-changes", "Create", "Write"),
         *_on("group", "cdc-publisher", "Read"),
@@ -58,7 +58,7 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
         *_on("topic", "outcomes table-state replies.*", "Read"),
     ),
     "operator": (
-        *_on("topic", "admin", "Write"),
+        *_on("topic", "admin cdc-signals", "Write"),
         *_on("topic", "outcomes table-state", "Read"),
     ),
 }

@@ -25,6 +25,11 @@ SCHEMA: Final = "schema"
 SNAPSHOT_ENDS: Final = "snapshot-ends"
 """The kind of marker that ends the snapshot of a table without rows."""
 
+GAP: Final = "gap"
+"""The kind of marker that stands for versions whose changes are not in the stream, and the header
+that says which.
+"""
+
 CONTENT: Final = "schema_change"
 """The header of such a marker that holds the whole record, in base64.
 
@@ -73,6 +78,14 @@ class SchemaStep(Message):
     column: tuple[str, ...] = ()
     before: str | bool | tuple[str, ...] | None = None
     after: str | bool | tuple[str, ...] | None = None
+
+
+class StreamGap(Message):
+    """The changes of the versions from `first` to `last` are not in the stream, or not all."""
+
+    first: int
+    last: int
+    reason: str
 
 
 class ValueForm(Message):

@@ -14,6 +14,22 @@ from tidegate_messages.message import Message
 FORMAT = "cdc-position/1"
 
 
+class Incremental(Message):
+    """How far an incremental snapshot is: rows that are published between the versions.
+
+    Its files are those of the table at `base`, in the order of their paths: all of them, or in a
+    later round those that came by rewrites since version `since`. Of these `files` are done, and
+    `rows` rows of the next one. `told` counts the rows of all rounds.
+    """
+
+    base: int
+    since: int | None = None
+    files: int = 0
+    rows: int = 0
+    told: int = 0
+    paused: bool = False
+
+
 class Position(Message):
     """The last published change of a table.
 
@@ -23,6 +39,9 @@ class Position(Message):
     that order the changes of a version; an index has no meaning under other rules. `declared` are
     the names by which the key columns were declared, if columns were renamed since.
     `schema_version` is the version whose schema was announced last.
+    `signal` is the offset of the operator's signal that was obeyed last, or before which none was
+    waited for. `begins` says that an operator had the stream begin anew, and nothing is published
+    since. `incremental` is the snapshot that is published beside the versions.
     """
 
     table: UUID
@@ -33,6 +52,9 @@ class Position(Message):
     order: str = ""
     declared: tuple[str, ...] | None = None
     schema_version: int | None = None
+    signal: int | None = None
+    begins: bool = False
+    incremental: Incremental | None = None
 
     @property
     def changes_published(self) -> int:

@@ -95,6 +95,11 @@ class Topics:
         return self._name("cdc-schema-changes")
 
     @property
+    def cdc_signals(self) -> str:
+        """Key: table id. Value: what operators want done with the table's change stream."""
+        return self._name("cdc-signals")
+
+    @property
     def follower_state(self) -> str:
         """Key: service and table id. Value: why a follower skips the table."""
         return self._name("follower-state")
@@ -158,6 +163,7 @@ class Topics:
             Topic(self.cdc_positions, "table", 1, "compact", -1, short),
             # All of it is read by copies that begin late, so it is kept for ever.
             Topic(self.cdc_schema_changes, "table", 1, "delete", -1, large),
+            Topic(self.cdc_signals, "table", 1, "delete", 14 * _DAY_MS),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
             Topic(self.leases, "holder/table", 1, "compact", -1, short),
             # One partition for ever: a table that moved to another partition would be decided

@@ -398,3 +398,38 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
     assert [one for one in told if one.startswith("m")] == [f"m{table.version - 4}:None"]
     assert len(told) == len(set(told))
     assert copy.to_arrow().num_rows == len(table.content)
+
+
+@pytest.mark.timeout(300)
+def test_operators_move_a_stream_by_commands(line: Line) -> None:
+    table = made(line)
+    table.append(rows(*range(20)))
+    publisher(line).start()
+    wait_told(line, table)
+
+    def run(*arguments: str, status: int = 0) -> str:
+        given = [f"--set={key}={value}" for key, value in line.settings.items()]
+        result = CliRunner().invoke(change_commands.app, [*arguments, *given])
+        assert result.exit_code == status, result.output
+        return result.stdout
+
+    assert "the stream gives the same" in run("verify", "t")
+    table.append(rows(20, 21))
+    wait_told(line, table)
+    run("offsets", "set", "t", "--version", "1")
+    wait_told(line, table)
+    run("resnapshot", "t", "--incremental")
+    table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
+    wait_told(line, table)
+    assert json.loads(run("verify", "t", "--json"))["missing"] == 0
+    run("resnapshot", "t")
+    wait_told(line, table)
+    assert f"at version {table.version}: 17 rows, the stream gives the same" in run("verify", "t")
+    table.append(rows(30))
+    wait_told(line, table)
+    run("skip", "t", "--to", str(table.version), status=2)
+    run("pause-snapshot", "t", status=2)
+    run("offsets", "reset", "t")
+    wait_told(line, table)
+    assert len(run("replay", "t").splitlines()) == len(table.content)
+    assert "up to date" in run("show", "t")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate_delta.errors import MalformedRecord
+from tidegate_messages.change_signal import ChangeSignal
 from tidegate_messages.codec import FORMATS, decode, encode, headers
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome
@@ -252,6 +253,17 @@ SCHEMA_CHANGE = message(
         "snapshot": st.booleans(),
     },
 )
+CHANGE_SIGNAL = message(
+    {
+        "table": UUIDS,
+        "type": st.sampled_from(["execute-snapshot", "pause-snapshot", "reset-position"]),
+    },
+    {
+        "snapshot": st.sampled_from(["incremental", "blocking"]),
+        "version": COUNT,
+        "reason": TEXT,
+    },
+)
 WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     Proposal: PROPOSAL | PATCHING | COMPACTING,
     Outcome: OUTCOME,
@@ -261,6 +273,7 @@ WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     FollowerRecord: FOLLOWER,
     LeaseRecord: LEASE,
     SchemaChange: SCHEMA_CHANGE,
+    ChangeSignal: CHANGE_SIGNAL,
 }
 
 

@@ -1,4 +1,7 @@
-"""`tidegate changes`: how far the change streams are, and what is in one. Both only read."""
+"""`tidegate changes`: how far the change streams are, what is in one, and what is done with it.
+
+`list` and `tail` only read; the commands of `signal_commands` send signals to the publisher.
+"""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,22 +11,23 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
+from tidegate_cdc_publisher.cli import replay_commands, signal_commands
+from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
 from tidegate_cdc_publisher.schema_markers import in_words
 from tidegate_cdc_publisher.settings import CdcSettings
-from tidegate_cdc_publisher.stream_status import StreamStatus, as_data, statuses
 from tidegate_cdc_publisher.transactional_producer import read_positions
-from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.codec import encode
 from tidegate_messages.topics import Topics
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.change_stream import schema_change_of
 from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.followers.stream_status import StreamStatus, as_data, statuses
+from tidegate_runtime.followers.stream_status import in_words as stream_in_words
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Record, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.table_registry import find_table, read_registry
+from tidegate_runtime.table_registry import read_registry
 
-CLIENT_ID: Final = "tidegate-changes"
 QUIET_S: Final = 2.0
 """Silence after which a topic is read to its end: transaction markers take offsets, too."""
 
@@ -35,6 +39,15 @@ _PER_RECORD: Final = 2
 _OUT: Final = console()
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The change streams of tables.")
+app.command("show")(signal_commands.show_position)
+app.command("resnapshot")(signal_commands.resnapshot)
+app.command("pause-snapshot")(signal_commands.pause_snapshot)
+app.command("resume-snapshot")(signal_commands.resume_snapshot)
+app.command("stop-snapshot")(signal_commands.stop_snapshot)
+app.command("skip")(signal_commands.skip)
+app.command("replay")(replay_commands.replay)
+app.command("verify")(replay_commands.verify)
+app.add_typer(signal_commands.offsets, name="offsets")
 
 
 @app.callback()
@@ -60,7 +73,7 @@ def list_streams(config: Config = None, set_: Set = None, as_json: Json = False)
 
 @app.command()
 def tail(
-    table: Annotated[str, typer.Argument(help="The table's registered name, or its root.")],
+    table: TableArgument,
     last: Annotated[int, typer.Option(help="Show at most this many changes.", min=0)] = 10,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with changes as they come, until Ctrl-C.")
@@ -77,11 +90,7 @@ def tail(
     settings = loaded(CdcSettings, config, set_)
     with errors_as_exit_status():
         bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
-        record = find_table(read_registry(bus, topics), table)
-        if record is None:
-            raise InvalidRequest(
-                f"no table {table!r} is registered; `tidegate changes list` shows those that are"
-            )
+        record = find_stream(bus, topics, table)
         for change in _tail(bus, topics, record.name, last, follow=follow):
             _OUT.print(_line(change, as_json=as_json), soft_wrap=True, markup=False)
 
@@ -149,9 +158,4 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
 def _show(found: list[StreamStatus]) -> None:
     width = max((len(one.table) for one in found), default=0)
     for one in found:
-        version = "-" if one.version is None else str(one.version)
-        if one.changes is not None:
-            version += f" ({one.changes} changes of it)"
-        told = f"{one.table:<{width}}  {one.state:<10}  version {version} of {one.head}"
-        why = f"  {one.reason}" if one.reason else ""
-        _OUT.print(f"{told}, lag {one.lag}{why}", soft_wrap=True, markup=False)
+        _OUT.print(f"{one.table:<{width}}  {stream_in_words(one)}", soft_wrap=True, markup=False)

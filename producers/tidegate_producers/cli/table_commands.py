@@ -5,6 +5,7 @@ The other subcommands are in `*_command.py` and `*_commands.py` of this package.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_delta.schema.types import parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import FollowerRecord, TableRecord
+from tidegate_messages.stream_position import positions_of
 from tidegate_producers.cached_clients import CLIENT_ID, store_for
 from tidegate_producers.cli import (
     alter_command,
@@ -38,9 +40,12 @@ from tidegate_producers.options import TableLocation
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.followers.stream_status import StreamStatus, as_data, statuses
+from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_registry import PATIENCE_S, newest_values
 
 _FILES_SHOWN: Final = 20
 REGISTRY_S: Final = 5.0
@@ -85,15 +90,19 @@ def _table() -> None:
 
 @app.command("list")
 def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
-    """Show every registered table, why it is halted, and which followers have set it aside."""
+    """Show every registered table: why it is halted, which followers have set it aside, and how far
+    its change stream is.
+    """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status(), _client(settings) as client:
         records = sorted(client.tables().values(), key=lambda one: one.name)
         aside = _set_aside(settings)
+        streams = _streams(settings, records, aside)
     if as_json:
         data = [
             {
                 **record.model_dump(mode="json"),
+                "changes": _stream_data(settings, streams.get(record.name)),
                 "followers": [told.model_dump(mode="json") for told in aside[record.table]],
             }
             for record in records
@@ -101,10 +110,14 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
         OUT.print_json(data=data)
         return
     rows = [
-        (*(getattr(record, name) for name in _LISTED.values()), _followers(aside[record.table]))
+        (
+            *(getattr(record, name) for name in _LISTED.values()),
+            _followers(aside[record.table]),
+            _stream(streams.get(record.name)),
+        )
         for record in records
     ]
-    show((*_LISTED, "set aside by"), rows)
+    show((*_LISTED, "set aside by", "changes"), rows)
 
 
 @app.command("history")
@@ -291,6 +304,42 @@ def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]
     for one in sorted(told.values(), key=lambda one: one.service):
         found[one.table].append(one)
     return found
+
+
+def _streams(
+    settings: ServiceSettings,
+    records: Sequence[TableRecord],
+    aside: Mapping[UUID, Sequence[FollowerRecord]],
+) -> Mapping[str, StreamStatus]:
+    """Return how far each table's change stream is, by name; nothing if it may not be read."""
+    topics = settings.kafka.topics
+    at = TopicPartition(topics.cdc_positions, 0)
+    try:
+        newest = newest_values(KafkaBus(settings.kafka, CLIENT_ID), at, PATIENCE_S)
+    except Misconfigured as error:
+        typer.echo(f"how far the change streams are is not known: {error}", err=True)
+        return {}
+    positions = positions_of({key: record.value for key, record in newest.items()})
+    told = [one for of_table in aside.values() for one in of_table]
+    return {status.table: status for status in statuses(records, positions, told)}
+
+
+def _stream_data(
+    settings: ServiceSettings, status: StreamStatus | None
+) -> Mapping[str, object] | None:
+    if status is None:
+        return None
+    # A name that is too long for a topic has none, and stops its stream alone.
+    with suppress(Misconfigured):
+        return as_data(status, settings.kafka.topics.changes(status.table))
+    return as_data(status, None)
+
+
+def _stream(status: StreamStatus | None) -> str:
+    """Return a stream's state; its reason stands among what followers have set aside."""
+    if status is None or status.state == "not begun":
+        return ""
+    return status.state if status.lag == 0 else f"{status.state}, lag {status.lag}"
 
 
 def _followers(aside: Sequence[FollowerRecord]) -> str:

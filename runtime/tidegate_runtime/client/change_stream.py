@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import orjson
 import pyarrow as pa
 
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.errors import InvalidRequest, MalformedRecord
 from tidegate_messages import codec
-from tidegate_messages.schema_change import CONTENT, MARKER, SCHEMA, SchemaChange
+from tidegate_messages.schema_change import CONTENT, GAP, MARKER, SCHEMA, SchemaChange, StreamGap
 from tidegate_messages.topics import Topics
 from tidegate_runtime.client.carried_rows import carried_row
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
@@ -28,10 +28,12 @@ Row = Mapping[str, Any]
 
 
 class Place(NamedTuple):
-    """The place of a change in the stream: a snapshot's rows come before its next version's."""
+    """The place of a change in the stream: a snapshot's rows come before its next version's, those
+    of an incremental one between two versions. `part` says which: 0, 1 for changes, 2.
+    """
 
     version: int
-    is_change: bool
+    part: int
     number: int
 
 
@@ -52,7 +54,10 @@ class Change:
     @property
     def place(self) -> Place:
         """Its place among the changes of its topic partition."""
-        return Place(self.version, self.op != "r", self.index)
+        if self.op != "r":
+            return Place(self.version, 1, self.index)
+        is_incremental = self.value["source"].get("snapshot") == "incremental"
+        return Place(self.version, 2 if is_incremental else 0, self.index)
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,25 @@ class NewSchema:
     def carried(self, row: Row) -> Row:
         """Return a row of before as one of the new schema."""
         return carried_row(row, self.change.columns, self.change.form)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Changes of some versions are not in the stream: a copy lacks them from here on.
+
+    An operator passed over them, or the publisher did by `on_gap=marker`. `op` is `m`, as for a
+    new schema.
+    """
+
+    first: int
+    last: int
+    reason: str
+    op: Literal["m"] = "m"
+
+    @property
+    def version(self) -> int:
+        """The last version that is missing, or not whole."""
+        return self.last
 
 
 @dataclass
@@ -158,7 +182,7 @@ class ChangeStream:
         }
         return {"topic": self._topic, "id": self._id, "partitions": partitions}
 
-    def changes(self, quiet_s: float | None = None) -> Iterator[Change | NewSchema]:
+    def changes(self, quiet_s: float | None = None) -> Iterator[Change | NewSchema | Gap]:
         """Yield changes as they come; end after so many seconds without one, or never.
 
         A change that is on the topic twice, because the publisher lost its position, comes once.
@@ -182,7 +206,7 @@ class ChangeStream:
             while (schema := self._reached_everywhere()) is not None:
                 yield NewSchema(schema)
 
-    def _change_in(self, record: Record) -> Change | None:
+    def _change_in(self, record: Record) -> Change | Gap | None:
         """Return the change in a record; None for a tombstone, for one that came before, and for
         one behind a change of the schema that waits.
         """
@@ -190,7 +214,7 @@ class ChangeStream:
         if progress.waits is not None:
             return None
         schema = schema_change_of(record)
-        if schema is not None and schema.version > progress.schema:
+        if schema is not None and (schema.snapshot or schema.version > progress.schema):
             progress.wait(schema, record.offset + 1)
             return None
         change = None if schema is not None or record.value is None else change_of(record)
@@ -199,6 +223,8 @@ class ChangeStream:
             progress.wait(missed, record.offset)
             return None
         progress.offset = Offset(record.offset + 1)
+        if change is None and record.at.partition == 0:
+            return gap_of(record)
         if change is None or (progress.last is not None and change.place <= progress.last):
             return None
         progress.last = change.place
@@ -235,6 +261,8 @@ class ChangeStream:
             return None
         for progress in self._progress.values():
             progress.schema = next_one.version
+            if next_one.snapshot:
+                progress.last = None
             if progress.waits is not None and progress.waits.version == next_one.version:
                 assert progress.following is not None, "it waits"
                 progress.offset, progress.waits = progress.following, None
@@ -301,14 +329,33 @@ def schema_change_of(record: Record) -> SchemaChange | None:
     return codec.decode(SchemaChange, b64decode(headers.get(CONTENT, b"")))
 
 
+def gap_of(record: Record) -> Gap | None:
+    """Return the gap that a marker announces; None for another record. Raises: MalformedRecord."""
+    headers = dict(record.headers)
+    if headers.get(MARKER) != GAP.encode():
+        return None
+    try:
+        told = StreamGap.model_validate_json(b64decode(headers.get(GAP, b"")))
+    except ValueError as error:
+        raise MalformedRecord(f"{record.at}, offset {record.offset}: {error}") from error
+    return Gap(told.first, told.last, told.reason)
+
+
 class TableCopy:
-    """A table made of its changes: the newest row of each key."""
+    """A table made of its changes: the newest row of each key.
+
+    `gaps` are the versions that it lacks, until all rows come anew.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[bytes, Row] = {}
+        self.gaps: list[Gap] = []
 
-    def apply(self, change: Change | NewSchema) -> None:
+    def apply(self, change: Change | NewSchema | Gap) -> None:
         """Take a change over. Raises: InvalidRequest, for a table without key columns."""
+        if isinstance(change, Gap):
+            self.gaps.append(change)
+            return
         if isinstance(change, NewSchema):
             self._follow(change)
             return
@@ -326,6 +373,8 @@ class TableCopy:
 
     def _follow(self, schema: NewSchema) -> None:
         """Carry all rows into the new schema, under its key columns."""
+        if schema.change.snapshot:
+            self.gaps.clear()
         rows = [] if schema.change.snapshot else [schema.carried(row) for row in self.rows]
         keys = schema.change.key_columns or ()
         self._rows = {_key_of({name: row[name] for name in keys}): row for row in rows}

@@ -50,7 +50,9 @@ def _gates(
     if isinstance(position, MalformedRecord):
         yield Gate(0, f"the change publisher, whose position can't be read ({position}),")
     elif position is not None:
-        yield Gate(position.version, "the change publisher")
+        beside = position.incremental
+        oldest = position.version if beside is None else min(position.version, beside.base)
+        yield Gate(oldest, "the change publisher")
     for lease in leases.get(record.table, ()):
         reason = f" ({lease.reason})" if lease.reason else ""
         yield Gate(

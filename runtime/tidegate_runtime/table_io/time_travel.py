@@ -50,7 +50,7 @@ def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
     """
     bound = _ict_from(head)
-    oldest = _oldest_travelable(store)
+    oldest = oldest_travelable(store)
     versions: Sequence[int]
     if bound is None or timestamp_ms < bound[1]:
         aged = _commits(store, head.version if bound is None else bound[0] - 1)
@@ -191,7 +191,7 @@ def _ict_from(head: Opened) -> tuple[int, int] | None:
     return (0, -1) if version is None or time_ms is None else (version, time_ms)
 
 
-def _oldest_travelable(store: LogStore) -> int | None:
+def oldest_travelable(store: LogStore) -> int | None:
     """Return the oldest commit whose snapshot can be built: 0, or that of the oldest checkpoint."""
     checkpoints: list[LogFile] = []
     for file, _ in list_log(store):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
 from tidegate_cdc_publisher.change_records import ChangeRecord
-from tidegate_cdc_publisher.machine import SnapshotMode, StreamState
+from tidegate_cdc_publisher.machine import OnGap, SnapshotMode, StreamState
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
 from tidegate_cdc_publisher.schema_registry import Registry
@@ -83,6 +83,9 @@ def stream(
     form: RecordForm = PLAIN,
     on_schema_change: OnSchemaChange = "marker",
     registry: Registry | None = None,
+    start: int | None = None,
+    anew: bool = False,
+    on_gap: OnGap = "fail",
 ) -> TableStream:
     set_to = changes or TableChanges()
     source = StreamSource(
@@ -94,8 +97,11 @@ def stream(
         chunk_rows,
         form,
         on_schema_change,
+        on_gap,
         registry=registry,
     )
-    state = StreamState(table.id, mode, topic.position)
+    position = topic.position
+    signal = None if position is None else position.signal
+    state = StreamState(table.id, mode, position, start, (), signal, anew)
     clock = SystemClock()
     return TableStream(source, LocalStore(table.root), topic, state, Running(clock, Health(clock)))

@@ -98,7 +98,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cdc.snapshot_mode", "always"),
+        ("cdc.snapshot_mode", "never"),
         ("cdc.tables.t.key", "columms"),
         ("cdc.chunk_rows", "0"),
         ("cdc.value_format", "protobuf"),

@@ -6,6 +6,7 @@ import pytest
 
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.value_limits import DEPTH_MAX
+from tidegate_messages.change_signal import ChangeSignal
 from tidegate_messages.codec import FORMATS, decode, encode, headers, parse_json
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
@@ -59,6 +60,7 @@ def test_every_message_has_a_format_of_its_own() -> None:
     assert set(FORMATS) == {
         *(Proposal, Outcome, CommitRecord, TableRecord, FollowerRecord, LeaseRecord, Ratification),
         SchemaChange,
+        ChangeSignal,
     }
     assert len(set(FORMATS.values())) == len(FORMATS)
 

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from tidegate_delta.errors import MalformedRecord
 from tidegate_messages.published_records import FollowerRecord, TableRecord
-from tidegate_messages.stream_position import Position, Positions
+from tidegate_messages.stream_position import Incremental, Position, Positions
 
 SERVICE: Final = "cdc-publisher"
 FOLLOWED: Final = frozenset({"open", "managed", "halted"})
@@ -24,7 +24,7 @@ class StreamStatus:
 
     `head` is the table's last version that the committer published, `version` the last one in the
     stream, None before the first; `changes` are those of `version` that are published while it has
-    more. `lag` counts versions.
+    more. `beside` is how far an incremental snapshot is. `lag` counts versions.
     """
 
     table: str
@@ -33,6 +33,7 @@ class StreamStatus:
     version: int | None = None
     changes: int | None = None
     reason: str | None = None
+    beside: Incremental | None = None
 
     @property
     def lag(self) -> int:
@@ -60,7 +61,7 @@ def _status(
     head = table.published_through
     if isinstance(position, MalformedRecord):
         return StreamStatus(table.name, "stopped", head, reason=stopped or str(position))
-    if position is None:
+    if position is None or position.begins:
         state: State = "not begun" if stopped is None else "stopped"
         return StreamStatus(table.name, state, head, reason=stopped or NOT_BEGUN)
     told = None if position.complete else position.changes_published
@@ -70,9 +71,23 @@ def _status(
         state = "snapshot"
     else:
         state = "up to date" if position.complete and position.version >= head else "behind"
-    return StreamStatus(table.name, state, head, position.version, told, stopped)
+    beside = position.incremental
+    return StreamStatus(table.name, state, head, position.version, told, stopped, beside)
 
 
-def as_data(status: StreamStatus, topic: str) -> Mapping[str, object]:
+def as_data(status: StreamStatus, topic: str | None) -> Mapping[str, object]:
     """Return a status as JSON values."""
-    return {**vars(status), "lag": status.lag, "topic": topic}
+    beside = status.beside and status.beside.model_dump(mode="json")
+    return {**vars(status), "beside": beside, "lag": status.lag, "topic": topic}
+
+
+def in_words(status: StreamStatus) -> str:
+    """Return a status as a line for people, without the table's name."""
+    version = "-" if status.version is None else str(status.version)
+    if status.changes is not None:
+        version += f" ({status.changes} changes of it)"
+    line = f"{status.state}, version {version} of {status.head}, lag {status.lag}"
+    if status.beside is not None:
+        state = "paused" if status.beside.paused else "under way"
+        line += f"; an incremental snapshot is {state}, {status.beside.told} rows"
+    return f"{line}: {status.reason}" if status.reason else line

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from tidegate_cdc_publisher.stream_status import NOT_BEGUN, SERVICE, StreamStatus, statuses
 from tidegate_delta.errors import MalformedRecord
 from tidegate_messages.published_records import FollowerRecord, TableRecord
 from tidegate_messages.stream_position import Position
+from tidegate_runtime.followers.stream_status import NOT_BEGUN, SERVICE, StreamStatus, statuses
 
 TABLE = UUID(int=1)
 

@@ -1,0 +1,137 @@
+"""Commands that make a table of its change stream: to show it, and to compare it with the table."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import orjson
+import typer
+
+from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
+from tidegate_cdc_publisher.json_rows import in_utf8, row_texts
+from tidegate_cdc_publisher.record_form import RecordForm
+from tidegate_cdc_publisher.settings import CdcSettings
+from tidegate_cdc_publisher.transactional_producer import read_positions
+from tidegate_delta.errors import InvalidRequest
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.stream_position import position_of
+from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.client.change_stream import ChangeStream, TableCopy
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.data_file_reader import scan
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+POSITIONS_S: Final = 15.0
+EXIT_DIFFERS: Final = 3
+
+QuietOption = Annotated[
+    float,
+    typer.Option("--quiet", help="Seconds without a change after which the topic is read.", min=1),
+]
+_QUIET_S: Final = 5.0
+_SHOWN: Final = 10
+
+VersionOption = Annotated[
+    int | None, typer.Option("--version", help="Version; the last published one if not given.")
+]
+
+_OUT: Final = console()
+
+
+def replay(
+    table: TableArgument,
+    version: VersionOption = None,
+    quiet: QuietOption = _QUIET_S,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Print the rows that the change stream gives at a version, a JSON object a line."""
+    settings = loaded(CdcSettings, config, set_)
+    with errors_as_exit_status():
+        bus = KafkaBus(settings.kafka, CLIENT_ID)
+        record = find_stream(bus, settings.kafka.topics, table)
+        at = _published(settings, record, version)
+        for row in _copy(bus, settings, record, at, quiet).rows:
+            _OUT.print(orjson.dumps(row).decode(), soft_wrap=True, markup=False)
+
+
+def verify(
+    table: TableArgument,
+    version: VersionOption = None,
+    quiet: QuietOption = _QUIET_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the rows that the change stream gives at a version with the table's.
+
+    The settings must be the publisher's where they say how values are written (`cdc.types`). Exit
+    status 3: they differ. The topic must hold the stream from its beginning.
+    """
+    settings = loaded(CdcSettings, config, set_)
+    with errors_as_exit_status():
+        bus = KafkaBus(settings.kafka, CLIENT_ID)
+        record = find_stream(bus, settings.kafka.topics, table)
+        at = _published(settings, record, version)
+        copy = _copy(bus, settings, record, at, quiet)
+        streamed = Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in copy.rows)
+        stored = Counter(_table_rows(settings, record, at))
+    missing, surplus = stored - streamed, streamed - stored
+    gaps = [f"versions {gap.first} to {gap.last}: {gap.reason}" for gap in copy.gaps]
+    if as_json:
+        counts = {"rows": stored.total(), "missing": missing.total(), "surplus": surplus.total()}
+        _OUT.print_json(data={"table": record.name, "version": at, **counts, "gaps": gaps})
+    else:
+        for gap in gaps:
+            _OUT.print(f"gap: {gap}", soft_wrap=True, markup=False)
+        for name, rows in (("missing", missing), ("surplus", surplus)):
+            for row in list(rows.elements())[:_SHOWN]:
+                _OUT.print(f"{name}: {row.decode()}", soft_wrap=True, markup=False)
+        differ = f"{missing.total()} missing in the stream, {surplus.total()} surplus"
+        said = differ if missing or surplus else "the stream gives the same"
+        _OUT.print(f"{record.name} at version {at}: {stored.total()} rows, {said}", soft_wrap=True)
+    if missing or surplus:
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def _published(settings: CdcSettings, record: TableRecord, version: int | None) -> int:
+    """Return the version asked for, or the last whole one. Raises: InvalidRequest."""
+    positions = read_positions(settings.kafka, POSITIONS_S, "settled")
+    position = position_of(positions, record.table)
+    is_whole = position is not None and position.complete
+    if position is None or position.begins or (position.snapshot and not is_whole):
+        raise InvalidRequest(
+            f"no version of {record.name} is whole in the stream yet: wait until the snapshot is "
+            "published (`tidegate changes list`)",
+            error_class="StreamNotBegun",
+        )
+    last = position.version if is_whole else position.version - 1
+    if version is not None and version > last:
+        raise InvalidRequest(
+            f"version {version} of {record.name} is not published yet, the last one is {last}",
+            error_class="VersionNotFound",
+        )
+    return last if version is None else version
+
+
+def _copy(
+    bus: KafkaBus, settings: CdcSettings, record: TableRecord, version: int, quiet_s: float
+) -> TableCopy:
+    """Return the table as the stream gives it at a version."""
+    copy = TableCopy()
+    with ChangeStream(bus, settings.kafka.topics.changes(record.name)) as stream:
+        for change in stream.changes(quiet_s):
+            if change.version <= version:
+                copy.apply(change)
+    return copy
+
+
+def _table_rows(settings: CdcSettings, record: TableRecord, version: int) -> Iterator[bytes]:
+    """Yield the table's rows as the stream writes them, with sorted names."""
+    form: RecordForm = settings.cdc.form(record.name)
+    store = open_store(record.table_root, settings.storage)
+    for rows in scan(store, open_snapshot(store, version)):
+        for text in in_utf8(row_texts(rows, types=form.in_values)):
+            yield orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)

@@ -1,0 +1,68 @@
+"""An incremental snapshot: which files' rows are published beside the versions, and in which order.
+
+Each part publishes rows of files as the version shows them at which the stream stands, so that no
+older image follows a newer one. A file that was rewritten meanwhile is passed over: its changed
+rows are in the stream, and the copied ones come in a later round, with the file that holds them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidegate_cdc_publisher.change_batch import Batch
+from tidegate_cdc_publisher.change_reader import Wanted
+from tidegate_cdc_publisher.row_diff import images
+from tidegate_delta.log.actions import Metadata
+from tidegate_messages.stream_position import Incremental
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.data_file_reader import read_file
+from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
+
+
+def paths_of(store: LogStore, progress: Incremental) -> tuple[str, ...]:
+    """Return the files of a round, in order.
+
+    Law: the same at every call
+    Raises: InvalidRequest, if the log of its base is gone.
+    """
+    paths = sorted(open_snapshot(store, progress.base).files["path"].to_pylist())
+    if progress.since is None:
+        return tuple(paths)
+    rewritten = _added_by_rewrites(store, progress.since, progress.base)
+    return tuple(path for path in paths if rewritten is None or path in rewritten)
+
+
+def next_round(progress: Incremental, version: int) -> Incremental:
+    """Return the round after a finished one: files that came by rewrites until `version`."""
+    fresh = {"base": version, "since": progress.base, "files": 0, "rows": 0}
+    return progress.model_copy(update=fresh)
+
+
+def file_batches(
+    store: LogStore,
+    file: Mapping[str, Any],
+    metadata: Metadata,
+    wanted: Wanted,
+    progress: Incremental,
+) -> Iterator[Batch]:
+    """Yield the rows of a live file that are not published yet."""
+    done, number = 0, progress.told
+    for rows in read_file(store, file, metadata):
+        skipped = min(max(0, progress.rows - done), rows.num_rows)
+        done += rows.num_rows
+        if skipped < rows.num_rows:
+            told = images(rows.slice(skipped), wanted.keys, wanted.form)
+            yield Batch("r", number, after=told, is_incremental=True)
+            number += rows.num_rows - skipped
+
+
+def _added_by_rewrites(store: LogStore, since: int, until: int) -> set[str] | None:
+    """Return the files that commits added which removed others; None if the commits are gone."""
+    added: set[str] = set()
+    for version in range(since + 1, until + 1):
+        found = read_commit(store, version)
+        if found is None:
+            return None
+        commit = found[0]
+        if commit.removes:
+            added |= {add.path for add in commit.adds}
+    return added
