@@ -28,8 +28,8 @@ CONTEXT = "deploy/Dockerfile.dockerignore"
 
 def git(*argv: str) -> str:
     """Return what git printed."""
-    done = subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    process = subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=True)
+    return process.stdout.strip()
 
 
 def text(name: str) -> str:
@@ -45,29 +45,32 @@ def version() -> str:
 def versions() -> dict[str, str]:
     """Return every place that names a version, and which."""
     chart = yaml.safe_load(text(f"{CHART}/Chart.yaml"))
-    found = {
+    stated_versions = {
         "pyproject.toml": version(),
         f"{CHART}/Chart.yaml version": chart["version"],
         f"{CHART}/Chart.yaml appVersion": chart["appVersion"],
     }
     arguments = re.findall(r"^ARG VERSION=(.+)$", text("deploy/Dockerfile"), re.MULTILINE)
-    found |= {f"deploy/Dockerfile VERSION ({n})": one for n, one in enumerate(arguments, 1)}
+    stated_versions |= {
+        f"deploy/Dockerfile VERSION ({n})": version_text
+        for n, version_text in enumerate(arguments, 1)
+    }
     golden = sorted(
         p.name for p in (ROOT / "tests/golden").iterdir() if (p / "messages.json").exists()
     )
-    found["tests/golden/, the newest"] = golden[-1] if golden else "none"
+    stated_versions["tests/golden/, the newest"] = golden[-1] if golden else "none"
     rendered = re.findall(
         r"app\.kubernetes\.io/version: \"(.+)\"", text("deploy/helm/rendered/plain.yaml")
     )
-    found["deploy/helm/rendered/plain.yaml"] = "".join(sorted(set(rendered)))
-    return found
+    stated_versions["deploy/helm/rendered/plain.yaml"] = "".join(sorted(set(rendered)))
+    return stated_versions
 
 
 def problems() -> Iterator[str]:
     """Yield what keeps this tree from being released."""
-    for place, found in versions().items():
-        if found != version():
-            yield f"{place} says {found}, pyproject.toml {version()}"
+    for place, stated_version in versions().items():
+        if stated_version != version():
+            yield f"{place} says {stated_version}, pyproject.toml {version()}"
     if not re.search(
         rf"^## \[{re.escape(version())}\] - \d{{4}}-\d\d-\d\d$", text("CHANGELOG.md"), re.M
     ):
@@ -104,20 +107,21 @@ def archive(target: Path, inside: str, names: Iterable[str], below: str, epoch: 
 
 def context_files(tracked: Iterable[str]) -> list[str]:
     """Return what the Dockerfiles copy, by the ignore file, and the Dockerfile itself."""
-    kept = [line[1:] for line in text(CONTEXT).splitlines() if line.startswith("!")]
+    allowed = [line[1:] for line in text(CONTEXT).splitlines() if line.startswith("!")]
     patterns = [
-        re.compile(re.escape(one).replace(r"\*\*", ".+").replace(r"\*", "[^/]+")) for one in kept
+        re.compile(re.escape(pattern).replace(r"\*\*", ".+").replace(r"\*", "[^/]+"))
+        for pattern in allowed
     ]
     files = [name for name in tracked if any(p.fullmatch(name) for p in patterns)]
     return [*files, "deploy/Dockerfile", CONTEXT, "deploy/compose.yaml"]
 
 
-def mismatches(made: list[Path]) -> Iterator[str]:
+def mismatches(files: list[Path]) -> Iterator[str]:
     """Yield what in the finished files is not of this version."""
-    sdist, wheel, context, chart = made
+    sdist, wheel, context, chart = files
     with zipfile.ZipFile(wheel) as content:
-        said = content.read(f"tidegate-{version()}.dist-info/METADATA").decode()
-    if f"\nVersion: {version()}\n" not in said:
+        metadata_text = content.read(f"tidegate-{version()}.dist-info/METADATA").decode()
+    if f"\nVersion: {version()}\n" not in metadata_text:
         yield f"{wheel.name} says another version"
     inside = {
         sdist: f"tidegate-{version()}/pyproject.toml",
@@ -132,28 +136,32 @@ def mismatches(made: list[Path]) -> Iterator[str]:
 
 def main(folder: Path) -> int:
     """Make the release, and return the exit status."""
-    if found := list(problems()):
-        sys.stderr.write("release: not made:\n" + "".join(f"  {one}\n" for one in found))
+    if found_problems := list(problems()):
+        sys.stderr.write(
+            "release: not made:\n" + "".join(f"  {problem}\n" for problem in found_problems)
+        )
         return 2
     epoch = git("log", "-1", "--format=%ct")
     tracked = git("ls-files").splitlines()
     folder.mkdir(parents=True, exist_ok=True)
     name = f"tidegate-{version()}"
-    made = [
+    files = [
         *build_python(folder, epoch),
         archive(folder / f"{name}-images.tar.gz", name, context_files(tracked), "", epoch),
         archive(
             folder / f"{name}.tgz",
             "tidegate",
-            [one for one in tracked if one.startswith(f"{CHART}/")],
+            [path for path in tracked if path.startswith(f"{CHART}/")],
             f"{CHART}/",
             epoch,
         ),
     ]
-    if wrong := list(mismatches(made)):
-        sys.stderr.write("release: made, and wrong:\n" + "".join(f"  {one}\n" for one in wrong))
+    if wrong := list(mismatches(files)):
+        sys.stderr.write(
+            "release: made, and wrong:\n" + "".join(f"  {mismatch}\n" for mismatch in wrong)
+        )
         return 3
-    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in made]
+    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     for line in sums:
         sys.stdout.write(line)

@@ -16,18 +16,20 @@ DPKG_FORMAT = "${binary:Package}\t${Version}\t${Architecture}\t${db:Status-Statu
 
 def python_packages() -> Iterator[dict[str, Any]]:
     """Yield a component for each distribution of this environment."""
-    for found in sorted(metadata.distributions(), key=lambda one: one.name.lower()):
-        name = found.name.lower().replace("_", "-").replace(".", "-")
+    for distribution in sorted(
+        metadata.distributions(), key=lambda distribution: distribution.name.lower()
+    ):
+        name = distribution.name.lower().replace("_", "-").replace(".", "-")
         component: dict[str, Any] = {
             "type": "library",
-            "name": found.name,
-            "version": found.version,
-            "purl": f"pkg:pypi/{name}@{quote(found.version)}",
+            "name": distribution.name,
+            "version": distribution.version,
+            "purl": f"pkg:pypi/{name}@{quote(distribution.version)}",
             "bom-ref": f"pypi:{name}",
         }
         # Old packages have a whole licence in the field `License`.
-        said = found.metadata.json
-        licence = str(said.get("license_expression") or said.get("license") or "")
+        fields = distribution.metadata.json
+        licence = str(fields.get("license_expression") or fields.get("license") or "")
         if licence and "\n" not in licence:
             component["licenses"] = [{"license": {"name": licence}}]
         yield component
@@ -56,12 +58,14 @@ def debian_packages() -> Iterator[dict[str, Any]]:
 
 def bill() -> dict[str, Any]:
     """Return the whole bill of materials."""
-    mine = metadata.version("tidegate")
+    tidegate_version = metadata.version("tidegate")
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": {"type": "container", "name": "tidegate", "version": mine}},
+        "metadata": {
+            "component": {"type": "container", "name": "tidegate", "version": tidegate_version}
+        },
         "components": [*python_packages(), *debian_packages()],
     }
 

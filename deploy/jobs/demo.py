@@ -32,18 +32,18 @@ PATIENCE_S = 600.0
 T = TypeVar("T")
 
 
-def say(what: str) -> None:
+def say(message: str) -> None:
     """Print a line at once."""
-    sys.stdout.write(f"demo: {what}\n")
+    sys.stdout.write(f"demo: {message}\n")
     sys.stdout.flush()
 
 
-def until(found: Callable[[], T | None], what: str) -> T:
+def until(attempt: Callable[[], T | None], subject: str) -> T:
     """Return the first result that is not None."""
     end_s = time.monotonic() + PATIENCE_S
-    while (result := found()) is None:
+    while (result := attempt()) is None:
         if time.monotonic() > end_s:
-            sys.exit(f"demo: {what} did not come within {PATIENCE_S:g} s")
+            sys.exit(f"demo: {subject} did not come within {PATIENCE_S:g} s")
         time.sleep(0.5)
     return result
 
@@ -60,9 +60,9 @@ def opened(spark: SparkSession, uri: str, storage: dict[str, str]) -> Table:
 
 def write(spark: SparkSession, table: Table, storage: dict[str, str], rows: int) -> int:
     """Append rows with new ids, delete a tenth of them, and return the last version."""
-    before = table.to_df().selectExpr("coalesce(max(id), 0) AS newest").first()
-    assert before is not None, "an aggregate has a row"
-    newest = before["newest"]
+    newest_row = table.to_df().selectExpr("coalesce(max(id), 0) AS newest").first()
+    assert newest_row is not None, "an aggregate has a row"
+    newest = newest_row["newest"]
     for number in range(APPENDS):
         first = newest + 1 + number * rows
         readings = spark.range(first, first + rows).selectExpr(
@@ -84,17 +84,19 @@ def checkpoint(uri: str, storage: dict[str, str]) -> int | None:
 
 def changed(kafka: KafkaSettings, version: int) -> int:
     """Return the number of rows of a copy made of the changes, up to a version or beyond."""
-    copy, seen = changes.TableCopy(), -1
+    copy, last_version = changes.TableCopy(), -1
     end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         with changes.follow(NAME, kafka) as stream:
-            copy, seen = changes.TableCopy(), -1
+            copy, last_version = changes.TableCopy(), -1
             for change in stream.changes(quiet_s=5):
                 copy.apply(change)
-                seen = max(seen, change.version)
-        if seen >= version:
+                last_version = max(last_version, change.version)
+        if last_version >= version:
             return len(copy.rows)
-    return sys.exit(f"demo: the changes of version {version} did not come, the last is of {seen}")
+    return sys.exit(
+        f"demo: the changes of version {version} did not come, the last is of {last_version}"
+    )
 
 
 def main(uri: str, rows: int) -> None:
@@ -108,8 +110,12 @@ def main(uri: str, rows: int) -> None:
     version = write(spark, table, storage, rows)
 
     def is_new() -> int | None:
-        found = checkpoint(uri, dict(settings.storage))
-        return found if found is not None and found > started else None
+        checkpoint_version = checkpoint(uri, dict(settings.storage))
+        return (
+            checkpoint_version
+            if checkpoint_version is not None and checkpoint_version > started
+            else None
+        )
 
     say(f"checkpoint of version {until(is_new, 'the checkpoint')}")
     count = table.to_df().count()

@@ -30,7 +30,7 @@ class Attention:
 
 def attention(overview: Overview) -> list[Attention]:
     """Return what needs attention, problems first."""
-    found = [
+    items = [
         *_services(overview),
         *_tables(overview),
         *_followers(overview),
@@ -38,7 +38,7 @@ def attention(overview: Overview) -> list[Attention]:
         *_letters(overview),
         *_unread(overview),
     ]
-    return sorted(found, key=lambda one: one.level != "problem")
+    return sorted(items, key=lambda item: item.level != "problem")
 
 
 def _services(overview: Overview) -> Iterator[Attention]:
@@ -85,7 +85,7 @@ def _of_service(service: str, state: ServiceState) -> Iterator[Attention]:
 
 
 def _tables(overview: Overview) -> Iterator[Attention]:
-    for table in sorted(overview.tables.values(), key=lambda one: one.name):
+    for table in sorted(overview.tables.values(), key=lambda record: record.name):
         if table.status == "halted":
             yield _halted(table)
 
@@ -110,14 +110,15 @@ def _halted(table: TableRecord) -> Attention:
 
 def _followers(overview: Overview) -> Iterator[Attention]:
     for records in overview.aside.values():
-        for one in records:
+        for record in records:
             yield Attention(
                 "problem",
-                one.name,
-                f"{one.service} has set it aside, after {one.attempts} attempts: {one.reason}",
-                f"repair what the reason names; then `tidegate table retry {one.name}`",
+                record.name,
+                f"{record.service} has set it aside, after {record.attempts} attempts: "
+                f"{record.reason}",
+                f"repair what the reason names; then `tidegate table retry {record.name}`",
                 "changes.md#when-a-table-stops"
-                if one.service == "cdc-publisher"
+                if record.service == "cdc-publisher"
                 else "operations.md#errors",
             )
 
@@ -136,7 +137,9 @@ def _streams(overview: Overview) -> Iterator[Attention]:
 
 
 def _letters(overview: Overview) -> Iterator[Attention]:
-    lately = [one for one in overview.letters.newest if one.at_ms > overview.at_ms - DAY_MS]
+    lately = [
+        letter for letter in overview.letters.newest if letter.at_ms > overview.at_ms - DAY_MS
+    ]
     if lately:
         newest = lately[0]
         count = f"{len(lately)}{' or more' if len(lately) == len(overview.letters.newest) else ''}"
@@ -150,11 +153,11 @@ def _letters(overview: Overview) -> Iterator[Attention]:
 
 
 def _unread(overview: Overview) -> Iterator[Attention]:
-    for part, why in overview.unread.items():
+    for part, reason in overview.unread.items():
         yield Attention(
             "problem",
             part,
-            f"could not be read: {why}",
+            f"could not be read: {reason}",
             "`tidegate doctor` says what is missing",
             "operations.md#running",
         )

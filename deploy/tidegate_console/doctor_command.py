@@ -89,15 +89,15 @@ def doctor(
     Exit status: 0 nothing is wrong; 2 something has to be changed; 4 something does not answer.
     """
     settings = loaded(ServiceSettings, config, set_)
-    found: list[Check] = []
+    done_checks: list[Check] = []
     of_role = None if role is None else _ROLES[role]
     for check in checks(settings, of_role, tables or (), probes=probe):
-        found.append(check)
+        done_checks.append(check)
         if not as_json:
             _show(check)
     if as_json:
-        _OUT.print_json(data=[asdict(check) for check in found])
-    verdicts = {check.verdict for check in found}
+        _OUT.print_json(data=[asdict(check) for check in done_checks])
+    verdicts = {check.verdict for check in done_checks}
     if "wrong" in verdicts:
         raise typer.Exit(EXIT_FIX)
     if "away" in verdicts:
@@ -121,8 +121,8 @@ def checks(
             overview = OverviewReader(settings.kafka).read()
             yield from _running(overview)
             yield from clock_checks.newest_record(settings.kafka)
-            named = [(table, find_table(overview.tables, table)) for table in tables]
-            for table, record in named:
+            records = [(table, find_table(overview.tables, table)) for table in tables]
+            for table, record in records:
                 if record is not None:
                     roots.append(record.table_root)
                     yield from clock_checks.round_trip(settings.kafka, record.table_root)
@@ -145,12 +145,12 @@ def _once(roots: Sequence[str]) -> list[str]:
 
 
 def _running(overview: Overview) -> Iterator[Check]:
-    found = attention(overview)
-    for one in found:
-        verdict: Verdict = "wrong" if one.level == "problem" else "note"
-        do = f"{one.do} (docs/{one.guide})"
-        yield Check("services", verdict, f"{one.about}: {one.what}", do)
-    if not found:
+    items = attention(overview)
+    for item in items:
+        verdict: Verdict = "wrong" if item.level == "problem" else "note"
+        do = f"{item.do} (docs/{item.guide})"
+        yield Check("services", verdict, f"{item.about}: {item.what}", do)
+    if not items:
         yield Check("services", "ok", "committer, checkpointer and cdc-publisher run")
 
 

@@ -61,17 +61,24 @@ class ServiceState:
     @property
     def active(self) -> tuple[Member, ...]:
         """The members that own topic partitions."""
-        return tuple(one for one in self.members if one.partitions)
+        return tuple(member for member in self.members if member.partitions)
 
     @property
     def standby(self) -> tuple[Member, ...]:
         """The members that would take over."""
-        return tuple(one for one in self.members if not one.partitions)
+        return tuple(member for member in self.members if not member.partitions)
 
     @property
     def owned(self) -> int:
         """How many partitions of its topic have an owner."""
-        return len({at for one in self.members for at in one.partitions if at.topic == self.topic})
+        return len(
+            {
+                topic_partition
+                for member in self.members
+                for topic_partition in member.partitions
+                if topic_partition.topic == self.topic
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -117,17 +124,17 @@ class OverviewReader:
         tables = _part(unread, "tables", registry, dict[UUID, TableRecord])
         aside = list(_part(unread, "followers", followers, dict[bytes, FollowerRecord]).values())
         places = _part(unread, "change streams", positions, lambda: None)
-        found, missing = _part(unread, "services", services, lambda: ({}, {}))
+        found_services, missing = _part(unread, "services", services, lambda: ({}, {}))
         return Overview(
             at_ms=self._clock.now_ms(),
             bootstrap_servers=self._kafka.bootstrap_servers,
             topics=topics,
             cluster=_part(unread, "cluster", cluster, lambda: None),
-            services=found,
+            services=found_services,
             tables=tables,
             aside={
-                table: [one for one in aside if one.table == table]
-                for table in {one.table for one in aside}
+                table: [record for record in aside if record.table == table]
+                for table in {record.table for record in aside}
             },
             streams=() if places is None else tuple(statuses(tables.values(), places, aside)),
             letters=_part(unread, "dead letters", letters, lambda: _NO_LETTERS),
@@ -149,8 +156,10 @@ class OverviewReader:
             topic: [TopicPartition(topic, number) for number in range(self._bus.partitions(topic))]
             for topic in set(followed.values())
         }
-        ends = self._state.ends([at for every in partitions.values() for at in every])
-        found, missing = {}, {}
+        ends = self._state.ends(
+            [topic_partition for every in partitions.values() for topic_partition in every]
+        )
+        states, missing = {}, {}
         for service, topic in followed.items():
             group = groups[f"{prefix}{service}"]
             if isinstance(group, Unavailable):
@@ -158,8 +167,8 @@ class OverviewReader:
             if isinstance(group, TidegateError):
                 missing[service] = str(group)
                 continue
-            found[service] = self._service(service, group, partitions[topic], ends)
-        return found, missing
+            states[service] = self._service(service, group, partitions[topic], ends)
+        return states, missing
 
     def _service(
         self,
@@ -169,9 +178,13 @@ class OverviewReader:
         ends: Mapping[TopicPartition, Offset],
     ) -> ServiceState:
         committed = self._state.committed(group.name, partitions)
-        behind = {at: offset for at, offset in committed.items() if offset < ends[at]}
-        waiting = sum(ends[at] - offset for at, offset in behind.items())
-        oldest_ms = self._oldest_ms(behind) if behind else None
+        lagging = {
+            topic_partition: offset
+            for topic_partition, offset in committed.items()
+            if offset < ends[topic_partition]
+        }
+        waiting = sum(ends[topic_partition] - offset for topic_partition, offset in lagging.items())
+        oldest_ms = self._oldest_ms(lagging) if lagging else None
         topic = partitions[0].topic
         return ServiceState(service, topic, group.members, len(partitions), waiting, oldest_ms)
 

@@ -34,26 +34,26 @@ def status(config: Config = None, set_: Set = None, as_json: Json = False) -> No
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
         overview = OverviewReader(settings.kafka).read()
-    found = attention(overview)
+    items = attention(overview)
     if as_json:
-        _OUT.print_json(data=as_data(overview, found))
+        _OUT.print_json(data=as_data(overview, items))
     else:
-        for line in lines(overview, found):
+        for line in lines(overview, items):
             _OUT.print(printable(line), soft_wrap=True)
-    if any(one.level == "problem" for one in found):
+    if any(item.level == "problem" for item in items):
         raise typer.Exit(EXIT_STOP)
 
 
-def lines(overview: Overview, found: list[Attention]) -> Iterator[str]:
+def lines(overview: Overview, items: list[Attention]) -> Iterator[str]:
     """Yield the lines of the screen."""
-    for name, told in facts(overview).items():
-        yield f"{name:<{_NAMES}} {told}"
+    for name, fact in facts(overview).items():
+        yield f"{name:<{_NAMES}} {fact}"
     yield ""
-    if not found:
+    if not items:
         yield "all is well"
-    for one in found:
-        yield f"{'!' if one.level == 'problem' else '-'} {one.about}: {one.what}"
-        yield f"  do: {one.do} (docs/{one.guide})"
+    for item in items:
+        yield f"{'!' if item.level == 'problem' else '-'} {item.about}: {item.what}"
+        yield f"  do: {item.do} (docs/{item.guide})"
 
 
 def facts(overview: Overview) -> dict[str, str]:
@@ -75,7 +75,7 @@ def facts(overview: Overview) -> dict[str, str]:
     }
 
 
-def as_data(overview: Overview, found: list[Attention]) -> dict[str, Any]:
+def as_data(overview: Overview, items: list[Attention]) -> dict[str, Any]:
     """Return an overview as JSON values."""
     return {
         "at_ms": overview.at_ms,
@@ -95,16 +95,16 @@ def as_data(overview: Overview, found: list[Attention]) -> dict[str, Any]:
         "streams": dict(Counter(stream.state for stream in overview.streams)),
         "dead_letters": overview.letters.count,
         "unread": dict(overview.unread),
-        "attention": [asdict(one) for one in found],
+        "attention": [asdict(item) for item in items],
     }
 
 
 def _service(state: ServiceState) -> str:
-    told = f"{len(state.active)} active, {len(state.standby)} standby"
+    members = f"{len(state.active)} active, {len(state.standby)} standby"
     if not state.waiting:
-        return f"{told}, nothing waits"
+        return f"{members}, nothing waits"
     age = "" if state.oldest_ms is None else f", the oldest for {state.oldest_ms / 1000:.1f} s"
-    return f"{told}, {_counted(state.waiting, 'record')} waiting{age}"
+    return f"{members}, {_counted(state.waiting, 'record')} waiting{age}"
 
 
 def _service_data(state: ServiceState) -> dict[str, Any]:
@@ -117,19 +117,19 @@ def _service_data(state: ServiceState) -> dict[str, Any]:
         "oldest_ms": state.oldest_ms,
         "members": [
             {
-                "client_id": one.client_id,
-                "host": one.host,
-                "partitions": [str(at) for at in one.partitions],
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [str(topic_partition) for topic_partition in member.partitions],
             }
-            for one in state.members
+            for member in state.members
         ],
     }
 
 
 def _by_state(counts: Counter[Any]) -> str:
-    told = ", ".join(f"{count} {state}" for state, count in counts.most_common())
-    return f": {told}" if told else ""
+    states = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+    return f": {states}" if states else ""
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"

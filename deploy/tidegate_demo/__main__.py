@@ -65,28 +65,28 @@ def _run(folder: Path, console: Console, *, detached: bool) -> int:
 
 
 def _tell(stack: LocalStack, folder: Path, screen: Screen, *, detached: bool) -> int:
-    kept = False
+    services_run_on = False
     try:
         with _quiet(folder / "services" / "spark.log"):
             proved = Scenario(stack, DemoPaths(folder), screen).tell()
-        kept = detached
+        services_run_on = detached
     finally:
-        if not kept:
+        if not services_run_on:
             stack.stop()
-    _say_where(stack, folder, screen, kept=kept)
+    _say_where(stack, folder, screen, services_run_on=services_run_on)
     return 0 if proved else EXIT_UNPROVED
 
 
-def _say_where(stack: LocalStack, folder: Path, screen: Screen, *, kept: bool) -> None:
-    say = screen.say
-    say(f"tables:  {folder / 'tables'}")
-    say(f"topics:  {folder / 'kafka'} (prefix {stack.kafka.topic_prefix!r})")
-    say(f"logs:    {folder / 'services'}")
-    if kept:
-        say(f"Kafka answers at {stack.kafka.bootstrap_servers}; end it with:")
-        say(f"         tidegate down --folder {folder}")
+def _say_where(stack: LocalStack, folder: Path, screen: Screen, *, services_run_on: bool) -> None:
+    print_line = screen.say
+    print_line(f"tables:  {folder / 'tables'}")
+    print_line(f"topics:  {folder / 'kafka'} (prefix {stack.kafka.topic_prefix!r})")
+    print_line(f"logs:    {folder / 'services'}")
+    if services_run_on:
+        print_line(f"Kafka answers at {stack.kafka.bootstrap_servers}; end it with:")
+        print_line(f"         tidegate down --folder {folder}")
     else:
-        say("everything that was started is stopped")
+        print_line("everything that was started is stopped")
 
 
 def _empty_folder(folder: Path, screen: Screen) -> None:
@@ -97,10 +97,13 @@ def _empty_folder(folder: Path, screen: Screen) -> None:
     if read_state(folder) is not None:
         with screen.step("Ending the demo that was left running"):
             stop_detached(folder, screen.say)
-    known = {"kafka", "services", "tables", "input", "state.json"}
-    if folder.exists() and (others := {one.name for one in folder.iterdir()} - known):
+    own_names = {"kafka", "services", "tables", "input", "state.json"}
+    if folder.exists() and (
+        foreign_names := {entry.name for entry in folder.iterdir()} - own_names
+    ):
         raise Misconfigured(
-            f"{folder} holds {sorted(others)[0]!r}, which no demo wrote; give --folder another one"
+            f"{folder} holds {sorted(foreign_names)[0]!r}, which no demo wrote; give --folder "
+            "another one"
         )
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "services").mkdir(parents=True)
@@ -109,14 +112,14 @@ def _empty_folder(folder: Path, screen: Screen) -> None:
 @contextmanager
 def _quiet(log: Path) -> Iterator[None]:
     """Send the stderr of Spark's JVM to a file, to keep it off the screen."""
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     with log.open("ab") as out:
         os.dup2(out.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
 
 
 if __name__ == "__main__":

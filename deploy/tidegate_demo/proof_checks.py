@@ -66,25 +66,27 @@ def replayed(events: Iterable[Mapping[str, Any]], key: Sequence[str]) -> dict[tu
     for event in events:
         before, after = event.get("before"), event.get("after")
         if before is not None:
-            at = tuple(before[name] for name in key)
-            if rows.pop(at, None) != before:
-                raise ValueError(f"{event['op']} of {at}: the row before is not the one replayed")
+            row_key = tuple(before[name] for name in key)
+            if rows.pop(row_key, None) != before:
+                raise ValueError(
+                    f"{event['op']} of {row_key}: the row before is not the one replayed"
+                )
         if after is not None:
-            at = tuple(after[name] for name in key)
-            if at in rows:
-                raise ValueError(f"{event['op']} of {at}: the row is there already")
-            rows[at] = after
+            row_key = tuple(after[name] for name in key)
+            if row_key in rows:
+                raise ValueError(f"{event['op']} of {row_key}: the row is there already")
+            rows[row_key] = after
     return rows
 
 
 def outcomes_agree(proposals: Iterable[Proposal], outcomes: Iterable[Outcome]) -> ProofCheck:
     """Check that every proposal has an outcome, and that all outcomes of one proposal agree."""
-    told: dict[str, set[tuple[str, int | None]]] = defaultdict(set)
+    results: dict[str, set[tuple[str, int | None]]] = defaultdict(set)
     for outcome in outcomes:
-        told[str(outcome.proposal_id)].add((outcome.status, outcome.version))
+        results[str(outcome.proposal_id)].add((outcome.status, outcome.version))
     ids = {str(proposal.proposal_id) for proposal in proposals}
-    silent = ids - told.keys()
-    torn = [one for one, answers in told.items() if len(answers) > 1]
+    silent = ids - results.keys()
+    torn = [proposal_id for proposal_id, different in results.items() if len(different) > 1]
     return ProofCheck(
         "every proposal has an outcome, and all outcomes of one proposal agree",
         not silent and not torn,
@@ -95,8 +97,8 @@ def outcomes_agree(proposals: Iterable[Proposal], outcomes: Iterable[Outcome]) -
 def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
     if pa.types.is_floating(left.type):
         nulls = pc.all(pc.equal(pc.is_null(left), pc.is_null(right))).as_py()
-        both = pc.all(pc.equal(pc.fill_null(left, 0.0), pc.fill_null(right, 0.0))).as_py()
-        return bool(nulls is not False and both is not False)
+        values_equal = pc.all(pc.equal(pc.fill_null(left, 0.0), pc.fill_null(right, 0.0))).as_py()
+        return bool(nulls is not False and values_equal is not False)
     return bool(left.equals(right))
 
 
@@ -106,7 +108,7 @@ def as_table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     Numbers and strings are kept, and timestamps are read from their ISO text.
     """
     texts = [
-        pa.field(one.name, pa.string()) if pa.types.is_timestamp(one.type) else one
-        for one in schema
+        pa.field(field.name, pa.string()) if pa.types.is_timestamp(field.type) else field
+        for field in schema
     ]
     return pa.Table.from_pylist(list(rows), schema=pa.schema(texts)).cast(schema)

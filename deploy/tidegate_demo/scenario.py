@@ -115,15 +115,15 @@ class Scenario:
             raise Unavailable(f"the stream ended early, see {stream.log}:\n{stream.tail()}")
 
     def _batches(self) -> int:
-        found = 0
+        count = 0
         for commit, _ in topic_records.commits(self._flights):
-            told = commit_provenance.of(commit)
-            accepted = told.accepted if told else ()
-            found += sum(one.operation == _STREAMING for one in accepted)
-        return found
+            provenance = commit_provenance.of(commit)
+            accepted = provenance.accepted if provenance else ()
+            count += sum(proposal.operation == _STREAMING for proposal in accepted)
+        return count
 
     def _followers_are_there(self) -> bool:
-        return all(at >= head for at, head in self._lags().values())
+        return all(reached >= head for reached, head in self._lags().values())
 
     def _lags(self) -> Mapping[str, tuple[int, int]]:
         """Return the version that each follower of each table has reached, and the table's head."""
@@ -131,12 +131,12 @@ class Scenario:
             tables = client.tables()
         published = topic_records.positions(self._bus, self.stack.kafka.topics)
         lags: dict[str, tuple[int, int]] = {}
-        for one, record in tables.items():
+        for table, record in tables.items():
             store = open_store(record.table_root)
             head = head_version(store) or 0
-            position = published.get(str(one), {})
-            at = position["version"] - (not position["complete"]) if position else -1
-            lags[f"cdc-publisher of {record.name}"] = (at, head)
+            position = published.get(str(table), {})
+            reached = position["version"] - (not position["complete"]) if position else -1
+            lags[f"cdc-publisher of {record.name}"] = (reached, head)
             sums = [stat.path for stat in store.list_from(LOG_FOLDER, "") if _is_sum(stat.path)]
             lags[f"checkpointer of {record.name}"] = (len(sums) and _version(max(sums)), head)
         return lags
@@ -148,40 +148,44 @@ class Scenario:
         console.print(show.proposals_table(topic_records.answered(self._bus, topics)))
         history = [commit for commit, _ in topic_records.commits(self._flights)]
         console.print(show.versions_table("flights", history))
-        names = [Path(one.path).name for one in self._flights.list_from(LOG_FOLDER, "")]
+        names = [Path(stat.path).name for stat in self._flights.list_from(LOG_FOLDER, "")]
         console.print(show.log_files_table(names))
         self._events = list(topic_records.changes(self._bus, topics.changes("flights")))
         console.print(show.changes_table(self._events, KEY))
         console.print(show.lag_table(self._lags()))
 
     def _checks(self, year: Workload) -> Iterator[proof_checks.ProofCheck]:
-        wanted = expected(self._source)
-        ours = read_table(self._flights, open_snapshot(self._flights))
-        yield proof_checks.same_per_month(wanted, ours)
-        yield proof_checks.same_rows("the table holds the source's rows", wanted, ours, KEY)
-        theirs = _delta_rs(self.places.flights)
-        yield proof_checks.same_rows("delta-rs reads the same rows", wanted, theirs, KEY)
-        yield proof_checks.same_rows("Spark reads the same rows", wanted, year.rows(), KEY)
-        yield self._replay_check(wanted)
-        found = topic_records.answered(self._bus, self.stack.kafka.topics)
-        outcomes = [outcome for one in found for outcome in one.outcomes]
-        yield proof_checks.outcomes_agree([one.proposal for one in found], outcomes)
+        expected_rows = expected(self._source)
+        tidegate_rows = read_table(self._flights, open_snapshot(self._flights))
+        yield proof_checks.same_per_month(expected_rows, tidegate_rows)
+        yield proof_checks.same_rows(
+            "the table holds the source's rows", expected_rows, tidegate_rows, KEY
+        )
+        delta_rs_rows = _delta_rs(self.places.flights)
+        yield proof_checks.same_rows(
+            "delta-rs reads the same rows", expected_rows, delta_rs_rows, KEY
+        )
+        yield proof_checks.same_rows("Spark reads the same rows", expected_rows, year.rows(), KEY)
+        yield self._replay_check(expected_rows)
+        answered = topic_records.answered(self._bus, self.stack.kafka.topics)
+        outcomes = [outcome for proposal in answered for outcome in proposal.outcomes]
+        yield proof_checks.outcomes_agree([proposal.proposal for proposal in answered], outcomes)
 
-    def _replay_check(self, wanted: pa.Table) -> proof_checks.ProofCheck:
+    def _replay_check(self, expected_rows: pa.Table) -> proof_checks.ProofCheck:
         statement = "replaying the change topic gives the table's rows"
         try:
             rows = proof_checks.replayed(self._events, KEY)
         except ValueError as error:
             return proof_checks.ProofCheck(statement, False, str(error))
-        replayed = proof_checks.as_table(rows.values(), wanted.schema)
-        return proof_checks.same_rows(statement, wanted, replayed, KEY)
+        replayed = proof_checks.as_table(rows.values(), expected_rows.schema)
+        return proof_checks.same_rows(statement, expected_rows, replayed, KEY)
 
-    def _until(self, holds: Callable[[], bool], what: str, timeout_s: float) -> None:
+    def _until(self, holds: Callable[[], bool], subject: str, timeout_s: float) -> None:
         until_s = time.monotonic() + timeout_s
         while not holds():
             if time.monotonic() > until_s:
                 raise Unavailable(
-                    f"{what} did not come within {timeout_s:g} s; see the logs in "
+                    f"{subject} did not come within {timeout_s:g} s; see the logs in "
                     f"{self.places.folder / 'services'}"
                 )
             time.sleep(_POLL_S)
@@ -205,8 +209,8 @@ def _kill_all(child: Child) -> None:
 
 def _delta_rs(root: str) -> pa.Table:
     table = DeltaTable(root)
-    found = QueryBuilder().register("flights", table).execute("select * from flights")
-    return pa.table(found.read_all())
+    query = QueryBuilder().register("flights", table).execute("select * from flights")
+    return pa.table(query.read_all())
 
 
 def _is_sum(path: str) -> bool:

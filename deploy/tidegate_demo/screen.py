@@ -46,11 +46,11 @@ class Screen:
         return self._clock.boot_s() - self._began_s
 
 
-def proposals_table(found: Sequence[AnsweredProposal]) -> Table:
+def proposals_table(answered: Sequence[AnsweredProposal]) -> Table:
     """Return a table of the proposals, by operation and outcome, with latencies in ms."""
     groups: dict[tuple[str, str], list[AnsweredProposal]] = defaultdict(list)
-    for one in found:
-        groups[one.proposal.operation.name, _status(one.outcomes)].append(one)
+    for proposal in answered:
+        groups[proposal.proposal.operation.name, _status(proposal.outcomes)].append(proposal)
     table = _table("Proposals", "operation", "outcome", "count", "repeats told", "p50 ms", "p99 ms")
     for (operation, status), members in sorted(groups.items()):
         latencies = sorted(member.latency_ms for member in members if member.latency_ms is not None)
@@ -67,16 +67,18 @@ def versions_table(name: str, history: Iterable[Commit], rows_max: int = 40) -> 
     )
     commits = list(history)
     for commit in commits[:rows_max]:
-        info, told = commit.info, commit_provenance.of(commit)
-        accepted = told.accepted if told else ()
-        operations = Counter(one.operation for one in accepted)
-        named = ", ".join(f"{name} x{n}" if n > 1 else str(name) for name, n in operations.items())
+        info, provenance = commit.info, commit_provenance.of(commit)
+        accepted = provenance.accepted if provenance else ()
+        operations = Counter(proposal.operation for proposal in accepted)
+        operation_text = ", ".join(
+            f"{name} x{n}" if n > 1 else str(name) for name, n in operations.items()
+        )
         table.add_row(
             str(commit.version),
-            named or (info.operation if info and info.operation else "-"),
+            operation_text or (info.operation if info and info.operation else "-"),
             (info and (info.user_metadata or info.engine_info)) or "-",
             str(len(accepted)),
-            str(len(told.refused) if told else 0),
+            str(len(provenance.refused) if provenance else 0),
             str(len(commit.adds)),
             str(len(commit.removes)),
         )
@@ -95,8 +97,8 @@ def log_files_table(names: Iterable[str]) -> Table:
         elif name == "_last_checkpoint":
             kinds["last checkpoint"].append(name)
     table = _table("What the checkpointer wrote", "kind", "files", "the newest")
-    for kind, found in sorted(kinds.items()):
-        table.add_row(kind.replace("_", " "), str(len(found)), max(found))
+    for kind, members in sorted(kinds.items()):
+        table.add_row(kind.replace("_", " "), str(len(members)), max(members))
     return table
 
 
@@ -108,16 +110,16 @@ def changes_table(events: Sequence[Mapping[str, Any]], key: Sequence[str]) -> Ta
         event = next(event for event in events if event["op"] == op)
         row = event["after"] or event["before"]
         image = f"{_image(event['before'], key)} -> {_image(event['after'], key)}"
-        at = ", ".join(str(row[name]) for name in key)
-        table.add_row(op, f"{counts[op]:,}", at, str(event["source"].get("txId")), image)
+        key_text = ", ".join(str(row[name]) for name in key)
+        table.add_row(op, f"{counts[op]:,}", key_text, str(event["source"].get("txId")), image)
     return table
 
 
 def lag_table(lags: Mapping[str, tuple[int, int]]) -> Table:
     """Return a table of the followers: the version each has reached, the head, and the lag."""
     table = _table("Followers", "follower of table", "stands at", "head", "lag in versions")
-    for name, (at, head) in lags.items():
-        table.add_row(name, str(at), str(head), str(head - at))
+    for name, (reached, head) in lags.items():
+        table.add_row(name, str(reached), str(head), str(head - reached))
     return table
 
 
@@ -155,5 +157,5 @@ def _percentile(ranked: Sequence[int], percent: int) -> int | str:
 def _image(row: Mapping[str, Any] | None, key: Sequence[str]) -> str:
     if row is None:
         return "null"
-    shown = {name: row[name] for name in row if name not in key}
-    return orjson.dumps(dict(list(shown.items())[:4])).decode()
+    values = {name: row[name] for name in row if name not in key}
+    return orjson.dumps(dict(list(values.items())[:4])).decode()

@@ -37,10 +37,10 @@ class AnsweredProposal:
 
 def answered(bus: Bus, topics: Topics) -> list[AnsweredProposal]:
     """Return every proposal on the topic once, with its outcomes."""
-    told: dict[UUID, list[tuple[int, Outcome]]] = defaultdict(list)
+    outcomes: dict[UUID, list[tuple[int, Outcome]]] = defaultdict(list)
     for record in _all_partitions(bus, topics.outcomes):
         outcome = decode(Outcome, record.value)
-        told[outcome.proposal_id].append((record.timestamp_ms, outcome))
+        outcomes[outcome.proposal_id].append((record.timestamp_ms, outcome))
     sent: dict[UUID, tuple[int, Proposal]] = {}
     for record in _all_partitions(bus, topics.proposals):
         proposal = decode(Proposal, record.value)
@@ -48,10 +48,10 @@ def answered(bus: Bus, topics: Topics) -> list[AnsweredProposal]:
     return [
         AnsweredProposal(
             proposal,
-            tuple(outcome for _, outcome in told[one]),
-            told[one][0][0] - at_ms if told[one] else None,
+            tuple(outcome for _, outcome in outcomes[proposal_id]),
+            outcomes[proposal_id][0][0] - at_ms if outcomes[proposal_id] else None,
         )
-        for one, (at_ms, proposal) in sent.items()
+        for proposal_id, (at_ms, proposal) in sent.items()
     ]
 
 
@@ -64,28 +64,28 @@ def changes(bus: Bus, topic: str) -> Iterator[dict[str, Any]]:
 
 def positions(bus: Bus, topics: Topics) -> Mapping[str, dict[str, Any]]:
     """Return the change publisher's last position of each table, by table id."""
-    found: dict[str, dict[str, Any]] = {}
+    positions_by_table: dict[str, dict[str, Any]] = {}
     for record in _all_partitions(bus, topics.cdc_positions):
         if record.key is not None and record.value is not None:
-            found[record.key.decode()] = orjson.loads(record.value)
-    return found
+            positions_by_table[record.key.decode()] = orjson.loads(record.value)
+    return positions_by_table
 
 
 def commits(store: LogStore) -> Iterator[tuple[Commit, bytes]]:
     """Yield the table's commits from version 0 to the head."""
     version = 0
-    while (found := read_commit(store, version)) is not None:
-        yield found
+    while (commit := read_commit(store, version)) is not None:
+        yield commit
         version += 1
 
 
 def _all_partitions(bus: Bus, topic: str) -> Iterator[Record]:
     reader = bus.reader()
     for partition in range(bus.partitions(topic)):
-        at = TopicPartition(topic, partition)
-        following, end = reader.bounds(at)
+        topic_partition = TopicPartition(topic, partition)
+        following, end = reader.bounds(topic_partition)
         while following < end:
-            read = reader.read(at, following, QUIET_S)
+            read = reader.read(topic_partition, following, QUIET_S)
             if not read:
                 break
             yield from read

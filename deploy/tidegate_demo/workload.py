@@ -76,11 +76,11 @@ def expected(flights: pa.Table) -> pa.Table:
     """Return the flights that the table must hold in the end."""
     cancelled = pc.is_null(flights["dep_time"])
     of_month = flights["month"]
-    gone = pc.or_(
+    deleted = pc.or_(
         pc.and_(pc.is_in(of_month, pa.array([CANCELLED_OF, RACE_MONTH], pa.int32())), cancelled),
         pc.and_(pc.equal(of_month, RACE_MONTH), pc.equal(flights["carrier"], "HA")),
     )
-    return flights.filter(pc.invert(gone))
+    return flights.filter(pc.invert(deleted))
 
 
 def prepare_input(flights: pa.Table, airlines: pa.Table, places: DemoPaths) -> None:
@@ -141,10 +141,10 @@ class Workload:
         if len(lost) != 1:
             raise RuntimeError(f"one of two racing deletes must be rejected, not {results}")
         [(condition, rejected)] = lost
-        again = self._delete(condition, None)
-        if isinstance(again, Rejected):
-            raise again
-        return again, rejected
+        rerun = self._delete(condition, None)
+        if isinstance(rerun, Rejected):
+            raise rerun
+        return rerun, rejected
 
     def rows(self) -> pa.Table:
         """Return the table's rows as Spark reads them through `format("tidegate")`."""
@@ -168,11 +168,15 @@ class Workload:
         return {**self._options, "userMetadata": writer}
 
     def _delete(self, condition: str, line: threading.Barrier | None) -> Outcome | Rejected:
-        asked = for_writing({**self._options_of("racer"), "path": self._places.flights})
+        options = for_writing({**self._options_of("racer"), "path": self._places.flights})
         runner = _RewriteBarrier(SparkRunner(self._spark), line)
         try:
             outcome = delete(
-                client_for(asked.kafka), asked.place, condition, WriteRequest.of(asked), runner
+                client_for(options.kafka),
+                options.place,
+                condition,
+                WriteRequest.of(options),
+                runner,
             )
         except Rejected as rejected:
             return rejected
@@ -192,10 +196,10 @@ class _RewriteBarrier:
         self, rewriting: Rewriting, files: Sequence[Mapping[str, Any]]
     ) -> Sequence[Rewritten]:
         """Return the result of each file when both racers are ready to propose."""
-        done = self.runner(rewriting, files)
+        rewritten = self.runner(rewriting, files)
         if self.line is not None:
             self.line.wait()
-        return done
+        return rewritten
 
 
 def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -141,29 +141,31 @@ class ServiceProcess:
         Raises: Unavailable, with the end of its log, if it ends or the timeout passes.
         """
         until_s = time.monotonic() + timeout_s
-        said = "it does not listen"
+        response = "it does not listen"
         while time.monotonic() < until_s:
             if not self.child.is_alive():
                 status = self.child.exit_status()
                 raise Unavailable(self._trouble(f"ended with exit status {status}"))
             address = self.address()
             if address is not None:
-                status, said = probe(f"{address}/readyz")
+                status, response = probe(f"{address}/readyz")
                 if status == 200:
                     return
             time.sleep(_POLL_S)
-        raise Unavailable(self._trouble(f"was not ready after {timeout_s:g} s: {said}"))
+        raise Unavailable(self._trouble(f"was not ready after {timeout_s:g} s: {response}"))
 
-    def _trouble(self, what: str) -> str:
-        return f"{self.child.name} {what}; see {self.child.log}, which ends:\n{self.child.tail()}"
+    def _trouble(self, problem: str) -> str:
+        return (
+            f"{self.child.name} {problem}; see {self.child.log}, which ends:\n{self.child.tail()}"
+        )
 
 
 def service_process(command: Command, folder: Path) -> ServiceProcess:
     """Return a service, not started, that logs to `<folder>/<name>.log`."""
     port_file = folder / f"{command.name}.port"
     environ = {**command.environ, PORT_FILE: str(port_file)}
-    named = Command(command.name, command.argv, environ, command.tethered)
-    return ServiceProcess(Child(named, folder / f"{command.name}.log"), port_file)
+    with_port_file = Command(command.name, command.argv, environ, command.tethered)
+    return ServiceProcess(Child(with_port_file, folder / f"{command.name}.log"), port_file)
 
 
 def service_argv(

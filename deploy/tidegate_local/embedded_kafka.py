@@ -51,9 +51,9 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why = error.strerror or type(error).__name__
+        reason = error.strerror or type(error).__name__
         raise Misconfigured(
-            f"the folder {folder} cannot be made ({why}); choose another"
+            f"the folder {folder} cannot be made ({reason}); choose another"
         ) from error
 
 
@@ -150,16 +150,17 @@ class EmbeddedKafka:
 
     def _format(self, jvm: list[str], properties: Path) -> None:
         shutil.rmtree(self._folder / "data", ignore_errors=True)
-        done = subprocess.run(
+        process = subprocess.run(
             [*jvm, "kafka.tools.StorageTool", "format", "-t", _new_id(), "-c", str(properties)],
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        if done.returncode != 0:
+        if process.returncode != 0:
             raise Misconfigured(
-                f"Kafka cannot use {self._folder}: {(done.stderr or done.stdout).strip()[-500:]}"
+                f"Kafka cannot use {self._folder}: "
+                f"{(process.stderr or process.stdout).strip()[-500:]}"
             )
 
     def _logging(self, jars: Path) -> tuple[str, list[str]]:
@@ -252,9 +253,9 @@ def _check_space(folder: Path) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
     return port
 
 

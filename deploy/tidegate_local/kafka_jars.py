@@ -45,9 +45,9 @@ def pinned_jars() -> dict[str, str]:
 
 def cache_folder() -> Path:
     """Return the folder for downloads: TIDEGATE_CACHE, else the user's cache folder."""
-    given = os.environ.get(CACHE)
+    configured = os.environ.get(CACHE)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(base) / "tidegate"
+    return Path(configured) if configured else Path(base) / "tidegate"
 
 
 def ensure_jars(tell: Tell) -> Path:
@@ -74,16 +74,16 @@ def java_command() -> str:
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    where = f"JAVA_HOME={home}" if home else "PATH"
+    searched = f"JAVA_HOME={home}" if home else "PATH"
     remedy = f"install Java {JAVA_MIN} or newer (a JRE is enough) and put it on PATH"
     if java is None:
-        raise Misconfigured(f"there is no Java ({where}): {remedy}, {_INSTEAD}")
-    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
-    if found is None:
+        raise Misconfigured(f"there is no Java ({searched}): {remedy}, {_INSTEAD}")
+    process = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
+    if match is None:
         raise Misconfigured(f"`{java} -version` prints no version: {remedy}, {_INSTEAD}")
-    if int(found[1]) < JAVA_MIN:
-        raise Misconfigured(f"{java} is Java {found[1]}, too old for Kafka: {remedy}, {_INSTEAD}")
+    if int(match[1]) < JAVA_MIN:
+        raise Misconfigured(f"{java} is Java {match[1]}, too old for Kafka: {remedy}, {_INSTEAD}")
     return java
 
 
@@ -165,11 +165,11 @@ def _resolve(ivy: list[str], part: Path, tell: Tell) -> None:
     missing = [name for name in pinned_jars() if not (part / "jars" / name).is_file()]
     if missing:
         reasons = [line.strip() for line in output if "ERROR" in line or "SERVER" in line]
-        said = reasons[0] if reasons else (output[-1].strip() if output else "nothing")
+        reason = reasons[0] if reasons else (output[-1].strip() if output else "nothing")
         raise Unavailable(
             f"Kafka's jars could not be fetched ({len(missing)} are missing, first {missing[0]}; "
-            f"Ivy said: {said}); check the network or give your mirror in ~/.ivy2/ivysettings.xml "
-            f"({IVY_SETTINGS} names another file), {_INSTEAD}"
+            f"Ivy said: {reason}); check the network or give your mirror in "
+            f"~/.ivy2/ivysettings.xml ({IVY_SETTINGS} names another file), {_INSTEAD}"
         )
 
 
@@ -193,30 +193,30 @@ def _watched(argv: list[str], tell: Tell) -> list[str]:
 
 
 def _take(jar: Path, digest: str, checked: Path) -> None:
-    found = hashlib.sha256(jar.read_bytes()).hexdigest()
-    if found != digest:
+    actual = hashlib.sha256(jar.read_bytes()).hexdigest()
+    if actual != digest:
         raise Misconfigured(
-            f"{jar.name} has the sha256 {found}, pinned is {digest}: the registry or mirror serves "
-            "another file; nothing was kept"
+            f"{jar.name} has the sha256 {actual}, pinned is {digest}: the registry or mirror "
+            "serves another file; nothing was kept"
         )
     jar.rename(checked / jar.name)
 
 
 def _ivy_settings(part: Path) -> Path | None:
     """Return the user's Ivy settings, else settings made from their Maven mirror, else None."""
-    given = os.environ.get(IVY_SETTINGS)
-    file = Path(given) if given else Path.home() / ".ivy2" / "ivysettings.xml"
-    if given and not file.is_file():
+    configured = os.environ.get(IVY_SETTINGS)
+    file = Path(configured) if configured else Path.home() / ".ivy2" / "ivysettings.xml"
+    if configured and not file.is_file():
         raise Misconfigured(f"{IVY_SETTINGS} names {file}, which is not there")
     if file.is_file():
         return file
     mirror = maven_mirror(Path.home() / ".m2" / "settings.xml")
     if mirror is None:
         return None
-    made = part / "ivysettings.xml"
-    made.touch(mode=0o600)
-    made.write_text(as_ivy_settings(mirror), encoding="utf-8")
-    return made
+    generated = part / "ivysettings.xml"
+    generated.touch(mode=0o600)
+    generated.write_text(as_ivy_settings(mirror), encoding="utf-8")
+    return generated
 
 
 def _proxies() -> list[str]:
@@ -250,11 +250,15 @@ def maven_mirror(settings: Path) -> Mirror | None:
         return None
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
-    for found in root.findall("mirrors/mirror"):
-        of = {part.strip() for part in _text(found, "mirrorOf").split(",")}
-        if of & {"*", "central", "external:*"} and "!central" not in of and _text(found, "url"):
-            username, password = _account(root, _text(found, "id"))
-            return Mirror(_text(found, "url"), username, password)
+    for mirror in root.findall("mirrors/mirror"):
+        mirrored = {part.strip() for part in _text(mirror, "mirrorOf").split(",")}
+        if (
+            mirrored & {"*", "central", "external:*"}
+            and "!central" not in mirrored
+            and _text(mirror, "url")
+        ):
+            username, password = _account(root, _text(mirror, "id"))
+            return Mirror(_text(mirror, "url"), username, password)
     return None
 
 
@@ -285,7 +289,7 @@ def _account(root: ET.Element, server_id: str) -> tuple[str, str]:
 def _text(element: ET.Element, name: str) -> str:
     """Return the text of a child element, with `${env.NAME}` replaced as in Maven."""
     text = (element.findtext(name) or "").strip()
-    return re.sub(r"\$\{env\.(\w+)\}", lambda found: os.environ.get(found[1], ""), text)
+    return re.sub(r"\$\{env\.(\w+)\}", lambda match: os.environ.get(match[1], ""), text)
 
 
 def main() -> int:

@@ -93,10 +93,10 @@ class LocalStack:
         if self._settings.kafka is not None:
             return self._settings.kafka
         assert self._broker is not None, "started"
-        given, update = self._settings.embedded, {"bootstrap_servers": self._broker.bootstrap}
-        if "session_timeout_ms" in given.model_fields_set:
-            return given.model_copy(update=update)
-        return given.model_copy(update={**update, "session_timeout_ms": SESSION_TIMEOUT_MS})
+        settings, update = self._settings.embedded, {"bootstrap_servers": self._broker.bootstrap}
+        if "session_timeout_ms" in settings.model_fields_set:
+            return settings.model_copy(update=update)
+        return settings.model_copy(update={**update, "session_timeout_ms": SESSION_TIMEOUT_MS})
 
     def __enter__(self) -> Self:
         self.start()
@@ -140,10 +140,10 @@ class LocalStack:
         (self._settings.folder / _STATE).unlink(missing_ok=True)
 
     def _start(self) -> None:
-        given = self._settings
-        if given.kafka is None:
+        settings = self._settings
+        if settings.kafka is None:
             self._broker = EmbeddedKafka(
-                given.folder / "kafka", given.port, detached=given.detached
+                settings.folder / "kafka", settings.port, detached=settings.detached
             )
             self._broker.start(self._tell)
             self._remember()
@@ -216,7 +216,7 @@ def read_state(folder: Path) -> StackState | None:
         return None
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
-        processes = tuple(Started(**one) for one in body.pop("processes"))
+        processes = tuple(Started(**process) for process in body.pop("processes"))
         return StackState(**{**body, "roots": tuple(body["roots"])}, processes=processes)
     except (ValueError, KeyError, TypeError) as error:
         raise Misconfigured(f"{file} cannot be read ({error}); remove it") from error

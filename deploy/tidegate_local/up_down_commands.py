@@ -64,60 +64,64 @@ def up(
 
     If KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` is set, no Kafka is started.
     """
-    where = folder or state_folder()
+    stack_folder = folder or state_folder()
     with errors_as_exit_status():
-        state = read_state(where)
+        state = read_state(stack_folder)
         if state is not None and state.running():
-            _go_on(state, where, as_json=as_json)
+            _go_on(state, stack_folder, as_json=as_json)
             return
-        given = loaded(ServiceSettings, config, [p for p in set_ or () if _is_shared(p)])
-        elsewhere = given.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
-        roots = [_spelled(one) for one in root or [ANY_LOCAL_ROOT]]
+        service_settings = loaded(ServiceSettings, config, [p for p in set_ or () if _is_shared(p)])
+        elsewhere = (
+            service_settings.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
+        )
+        roots = [_spelled(uri) for uri in root or [ANY_LOCAL_ROOT]]
         for service in SERVICES:  # check the settings before starting Kafka
             pairs = [f"committer.roots={json.dumps(roots)}", *(set_ or ())]
             loaded(kind_of(service.replace("_", "-")), config, pairs)
         settings = StackSettings(
-            folder=where.absolute(),
+            folder=stack_folder.absolute(),
             roots=roots,
             port=port,
-            kafka=given.kafka if elsewhere else None,
-            embedded=given.kafka,
+            kafka=service_settings.kafka if elsewhere else None,
+            embedded=service_settings.kafka,
             config=config.absolute() if config else None,
             detached=True,
             overrides=overrides(set_ or ()),
         )
         LocalStack(settings, _tell).start()
-        started = read_state(where)
+        started = read_state(stack_folder)
         assert started is not None, "a detached stack leaves its state"
-        _show(started, where, as_json=as_json)
+        _show(started, stack_folder, as_json=as_json)
 
 
 @down_app.command()
 def down(folder: Folder = None, as_json: Json = False) -> None:
     """Stop what `tidegate up` started; data, logs and tables stay."""
-    where = folder or state_folder()
+    stack_folder = folder or state_folder()
     with errors_as_exit_status():
-        ended = stop_detached(where, _tell)
+        ended = stop_detached(stack_folder, _tell)
     if as_json:
         _OUT.print_json(data={"ended": ended})
     else:
-        _OUT.print(f"ended: {', '.join(ended)}" if ended else f"nothing runs from {where}")
+        _OUT.print(f"ended: {', '.join(ended)}" if ended else f"nothing runs from {stack_folder}")
 
 
-def _go_on(state: StackState, where: Path, *, as_json: bool) -> None:
-    gone = {process.name for process in state.processes} - {one.name for one in state.running()}
-    if gone:
+def _go_on(state: StackState, folder: Path, *, as_json: bool) -> None:
+    ended = {process.name for process in state.processes} - {
+        process.name for process in state.running()
+    }
+    if ended:
         raise Misconfigured(
-            f"of what was started in {where}, {', '.join(sorted(gone))} ended, its log in "
-            f"{where / 'services'} says why: `tidegate down --folder {where}` ends the rest, then "
-            "start again"
+            f"of what was started in {folder}, {', '.join(sorted(ended))} ended, its log in "
+            f"{folder / 'services'} says why: `tidegate down --folder {folder}` ends the rest, "
+            "then start again"
         )
-    _show(state, where, as_json=as_json)
+    _show(state, folder, as_json=as_json)
 
 
-def _show(state: StackState, where: Path, *, as_json: bool) -> None:
+def _show(state: StackState, folder: Path, *, as_json: bool) -> None:
     if as_json:
-        _OUT.print_json(json.dumps({"folder": str(where), **asdict(state)}))
+        _OUT.print_json(json.dumps({"folder": str(folder), **asdict(state)}))
         return
     table = Table(box=None, pad_edge=False)
     for title in ("service", "pid", "probes", "log"):
@@ -127,7 +131,7 @@ def _show(state: StackState, where: Path, *, as_json: bool) -> None:
             process.name, str(process.pid), process.address or state.bootstrap_servers, process.log
         )
     _OUT.print(table)
-    down_with = "" if where == state_folder() else f" --folder {where}"
+    down_with = "" if folder == state_folder() else f" --folder {folder}"
     _OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down{down_with}` ends it")
     if state.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers:
         _OUT.print(

@@ -45,10 +45,10 @@ def newest_record(kafka: KafkaSettings, clock: Clock | None = None) -> Iterator[
     try:
         for topic in (topics.proposals, topics.outcomes, topics.commits):
             for number in range(bus.partitions(topic)):
-                at = TopicPartition(topic, number)
-                first, end = reader.bounds(at)
+                topic_partition = TopicPartition(topic, number)
+                first, end = reader.bounds(topic_partition)
                 if first < end:
-                    for record in reader.read(at, Offset(end - 1), _READ_S):
+                    for record in reader.read(topic_partition, Offset(end - 1), _READ_S):
                         newest_ms = max(newest_ms, record.timestamp_ms)
     except Unavailable:
         raise
@@ -83,9 +83,9 @@ def round_trip(kafka: KafkaSettings, table: str) -> Iterator[Check]:
     if trip.broker_ms is None:
         yield Check("clock", "skipped", "the proposals may not be read, so no time is compared")
         return
-    off_ms, which = skew(trip)
+    off_ms, direction = skew(trip)
     if off_ms > SKEW_NOTE_MS:
-        yield _skewed(f"this machine's clock is {which} the brokers'", off_ms)
+        yield _skewed(f"this machine's clock is {direction} the brokers'", off_ms)
     else:
         yield Check("clock", "ok", f"within {max(off_ms, took_ms)} ms of the brokers'")
 
@@ -96,28 +96,36 @@ def ask(bus: Bus, topics: Topics, client: Client, table: str) -> RoundTrip:
     Raises: InvalidRequest, for a table that is not registered; OutcomeUnknown; Unavailable.
     """
     record, clock = client.require(table), client.clock
-    at = TopicPartition(record.proposals_topic, record.topic_partition)
+    topic_partition = TopicPartition(record.proposals_topic, record.topic_partition)
     reader = bus.reader()
     try:
-        start = reader.bounds(at)[1]
+        start = reader.bounds(topic_partition)[1]
         target = proposal_drafts.Target(record.table, record.table_root)
         stamp = proposal_drafts.Stamp(client.new_id(), clock.now_ms())
         question = proposal_drafts.app_versions(target, stamp, [_APPS])
         sent_ms = clock.now_ms()
         client.propose(question, ASK_S)
         answered_ms = clock.now_ms()
-        return RoundTrip(sent_ms, answered_ms, _time_of(reader, at, start, encode(question)))
+        return RoundTrip(
+            sent_ms, answered_ms, _time_of(reader, topic_partition, start, encode(question))
+        )
     finally:
         reader.close()
 
 
-def _time_of(reader: Reader, at: TopicPartition, start: Offset, value: bytes) -> int | None:
+def _time_of(
+    reader: Reader, topic_partition: TopicPartition, start: Offset, value: bytes
+) -> int | None:
     """Return the broker's time of a record; None without the right to read, as writers lack it."""
     try:
-        found = [one for one in reader.read(at, start, _READ_S) if one.value == value]
+        records = [
+            record
+            for record in reader.read(topic_partition, start, _READ_S)
+            if record.value == value
+        ]
     except Misconfigured:
         return None
-    return found[0].timestamp_ms if found else None
+    return records[0].timestamp_ms if records else None
 
 
 def skew(trip: RoundTrip) -> tuple[int, str]:
@@ -131,10 +139,10 @@ def skew(trip: RoundTrip) -> tuple[int, str]:
     return max(0, trip.broker_ms - trip.answered_ms), "behind"
 
 
-def _skewed(what: str, by_ms: int) -> Check:
+def _skewed(comparison: str, by_ms: int) -> Check:
     return Check(
         "clock",
         "wrong" if by_ms > SKEW_MAX_MS else "note",
-        f"{what} by {by_ms / 1000:.1f} s or more",
+        f"{comparison} by {by_ms / 1000:.1f} s or more",
         "synchronise the clocks of this machine and of the brokers (NTP, chrony)",
     )

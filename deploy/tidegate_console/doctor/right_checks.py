@@ -21,29 +21,29 @@ def rights(kafka: KafkaSettings, role: Role | None) -> Iterator[Check]:
     Rights on names that begin with something (`cdc.*`) and on transactional ids are not visible
     before such a topic or id exists: they are not checked.
     """
-    held = _held(kafka)
+    held_rights = _held(kafka)
     if role is not None:
-        lacking = list(lacks(held, kafka.topic_prefix, role))
+        lacking = list(lacks(held_rights, kafka.topic_prefix, role))
         for right, operation in lacking:
             yield Check("rights", "wrong", _lack(role, right, operation), _remedy(right, operation))
         if not lacking:
             yield Check("rights", "ok", f"all that a {role} needs, as far as brokers show it")
         return
-    fits = [role for role in RIGHTS if not any(lacks(held, kafka.topic_prefix, role))]
-    others = [role for role in RIGHTS if role not in fits]
-    told = f"enough for: {', '.join(fits) or 'no role'}"
-    if others:
-        told += f"; not for: {', '.join(others)} (--role says what is lacking)"
-    yield Check("rights", "ok" if fits else "note", told)
+    roles_held = [role for role in RIGHTS if not any(lacks(held_rights, kafka.topic_prefix, role))]
+    roles_lacking = [role for role in RIGHTS if role not in roles_held]
+    summary = f"enough for: {', '.join(roles_held) or 'no role'}"
+    if roles_lacking:
+        summary += f"; not for: {', '.join(roles_lacking)} (--role says what is lacking)"
+    yield Check("rights", "ok" if roles_held else "note", summary)
 
 
-def lacks(held: Held, prefix: str, role: Role) -> Iterator[tuple[Right, str]]:
+def lacks(held_rights: Held, prefix: str, role: Role) -> Iterator[tuple[Right, str]]:
     """Yield each right of a role that is not held, with the operation that is missing.
 
     A topic that is missing is not counted here.
     """
     for right in (*RIGHTS[role], *EVERYBODY):
-        operations = held.get((right.kind, f"{prefix}{right.name}"))
+        operations = held_rights.get((right.kind, f"{prefix}{right.name}"))
         if operations is None:
             continue
         for operation in right.operations:
@@ -61,8 +61,8 @@ def _held(kafka: KafkaSettings) -> Held:
     topics = state.rights_on_topics(names["topic"])
     groups = state.rights_on_groups(names["group"])
     return {
-        **{("topic", name): found for name, found in topics.items()},
-        **{("group", name): found for name, found in groups.items()},
+        **{("topic", name): operations for name, operations in topics.items()},
+        **{("group", name): operations for name, operations in groups.items()},
     }
 
 

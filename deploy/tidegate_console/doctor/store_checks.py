@@ -19,12 +19,12 @@ _SERVED: Final = frozenset({"open", "managed"})
 
 def roots_to_check(tables: Iterable[TableRecord]) -> list[str]:
     """Return the root of one served table of each store, the first by name."""
-    found: dict[str, str] = {}
-    for table in sorted(tables, key=lambda one: one.name):
+    root_by_store: dict[str, str] = {}
+    for table in sorted(tables, key=lambda record: record.name):
         if table.status in _SERVED:
             scheme, _, rest = table.table_root.partition("://")
-            found.setdefault(f"{scheme}://{rest.partition('/')[0]}", table.table_root)
-    return list(found.values())
+            root_by_store.setdefault(f"{scheme}://{rest.partition('/')[0]}", table.table_root)
+    return list(root_by_store.values())
 
 
 def stores(roots: Sequence[str], options: Mapping[str, str], *, probes: bool) -> Iterator[Check]:
@@ -48,8 +48,8 @@ def stores(roots: Sequence[str], options: Mapping[str, str], *, probes: bool) ->
 
 def _opened(store: LogStore) -> Iterator[Check]:
     snapshot = open_snapshot(store)
-    told = f"{store.root} is read at version {snapshot.version}, {snapshot.files.num_rows} files"
-    yield Check("store", "ok", told)
+    summary = f"{store.root} is read at version {snapshot.version}, {snapshot.files.num_rows} files"
+    yield Check("store", "ok", summary)
     commit = read_commit(store, int(snapshot.version))
     info = commit[0].info if commit else None
     engine = (info.engine_info if info else None) or ""

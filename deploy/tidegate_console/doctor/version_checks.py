@@ -22,9 +22,9 @@ _READ_S = 2.0
 
 def installed() -> Check:
     """Return the versions of what runs here."""
-    told = f"tidegate {RELEASE}, python {platform.python_version()}, "
-    told += ", ".join(f"{name} {version(name)}" for name in ("confluent-kafka", "pyarrow"))
-    return Check("versions", "ok", told)
+    versions = f"tidegate {RELEASE}, python {platform.python_version()}, "
+    versions += ", ".join(f"{name} {version(name)}" for name in ("confluent-kafka", "pyarrow"))
+    return Check("versions", "ok", versions)
 
 
 def formats(kafka: KafkaSettings) -> Iterator[Check]:
@@ -39,18 +39,18 @@ def formats(kafka: KafkaSettings) -> Iterator[Check]:
     bus = KafkaBus(kafka, CLIENT_ID)
     for topic, kind in kinds.items():
         try:
-            other = _other(bus, topic, kind)
+            foreign_format = _other(bus, topic, kind)
         except Unavailable:
             raise
         except TidegateError as error:
             yield Check("versions", "skipped", f"{topic} may not be read: {error}")
             continue
-        if other is not None:
+        if foreign_format is not None:
             yield Check(
                 "versions",
                 "wrong",
-                f"the newest record of {topic} has the format {other!r}, this release reads "
-                f"{FORMATS[kind]!r}",
+                f"the newest record of {topic} has the format {foreign_format!r}, this release "
+                f"reads {FORMATS[kind]!r}",
                 "upgrade what runs here, or find the program that writes it",
             )
 
@@ -59,11 +59,13 @@ def _other(bus: KafkaBus, topic: str, kind: type[Message]) -> str | None:
     reader = bus.reader()
     try:
         for number in range(bus.partitions(topic)):
-            at = TopicPartition(topic, number)
-            first, end = reader.bounds(at)
-            for record in reader.read(at, Offset(end - 1), _READ_S) if first < end else ():
-                if (other := other_format(record.headers, kind)) is not None:
-                    return other
+            topic_partition = TopicPartition(topic, number)
+            first, end = reader.bounds(topic_partition)
+            for record in (
+                reader.read(topic_partition, Offset(end - 1), _READ_S) if first < end else ()
+            ):
+                if (found_format := other_format(record.headers, kind)) is not None:
+                    return found_format
     finally:
         reader.close()
     return None
