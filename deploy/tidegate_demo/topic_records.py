@@ -74,8 +74,8 @@ def positions(bus: Bus, topics: Topics) -> Mapping[str, dict[str, Any]]:
 def commits(store: LogStore) -> Iterator[tuple[Commit, bytes]]:
     """Yield the table's commits from version 0 to the head."""
     version = 0
-    while (commit := read_commit(store, version)) is not None:
-        yield commit
+    while (entry := read_commit(store, version)) is not None:
+        yield entry
         version += 1
 
 

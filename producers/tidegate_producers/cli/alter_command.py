@@ -76,10 +76,10 @@ def create_table(  # noqa: PLR0913 - each is an option of the command
         options = WriteOptions(place, settings.kafka, name=name, outcome_timeout_s=timeout)
         properties = dict(map(pair_from, property_ or ()))
         with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
-            made = creation(
+            table_creation = creation(
                 client, schema_from(schema), tuple(partition_by or ()), options, properties
             )
-            outcome = commit(client, creating(made, place), (), WriteRequest.of(options))
+            outcome = commit(client, creating(table_creation, place), (), WriteRequest.of(options))
     assert outcome is not None, "a creation is proposed, empty or not"
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
@@ -149,10 +149,10 @@ def replace_columns(
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
-        wanted = columns_from(columns)
+        new_columns = columns_from(columns)
         with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
             place = TableLocation(client.require(table, timeout).table_root, settings.storage)
-            outcome = replace(client, place, wanted, WriteRequest(timeout))
+            outcome = replace(client, place, new_columns, WriteRequest(timeout))
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True) if outcome else "{}")
     elif outcome is None:
@@ -190,8 +190,8 @@ def drop_table_feature(  # noqa: PLR0913 - each is an option of the command
         OUT.print(f"{table} has no {feature} from version {outcome.version} on", soft_wrap=True)
 
 
-def _each(texts: Many, told: Callable[[str], dict[str, Any]]) -> Iterator[PatchChange]:
-    return (change(**told(text)) for text in texts or ())
+def _each(texts: Many, parse: Callable[[str], dict[str, Any]]) -> Iterator[PatchChange]:
+    return (change(**parse(text)) for text in texts or ())
 
 
 def _renamed(text: str) -> dict[str, Any]:

@@ -62,44 +62,50 @@ def optimize_table(  # noqa: PLR0913 - each is an option of the command
             return
         bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
         with Client(bus, topics) as client:
-            done = optimize(client, place, request, WriteRequest(timeout), compact_here)
-        _show_done(place.root, done, as_json=as_json)
+            optimized = optimize(client, place, request, WriteRequest(timeout), compact_here)
+        _show_done(place.root, optimized, as_json=as_json)
 
 
 def _show_plan(root: str, bins: Sequence[Bin], *, as_json: bool) -> None:
     if as_json:
-        told = [
-            {"partition": dict(one.partition), "files": len(one.adds), "bytes": one.size}
-            for one in bins
+        rows = [
+            {
+                "partition": dict(file_bin.partition),
+                "files": len(file_bin.adds),
+                "bytes": file_bin.size,
+            }
+            for file_bin in bins
         ]
-        OUT.print_json(data={"table_root": root, "applied": False, "bins": told})
+        OUT.print_json(data={"table_root": root, "applied": False, "bins": rows})
         return
-    for one in bins[:_SHOWN_MAX]:
-        named = ", ".join(f"{name}={value}" for name, value in one.partition) or "the table"
-        what = f"{len(one.adds)} files, {one.size} bytes would become one"
-        OUT.print(visible(f"{named}: {what}"), soft_wrap=True)
+    for file_bin in bins[:_SHOWN_MAX]:
+        partition = (
+            ", ".join(f"{name}={value}" for name, value in file_bin.partition) or "the table"
+        )
+        effect = f"{len(file_bin.adds)} files, {file_bin.size} bytes would become one"
+        OUT.print(visible(f"{partition}: {effect}"), soft_wrap=True)
     if len(bins) > _SHOWN_MAX:
         OUT.print(f"and {len(bins) - _SHOWN_MAX} more", soft_wrap=True)
-    files = sum(len(one.adds) for one in bins)
+    files = sum(len(file_bin.adds) for file_bin in bins)
     last = f"--apply makes {len(bins)} files of {files}" if bins else "no files are worth it"
     OUT.print(last, soft_wrap=True)
 
 
-def _show_done(root: str, done: Optimized, *, as_json: bool) -> None:
-    told: dict[str, Any] = {
+def _show_done(root: str, optimized: Optimized, *, as_json: bool) -> None:
+    summary: dict[str, Any] = {
         "table_root": root,
         "applied": True,
-        "versions": done.versions,
-        "files_removed": len(done.removed),
-        "files_added": len(done.added),
-        "bytes_removed": sum(add.size for add in done.removed),
-        "bytes_added": sum(add.size for add in done.added),
+        "versions": optimized.versions,
+        "files_removed": len(optimized.removed),
+        "files_added": len(optimized.added),
+        "bytes_removed": sum(add.size for add in optimized.removed),
+        "bytes_added": sum(add.size for add in optimized.added),
     }
     if as_json:
-        OUT.print_json(data=told)
-    elif not done.versions:
+        OUT.print_json(data=summary)
+    elif not optimized.versions:
         OUT.print("no files are worth it")
     else:
-        versions = ", ".join(map(str, done.versions))
-        what = f"{told['files_removed']} files became {told['files_added']}"
-        OUT.print(f"{what}, in version {versions}", soft_wrap=True)
+        versions = ", ".join(map(str, optimized.versions))
+        effect = f"{summary['files_removed']} files became {summary['files_added']}"
+        OUT.print(f"{effect}, in version {versions}", soft_wrap=True)

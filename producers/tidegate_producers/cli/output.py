@@ -51,51 +51,51 @@ def plain(value: object) -> str:
     if isinstance(value, str) or value is None:
         return value or ""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={one}" for name, one in value.items())
+        return ", ".join(f"{name}={item}" for name, item in value.items())
     return orjson.dumps(value).decode()
 
 
-def show_explanation(told: Explanation) -> None:
+def show_explanation(explanation: Explanation) -> None:
     """Print an explanation: what happened, why, what it conflicted with, and what to do."""
-    rule = told.rule
-    if rule and told.delta_name:
-        rule = f"{rule} ({told.delta_name} in delta-spark)"
+    rule = explanation.rule
+    if rule and explanation.delta_name:
+        rule = f"{rule} ({explanation.delta_name} in delta-spark)"
     show_facts(
         {
-            "proposal": told.proposal_id,
-            "table": told.root,
-            "status": told.status,
-            "version": told.version,
+            "proposal": explanation.proposal_id,
+            "table": explanation.root,
+            "status": explanation.status,
+            "version": explanation.version,
             "rule": rule,
-            "means": told.meaning,
-            "told": told.reason,
-            "field": told.field,
-            "winner": _winner(told.winner),
+            "means": explanation.meaning,
+            "told": explanation.reason,
+            "field": explanation.field,
+            "winner": _winner(explanation.winner),
         }
     )
-    _show_overlap(told.overlap)
-    for other in told.others:
-        show_facts({"besides": f"other bytes came under its id, which were {other}"})
-    show_facts({"do": told.remedy})
-    for command in told.commands:
+    _show_overlap(explanation.overlap)
+    for outcome in explanation.others:
+        show_facts({"besides": f"other bytes came under its id, which were {outcome}"})
+    show_facts({"do": explanation.remedy})
+    for command in explanation.commands:
         show_facts({"run": command})
 
 
 def _winner(winner: Winner | None) -> str | None:
     if winner is None:
         return None
-    at = f"{instant(winner.timestamp_ms)} UTC" if winner.timestamp_ms is not None else None
-    told = [f"version {winner.version}", winner.operation, at]
+    timestamp = f"{instant(winner.timestamp_ms)} UTC" if winner.timestamp_ms is not None else None
+    parts = [f"version {winner.version}", winner.operation, timestamp]
     if winner.engine_info:
-        told.append(f"by {winner.engine_info}")
+        parts.append(f"by {winner.engine_info}")
     if winner.proposal_ids:
-        told.append(f"proposals {', '.join(winner.proposal_ids)}")
+        parts.append(f"proposals {', '.join(winner.proposal_ids)}")
     elif winner.operation is not None:
-        told.append("by an external writer")
-    return ", ".join(part for part in told if part)
+        parts.append("by an external writer")
+    return ", ".join(part for part in parts if part)
 
 
 def _show_overlap(overlap: Overlap) -> None:
-    for what, found in vars(overlap).items():
-        for one in found:
-            show_facts({{"files": "file"}.get(what, what.removesuffix("s")): one})
+    for kind, items in vars(overlap).items():
+        for item in items:
+            show_facts({{"files": "file"}.get(kind, kind.removesuffix("s")): item})

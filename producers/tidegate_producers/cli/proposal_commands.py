@@ -77,11 +77,11 @@ def list_proposals(
         with _client(settings) as client:
             record = client.require(table) if table is not None else None
         bus, topics = _bus(settings), settings.kafka.topics
-        told = last_proposals(bus, topics, limit, record)
+        proposals = last_proposals(bus, topics, limit, record)
     if as_json:
-        OUT.print_json(data=[_summary(one) for one in told])
+        OUT.print_json(data=[_summary(proposal) for proposal in proposals])
         return
-    summaries = [{**_summary(one), "at": instant(one.at_ms)} for one in told]
+    summaries = [{**_summary(proposal), "at": instant(proposal.at_ms)} for proposal in proposals]
     rows = [[summary[name] for name in _TITLES.values()] for summary in summaries]
     show(tuple(_TITLES), rows)
 
@@ -96,25 +96,31 @@ def show_proposal(
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
-        found = find_proposal(_bus(settings), settings.kafka.topics, proposal)
-        letter = None if found else find_letter(_bus(settings), settings.kafka.topics, proposal)
+        delivery_found = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+        letter = (
+            None if delivery_found else find_letter(_bus(settings), settings.kafka.topics, proposal)
+        )
         if letter is not None:
             _show_letter(letter, as_json=as_json)
             return
-        one = found or _require(settings, proposal)
-    told = (*one.outcomes, *one.others)
-    outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in told]
+        delivery = delivery_found or _require(settings, proposal)
+    all_outcomes = (*delivery.outcomes, *delivery.others)
+    outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in all_outcomes]
     if as_json:
-        body = one.proposal.model_dump(mode="json", exclude_none=True) if one.proposal else None
-        OUT.print_json(data={**_summary(one), "body": body, "outcomes": outcomes})
+        body = (
+            delivery.proposal.model_dump(mode="json", exclude_none=True)
+            if delivery.proposal
+            else None
+        )
+        OUT.print_json(data={**_summary(delivery), "body": body, "outcomes": outcomes})
         return
-    show_facts(_summary(one))
-    for outcome in (*one.outcomes, *one.others):
+    show_facts(_summary(delivery))
+    for outcome in (*delivery.outcomes, *delivery.others):
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
 
 
 def _show_letter(letter: FoundLetter, *, as_json: bool) -> None:
-    told = {
+    facts = {
         "proposal": str(letter.proposal_id),
         "at": moment(letter.at_ms),
         "status": "dead letter",
@@ -123,9 +129,9 @@ def _show_letter(letter: FoundLetter, *, as_json: bool) -> None:
         "reason": letter.reason,
     }
     if as_json:
-        OUT.print_json(data=told)
+        OUT.print_json(data=facts)
     else:
-        show_facts(told)
+        show_facts(facts)
 
 
 @app.command("explain")
@@ -147,12 +153,12 @@ def explain_proposal(
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
-        told = _explained(settings, proposal, table)
+        explanation = _explained(settings, proposal, table)
     if as_json:
-        OUT.print_json(data=_as_data(told))
+        OUT.print_json(data=_as_data(explanation))
     else:
-        show_explanation(told)
-    raise typer.Exit(told.exit_status)
+        show_explanation(explanation)
+    raise typer.Exit(explanation.exit_status)
 
 
 @app.command("cancel")
@@ -170,18 +176,18 @@ def cancel_proposal(
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
-        one = _require(settings, proposal)
-        if one.status == "rejected" and one.answer and not one.others:
+        delivery = _require(settings, proposal)
+        if delivery.status == "rejected" and delivery.answer and not delivery.others:
             # This outcome is final already: nothing has to be written to the log.
-            _say_given_up(proposal, one.answer, as_json=as_json)
-        if one.proposal is None:
+            _say_given_up(proposal, delivery.answer, as_json=as_json)
+        if delivery.proposal is None:
             raise InvalidRequest(
                 f"of proposal {proposal} only the outcome is left, or its record cannot be read: "
                 "only its writer can give it up; see `tidegate proposals explain`",
                 error_class="ProposalUnreadable",
             )
         with _client(settings) as client:
-            outcome = _cancelled(client, one.proposal, timeout)
+            outcome = _cancelled(client, delivery.proposal, timeout)
     _say_given_up(proposal, outcome, as_json=as_json)
 
 
@@ -200,48 +206,48 @@ def _cancelled(client: Client, proposal: Proposal, timeout_s: float) -> Outcome:
 
 
 def _say_given_up(proposal: UUID, outcome: Outcome, *, as_json: bool) -> NoReturn:
-    said, exit_status = _given_up(proposal, outcome)
+    result, exit_status = _given_up(proposal, outcome)
     if as_json:
-        OUT.print_json(data={"proposal": str(proposal), "said": said, **_answer(outcome)})
+        OUT.print_json(data={"proposal": str(proposal), "said": result, **_answer(outcome)})
     else:
-        OUT.print(said, soft_wrap=True)
+        OUT.print(result, soft_wrap=True)
     raise typer.Exit(exit_status)
 
 
 def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
     rejection = outcome.rejection
     if outcome.status == "rejected":
-        why = rejection.rule if rejection else "cancelled"
-        return f"{proposal} never will be in the table (rule {why})", EXIT_OK
+        rule = rejection.rule if rejection else "cancelled"
+        return f"{proposal} never will be in the table (rule {rule})", EXIT_OK
     if outcome.status == "committed":
         late = "too late: it was committed before it was given up"
         return f"{proposal} is in the table at version {outcome.version}; {late}", EXIT_FIX
-    said = rejection.reason if rejection else "the log no longer reaches back to what it read"
+    reason = rejection.reason if rejection else "the log no longer reaches back to what it read"
     is_passing = rejection is not None and rejection.advice == "retry"
-    return f"{proposal}: nothing is promised: {said}", EXIT_RETRY if is_passing else EXIT_FIX
+    return f"{proposal}: nothing is promised: {reason}", EXIT_RETRY if is_passing else EXIT_FIX
 
 
 def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> Explanation:
     silence: Unavailable | None = None
     try:
-        one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+        delivery = find_proposal(_bus(settings), settings.kafka.topics, proposal)
     except Unavailable as error:
         if table is None or "/" not in table:
             raise
-        one, silence = None, error  # reading the log needs no broker
-    root = _root_of(settings, one, table)
+        delivery, silence = None, error  # reading the log needs no broker
+    root = _root_of(settings, delivery, table)
     letter = None
-    if silence is None and (one is None or one.answer is None):
+    if silence is None and (delivery is None or delivery.answer is None):
         letter = find_letter(_bus(settings), settings.kafka.topics, proposal)
-    if one is None and root is None and letter is None:
+    if delivery is None and root is None and letter is None:
         raise _not_found(settings, proposal)
     store = store_for(TableLocation(root, settings.storage)) if root is not None else None
-    outcome, found = (one.answer if one is not None else None), None
+    outcome, log_match = (delivery.answer if delivery is not None else None), None
     if store is not None and (outcome is None or outcome.status == "expired"):
-        found = find_in_log(store, proposal, VERSIONS)
-    if found is None and letter is not None:
+        log_match = find_in_log(store, proposal, VERSIONS)
+    if log_match is None and letter is not None:
         return explain_letter(letter, root)
-    if one is None and found is None:
+    if delivery is None and log_match is None:
         unnamed = f"the newest {VERSIONS} versions of {root} do not name it"
         if silence is not None:
             raise Unavailable(f"{silence}; {unnamed}: it may be older, or wait") from silence
@@ -250,30 +256,30 @@ def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> 
             "was never sent, is older, or lost against a winner, which no entry says",
             error_class="ProposalNotFound",
         )
-    body, others = (one.proposal, one.others) if one else (None, ())
-    return explain(ProposalHistory(proposal, root, body, outcome, found, others), store)
+    body, other_outcomes = (delivery.proposal, delivery.others) if delivery else (None, ())
+    return explain(ProposalHistory(proposal, root, body, outcome, log_match, other_outcomes), store)
 
 
 def _root_of(
-    settings: ServiceSettings, one: ProposalOutcomes | None, table: str | None
+    settings: ServiceSettings, delivery: ProposalOutcomes | None, table: str | None
 ) -> str | None:
     """Return the root of a proposal's table, or None if it is unknown."""
     if table is not None and "/" in table:
         return canonical_root(table)
-    if table is None and one is not None and one.proposal is not None:
-        return one.proposal.table_root
+    if table is None and delivery is not None and delivery.proposal is not None:
+        return delivery.proposal.table_root
     with _client(settings) as client:
         if table is not None:
             return client.require(table).table_root
-        record = client.tables().get(one.table) if one is not None else None
+        record = client.tables().get(delivery.table) if delivery is not None else None
     return record.table_root if record is not None else None
 
 
 def _require(settings: ServiceSettings, proposal: UUID) -> ProposalOutcomes:
-    one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
-    if one is None:
+    delivery = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+    if delivery is None:
         raise _not_found(settings, proposal)
-    return one
+    return delivery
 
 
 def _not_found(settings: ServiceSettings, proposal: UUID) -> InvalidRequest:
@@ -293,31 +299,31 @@ def _client(settings: ServiceSettings) -> Client:
     return Client(_bus(settings), settings.kafka.topics)
 
 
-def _as_data(told: Explanation) -> dict[str, Any]:
-    return {**asdict(told), "proposal_id": str(told.proposal_id)}
+def _as_data(explanation: Explanation) -> dict[str, Any]:
+    return {**asdict(explanation), "proposal_id": str(explanation.proposal_id)}
 
 
 def _answer(outcome: Outcome) -> dict[str, Any]:
     return {"outcome": outcome.model_dump(mode="json", exclude_none=True)}
 
 
-def _summary(one: ProposalOutcomes) -> dict[str, Any]:
-    told = one.answer
-    rejection = told.rejection if told else None
-    body = one.proposal
+def _summary(delivery: ProposalOutcomes) -> dict[str, Any]:
+    outcome = delivery.answer
+    rejection = outcome.rejection if outcome else None
+    body = delivery.proposal
     return {
-        "proposal": str(one.proposal_id),
-        "at": moment(one.at_ms),
+        "proposal": str(delivery.proposal_id),
+        "at": moment(delivery.at_ms),
         "kind": body.kind if body else None,
         "root": body.table_root if body else None,
         "operation": body.operation.name if body else None,
-        "partition": one.partition,
-        "offset": one.offset,
+        "partition": delivery.partition,
+        "offset": delivery.offset,
         "cancels": str(body.cancels) if body and body.cancels else None,
         "read_version": body.read_version if body else None,
-        "status": one.status,
-        "version": told.version if told else None,
+        "status": delivery.status,
+        "version": outcome.version if outcome else None,
         "rule": rejection.rule if rejection else None,
         "winner": rejection.winner_version if rejection else None,
-        "latency_ms": one.latency_ms,
+        "latency_ms": delivery.latency_ms,
     }

@@ -39,8 +39,8 @@ def register(
     outcome = _answer(
         settings, lambda client: table_registration.register(client, place, name, timeout)
     )
-    told = f"{place.root} is registered as {outcome.table} at version {outcome.version}"
-    _tell(outcome, told, as_json=as_json)
+    message = f"{place.root} is registered as {outcome.table} at version {outcome.version}"
+    _tell(outcome, message, as_json=as_json)
 
 
 def halt(
@@ -101,11 +101,11 @@ def retry(
     """
     settings = loaded(ServiceSettings, config, set_)
     bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
-    asked = [one.value for one in service or ServiceOption]
+    services = [option.value for option in service or ServiceOption]
     with errors_as_exit_status(), Client(bus, topics) as client:
         record = client.require(table, timeout)
-        tried = table_registration.retry_followers(bus, topics, record, asked)
-        is_halted = record.status == "halted" and ServiceOption.COMMITTER in asked
+        tried = table_registration.retry_followers(bus, topics, record, services)
+        is_halted = record.status == "halted" and ServiceOption.COMMITTER in services
         if is_halted and record.halted_by_hand is None:
             table_registration.reopen(client, table, timeout)
             tried.append(ServiceOption.COMMITTER.value)
@@ -113,8 +113,8 @@ def retry(
         OUT.print_json(data={"table": str(record.table), "tried": tried})
         return
     for name in tried:
-        when = "has read its log again" if name == ServiceOption.COMMITTER else "at its next look"
-        OUT.print(f"{record.name}: {name} {when}", soft_wrap=True)
+        effect = "has read its log again" if name == ServiceOption.COMMITTER else "at its next look"
+        OUT.print(f"{record.name}: {name} {effect}", soft_wrap=True)
     if is_halted and record.halted_by_hand is not None:
         OUT.print(f"{record.name} is halted by hand; `tidegate table reopen` ends that")
     elif not tried:
@@ -153,8 +153,8 @@ def _answer(settings: ServiceSettings, ask: Callable[[Client], Outcome]) -> Outc
         return ask(client)
 
 
-def _tell(outcome: Outcome, told: str, *, as_json: bool) -> None:
+def _tell(outcome: Outcome, message: str, *, as_json: bool) -> None:
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
     else:
-        OUT.print(f"{told}{' (it was already)' if outcome.repeat else ''}", soft_wrap=True)
+        OUT.print(f"{message}{' (it was already)' if outcome.repeat else ''}", soft_wrap=True)

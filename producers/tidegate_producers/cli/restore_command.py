@@ -48,17 +48,19 @@ def restore_table(  # noqa: PLR0913 - each is an option of the command
             version = outcome.version if outcome else None
         else:
             plan = survey(place, moment)
-        told = {"restored_to": plan.version, "applied": apply, "version": version}
+        facts = {"restored_to": plan.version, "applied": apply, "version": version}
         if as_json:
-            OUT.print_json(data={**told, "changes_metadata": plan.changes_metadata, **plan.metrics})
+            OUT.print_json(
+                data={**facts, "changes_metadata": plan.changes_metadata, **plan.metrics}
+            )
             return
         if plan.is_nothing:
             OUT.print(f"the table is as it was at version {plan.version}")
             return
-        what = f"{len(plan.restored)} files come back, {len(plan.removed)} leave"
+        effect = f"{len(plan.restored)} files come back, {len(plan.removed)} leave"
         also = "; columns or properties change" if plan.changes_metadata else ""
         last = f"version {version} records it" if apply else "--apply restores it"
-        OUT.print(f"version {plan.version}: {what}{also}; {last}", soft_wrap=True)
+        OUT.print(f"version {plan.version}: {effect}{also}; {last}", soft_wrap=True)
 
 
 def _moment(text: str) -> Moment:

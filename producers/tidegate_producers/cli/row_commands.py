@@ -32,13 +32,13 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> list[tuple[Any,
 
     Dates and timestamps are returned as text, because Python's end at year 9999.
     """
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for batch in batches:
-        part = batch.slice(0, limit - len(found))
-        found += zip(*map(_values, part.columns), strict=True)
-        if len(found) >= limit:
+        part = batch.slice(0, limit - len(rows))
+        rows += zip(*map(_values, part.columns), strict=True)
+        if len(rows) >= limit:
             break
-    return found
+    return rows
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -137,20 +137,28 @@ def delete_by_condition(  # noqa: PLR0913 - each is an option of the command
     with errors_as_exit_status():
         place = location_of(uri, settings)
         if dry_run:
-            found = count_matches(place, condition)
-            told: dict[str, Any] = {"version": None, "rows": found.total(), "files": len(found)}
-            said = f"{found.total()} rows in {len(found)} files match; nothing was deleted"
+            matches = count_matches(place, condition)
+            facts: dict[str, Any] = {
+                "version": None,
+                "rows": matches.total(),
+                "files": len(matches),
+            }
+            message = f"{matches.total()} rows in {len(matches)} files match; nothing was deleted"
         else:
             with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
-                done = delete_rows(client, place, condition, WriteRequest(timeout), rewrite_here)
-            version, rows = (done.outcome.version, done.rows) if done else (None, 0)
-            told = {"version": version, "rows": rows}
-            shown = "rows of whole files" if rows is None else f"{rows} rows"
-            said = f"{shown} were deleted in version {version}" if done else "no row matches"
+                deletion = delete_rows(
+                    client, place, condition, WriteRequest(timeout), rewrite_here
+                )
+            version, rows = (deletion.outcome.version, deletion.rows) if deletion else (None, 0)
+            facts = {"version": version, "rows": rows}
+            row_count = "rows of whole files" if rows is None else f"{rows} rows"
+            message = (
+                f"{row_count} were deleted in version {version}" if deletion else "no row matches"
+            )
     if as_json:
-        OUT.print_json(data=told)
+        OUT.print_json(data=facts)
     else:
-        OUT.print(said, soft_wrap=True)
+        OUT.print(message, soft_wrap=True)
 
 
 def _store(uri: str, config: Path | None, set_: list[str] | None) -> LogStore:
@@ -191,8 +199,8 @@ def _moment(text: str | None, option: str) -> tuple[int | None, int | None]:
 
 def _print(names: Sequence[str], rows: Sequence[Sequence[Any]], *, as_json: bool) -> None:
     if as_json:
-        told = [dict(zip(names, row, strict=True)) for row in rows]
-        OUT.print_json(orjson.dumps(told, default=_spelled).decode())
+        records = [dict(zip(names, row, strict=True)) for row in rows]
+        OUT.print_json(orjson.dumps(records, default=_spelled).decode())
     else:
         show(names, [[_cell(value) for value in row] for row in rows])
 

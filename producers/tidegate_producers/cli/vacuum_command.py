@@ -79,48 +79,52 @@ def vacuum_table(  # noqa: PLR0913 - each is an option of the command
         with Client(bus, topics) as client:
             now_ms = client.clock.now_ms()
             if apply:
-                done = vacuum(
-                    client, place, request, lambda one: claims_on(bus, topics, one, now_ms), timeout
+                vacuumed = vacuum(
+                    client,
+                    place,
+                    request,
+                    lambda table_record: claims_on(bus, topics, table_record, now_ms),
+                    timeout,
                 )
             else:
                 record = client.table(place.root, timeout)
                 claims = claims_on(bus, topics, record, now_ms) if record else Claims()
-                done = Vacuumed(survey(store_for(place), request, claims, now_ms))
-        _show(place.root, done, applied=apply, as_json=as_json)
+                vacuumed = Vacuumed(survey(store_for(place), request, claims, now_ms))
+        _show(place.root, vacuumed, applied=apply, as_json=as_json)
 
 
-def _show(root: str, done: Vacuumed, *, applied: bool, as_json: bool) -> None:
-    plan = done.plan
+def _show(root: str, vacuumed: Vacuumed, *, applied: bool, as_json: bool) -> None:
+    plan = vacuumed.plan
     if as_json:
-        OUT.print_json(data=_as_data(root, done, applied=applied))
+        OUT.print_json(data=_as_data(root, vacuumed, applied=applied))
         return
-    for goes, why, count, size_bytes in plan.reasons():
+    for goes, reason, count, size_bytes in plan.reasons():
         verb = ("went" if applied else "would go") if goes else "stays"
-        OUT.print(visible(f"{verb}: {count} files, {size_bytes} bytes: {why}"), soft_wrap=True)
-        for path in _paths(plan, why) if goes else ():
+        OUT.print(visible(f"{verb}: {count} files, {size_bytes} bytes: {reason}"), soft_wrap=True)
+        for path in _paths(plan, reason) if goes else ():
             OUT.print(visible(f"  {path}"), soft_wrap=True)
         if goes and count > _SHOWN_MAX:
             OUT.print(f"  and {count - _SHOWN_MAX} more", soft_wrap=True)
     for note in plan.notes:
         OUT.print(visible(note), soft_wrap=True)
     count = plan.going.num_rows
-    if applied and done.start is not None:
-        versions = f"versions {done.start} and {done.end} record it"
-        OUT.print(f"deleted {done.files} files; {versions}", soft_wrap=True)
+    if applied and vacuumed.start is not None:
+        versions = f"versions {vacuumed.start} and {vacuumed.end} record it"
+        OUT.print(f"deleted {vacuumed.files} files; {versions}", soft_wrap=True)
     elif not count:
         OUT.print(f"nothing is older than {instant(plan.cutoff_ms)} UTC and unneeded")
     else:
         OUT.print(f"--apply deletes {count} files, {plan.size_bytes} bytes", soft_wrap=True)
 
 
-def _paths(plan: VacuumPlan, why: str) -> list[str]:
-    chosen = [reason == why for reason in plan.going["why"].to_pylist()]
+def _paths(plan: VacuumPlan, chosen_reason: str) -> list[str]:
+    chosen = [reason == chosen_reason for reason in plan.going["why"].to_pylist()]
     paths = plan.going["path"].filter(chosen).slice(0, _SHOWN_MAX)
     return list(paths.to_pylist())
 
 
-def _as_data(root: str, done: Vacuumed, *, applied: bool) -> dict[str, Any]:
-    plan = done.plan
+def _as_data(root: str, vacuumed: Vacuumed, *, applied: bool) -> dict[str, Any]:
+    plan = vacuumed.plan
     files = plan.verdicts.select(["path", "size_bytes", "why", "goes"]).to_pylist()
     return {
         "table_root": root,
@@ -129,11 +133,11 @@ def _as_data(root: str, done: Vacuumed, *, applied: bool) -> dict[str, Any]:
         "retention_ms": plan.retention_ms,
         "cutoff_ms": plan.cutoff_ms,
         "notes": list(plan.notes),
-        "deleted": done.files,
-        "start": done.start,
-        "end": done.end,
-        "goes": [_told(one) for one in files if one["goes"]],
-        "stays": [_told(one) for one in files if not one["goes"]],
+        "deleted": vacuumed.files,
+        "start": vacuumed.start,
+        "end": vacuumed.end,
+        "goes": [_told(file) for file in files if file["goes"]],
+        "stays": [_told(file) for file in files if not file["goes"]],
     }
 
 

@@ -40,17 +40,21 @@ def _renamed(
     text: str, visible: tuple[Sequence[str], str], hidden: Sequence[str], clause: str
 ) -> str:
     names, form = visible
-    found = []
+    replacements = []
     for column in _columns(text):
         if len(column.parts) > 1:
             continue
-        at = next((at for at, one in enumerate(names) if same_name(one, column.name)), None)
-        if at is not None:
-            found.append((column.this.meta["start"], column.this.meta["end"], form.format(at)))
-        elif any(same_name(one, column.name) for one in hidden):
+        place = next(
+            (index for index, name in enumerate(names) if same_name(name, column.name)), None
+        )
+        if place is not None:
+            replacements.append(
+                (column.this.meta["start"], column.this.meta["end"], form.format(place))
+            )
+        elif any(same_name(name, column.name) for name in hidden):
             raise _hidden(text, column, clause, names)
     # From the end, so that the places before stay where they are.
-    for start, end, name in sorted(found, reverse=True):
+    for start, end, name in sorted(replacements, reverse=True):
         text = f"{text[:start]}{name}{text[end + 1 :]}"
     return text
 
@@ -58,10 +62,10 @@ def _renamed(
 def _columns(text: str) -> list[exp.Column]:
     """Return the columns that a text names; none if only Spark can parse it."""
     try:
-        found = sqlglot.parse_one(text, dialect="spark").find_all(exp.Column)
+        columns = sqlglot.parse_one(text, dialect="spark").find_all(exp.Column)
     except SqlglotError:
         return []
-    return [one for one in found if all("start" in part.meta for part in one.parts)]
+    return [column for column in columns if all("start" in part.meta for part in column.parts)]
 
 
 def _hidden(text: str, column: exp.Column, clause: str, names: Sequence[str]) -> InvalidRequest:

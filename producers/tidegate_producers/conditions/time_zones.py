@@ -38,9 +38,9 @@ def in_zone(text: str, zone: str) -> str:
     Raises: InvalidRequest, for an unknown zone.
     """
     try:
-        at = None if names_zone(text) else parse(text, TIMESTAMP)
-        if at is None:
+        timestamp = None if names_zone(text) else parse(text, TIMESTAMP)
+        if timestamp is None:
             return text
-        return serialize(at.replace(tzinfo=zone_of(zone)), TIMESTAMP) or text
+        return serialize(timestamp.replace(tzinfo=zone_of(zone)), TIMESTAMP) or text
     except ValueError:
         return text

@@ -36,31 +36,31 @@ class DeadLetters:
 
 def newest_letters(bus: Bus, topics: Topics, limit: int) -> DeadLetters:
     """Return the newest dead letters. Raises: Unavailable; Misconfigured for a missing topic."""
-    at, reader = TopicPartition(topics.dead_letters, 0), bus.reader()
-    found: list[DeadLetter] = []
+    topic_partition, reader = TopicPartition(topics.dead_letters, 0), bus.reader()
+    letters: list[DeadLetter] = []
     try:
-        first, end = reader.bounds(at)
+        first, end = reader.bounds(topic_partition)
         following = Offset(max(first, end - limit))
         while following < end:
-            records = reader.read(at, following, QUIET_S)
+            records = reader.read(topic_partition, following, QUIET_S)
             if not records:
                 break  # the remaining offsets hold no records
-            found += [_letter(record) for record in records]
+            letters += [_letter(record) for record in records]
             following = Offset(records[-1].offset + 1)
     finally:
         reader.close()
-    return DeadLetters(end - first, tuple(found[::-1][:limit]))
+    return DeadLetters(end - first, tuple(letters[::-1][:limit]))
 
 
 def _letter(record: Record) -> DeadLetter:
-    told = {name: value.decode(errors="replace") for name, value in record.headers}
+    headers = {name: value.decode(errors="replace") for name, value in record.headers}
     return DeadLetter(
         offset=record.offset,
         at_ms=record.timestamp_ms,
-        rule=told.get("rule", "malformed"),
-        reason=told.get("reason", ""),
-        source=told.get("source", ""),
-        proposal_id=told.get("proposal_id"),
-        producer=told.get("producer"),
+        rule=headers.get("rule", "malformed"),
+        reason=headers.get("reason", ""),
+        source=headers.get("source", ""),
+        proposal_id=headers.get("proposal_id"),
+        producer=headers.get("producer"),
         size_bytes=len(record.value or b""),
     )

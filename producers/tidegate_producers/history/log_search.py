@@ -34,10 +34,10 @@ def newest_commits(store: LogStore, versions: int) -> Iterator[Commit]:
     if head is None:
         return
     for version in range(head, max(-1, head - versions), -1):
-        found = read_commit(store, version)
-        if found is None:
+        entry = read_commit(store, version)
+        if entry is None:
             return
-        yield found[0]
+        yield entry[0]
 
 
 def find_in_log(store: LogStore, proposal_id: UUID, versions: int) -> LogMatch | None:
@@ -46,19 +46,19 @@ def find_in_log(store: LogStore, proposal_id: UUID, versions: int) -> LogMatch |
     Raises: BrokenLog; Unavailable.
     """
     for commit in newest_commits(store, versions):
-        for found in said_by(commit):
-            if found.proposal_id == proposal_id:
-                return found
+        for match in said_by(commit):
+            if match.proposal_id == proposal_id:
+                return match
     return None
 
 
 def said_by(commit: Commit) -> Iterator[LogMatch]:
     """Yield what an entry of the committer says of each of its proposals."""
-    ours, version = commit_provenance.of(commit), int(commit.version)
+    provenance, version = commit_provenance.of(commit), int(commit.version)
     at_ms = commit.info.timestamp if commit.info else None
-    if ours is None:
+    if provenance is None:
         return
-    for place, one in enumerate(ours.accepted):
-        yield LogMatch(one.id, version, place, at_ms=at_ms)
-    for refused in ours.refused:
+    for place, accepted in enumerate(provenance.accepted):
+        yield LogMatch(accepted.id, version, place, at_ms=at_ms)
+    for refused in provenance.refused:
         yield LogMatch(refused.id, version, rejection=refused.reason, at_ms=at_ms)

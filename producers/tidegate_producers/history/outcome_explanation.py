@@ -112,15 +112,15 @@ def explain(case: ProposalHistory, store: LogStore | None) -> Explanation:
 
     Raises: Unavailable.
     """
-    told = _of_its_bytes(case, store)
-    others = dict.fromkeys(_in_short(other) for other in case.others)
-    return replace(told, others=tuple(others)[:SHOWN_MAX])
+    explanation = _of_its_bytes(case, store)
+    other_outcomes = dict.fromkeys(_in_short(outcome) for outcome in case.others)
+    return replace(explanation, others=tuple(other_outcomes)[:SHOWN_MAX])
 
 
 def explain_letter(letter: FoundLetter, root: str | None) -> Explanation:
     """Return the explanation of a record that could not be read, and has no outcome."""
-    known = REFUSALS.get(letter.rule)
-    remedy = known.remedy if known else _ADVICE["fix"]
+    refusal_rule = REFUSALS.get(letter.rule)
+    remedy = refusal_rule.remedy if refusal_rule else _ADVICE["fix"]
     return Explanation(
         proposal_id=letter.proposal_id,
         root=root,
@@ -141,14 +141,14 @@ def _in_short(outcome: Outcome) -> str:
 
 
 def _of_its_bytes(case: ProposalHistory, store: LogStore | None) -> Explanation:
-    outcome, found = case.outcome, case.found
-    rejection = outcome.rejection if outcome else found.rejection if found else None
-    if rejection is not None and not (found and found.place is not None):
+    outcome, log_match = case.outcome, case.found
+    rejection = outcome.rejection if outcome else log_match.rejection if log_match else None
+    if rejection is not None and not (log_match and log_match.place is not None):
         return _refused(case, store, outcome.status if outcome else "rejected", rejection)
     if outcome is not None and outcome.status == "committed" and outcome.version is not None:
         return _committed(case, store, outcome.version)
-    if found is not None:
-        return _committed(case, store, found.version)
+    if log_match is not None:
+        return _committed(case, store, log_match.version)
     if outcome is not None and outcome.app_versions is not None:
         return _answered(case, outcome.app_versions)
     if outcome is not None:
@@ -200,7 +200,7 @@ def _is_in(entry: tuple[Commit, bytes], case: ProposalHistory) -> bool:
     commit, content = entry
     if case.proposal is not None and case.proposal.kind == "verbatim":
         return sha256(content) == case.proposal.claim.sha256
-    return any(one.proposal_id == case.proposal_id for one in said_by(commit))
+    return any(match.proposal_id == case.proposal_id for match in said_by(commit))
 
 
 def _refused(
@@ -208,8 +208,8 @@ def _refused(
 ) -> Explanation:
     if case.proposal is not None and case.proposal.kind == "cancel" and status == "rejected":
         return _gave_up(case, case.proposal)
-    known = REFUSALS.get(rejection.rule)
-    told = known or RefusalRule(rejection.reason, _ADVICE[rejection.advice])
+    known_rule = REFUSALS.get(rejection.rule)
+    refusal_rule = known_rule or RefusalRule(rejection.reason, _ADVICE[rejection.advice])
     entry = None
     if rejection.winner_version is not None:
         entry = _read(store, rejection.winner_version)
@@ -219,8 +219,8 @@ def _refused(
         proposal_id=case.proposal_id,
         root=case.root,
         status=status,
-        meaning=f"{told.cause} ({promise})",
-        remedy=told.remedy,
+        meaning=f"{refusal_rule.cause} ({promise})",
+        remedy=refusal_rule.remedy,
         exit_status=_exit_status(rejection),
         commands=_commands(case.root or "ROOT", rejection),
         rule=rejection.rule,
@@ -288,10 +288,10 @@ def _commands(root: str, rejection: Rejection) -> tuple[str, ...]:
         return (f"tidegate table describe {root}",)
     if rejection.winner_version is None:
         return ()
-    shown = ("tidegate table conflicts " + root,)
+    conflicts_command = ("tidegate table conflicts " + root,)
     if rejection.winner_proposal_id is None:
-        return (f"tidegate table history {root}", *shown)
-    return (f"tidegate proposals show {rejection.winner_proposal_id}", *shown)
+        return (f"tidegate table history {root}", *conflicts_command)
+    return (f"tidegate proposals show {rejection.winner_proposal_id}", *conflicts_command)
 
 
 def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
@@ -300,52 +300,58 @@ def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
         return None
     if commit is None or commit.info is None:
         return Winner(version)
-    ours = commit_provenance.of(commit)
-    told = rejection.winner_proposal_id
-    members = [str(one.id) for one in _those_with(rejection, ours, commit)] if ours else []
+    provenance = commit_provenance.of(commit)
+    winner_id = rejection.winner_proposal_id
+    members = (
+        [str(proposal.id) for proposal in _those_with(rejection, provenance, commit)]
+        if provenance
+        else []
+    )
     return Winner(
         version,
         commit.info.operation,
         commit.info.engine_info,
         commit.info.in_commit_timestamp or commit.info.timestamp,
-        (told,) if told else tuple(members[:SHOWN_MAX]),
+        (winner_id,) if winner_id else tuple(members[:SHOWN_MAX]),
     )
 
 
-def _those_with(rejection: Rejection, ours: Provenance, commit: Commit) -> Sequence[Accepted]:
+def _those_with(rejection: Rejection, provenance: Provenance, commit: Commit) -> Sequence[Accepted]:
     """Return the proposals of the winning entry that deleted rows of the file."""
     if rejection.path is None:
-        return ours.accepted
+        return provenance.accepted
     removed = [canonical_path(remove.path) for remove in commit.removes]
-    by = commit_provenance.deleting_proposals(ours, removed, rejection.path)
-    return [ours.accepted[place] for place in by if place < len(ours.accepted)] or ours.accepted
+    deleting = commit_provenance.deleting_proposals(provenance, removed, rejection.path)
+    return [
+        provenance.accepted[place] for place in deleting if place < len(provenance.accepted)
+    ] or provenance.accepted
 
 
 def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | None) -> Overlap:
-    told = Overlap(
+    named_by_rejection = Overlap(
         files=(rejection.path,) if rejection.path else (),
         applications=(rejection.app_id,) if rejection.app_id else (),
         domains=(rejection.domain,) if rejection.domain else (),
     )
     if proposal is None or commit is None:
-        return told
+        return named_by_rejection
     reads = proposal.reads
-    mine = {canonical_path(path) for path in (reads.files if reads else ())}
-    mine.update(
+    own_files = {canonical_path(path) for path in (reads.files if reads else ())}
+    own_files.update(
         canonical_path(str(action["remove"].get("path")))
         for action in proposal.actions
         if isinstance(action.get("remove"), dict)
     )
-    mine.update(canonical_path(intent.path) for intent in proposal.dv_intents)
-    both = sorted(mine & {canonical_path(remove.path) for remove in commit.removes})
+    own_files.update(canonical_path(intent.path) for intent in proposal.dv_intents)
+    shared_files = sorted(own_files & {canonical_path(remove.path) for remove in commit.removes})
     predicates = _predicates(reads, rejection) if rejection.rule == "concurrent_append" else ()
     apps = set(reads.app_ids if reads else ()) & {txn.app_id for txn in commit.txns}
     domains = {domain.domain for domain in commit.domains} & {*(reads.domains if reads else ())}
     return Overlap(
-        files=tuple(dict.fromkeys((*told.files, *both)))[:SHOWN_MAX],
+        files=tuple(dict.fromkeys((*named_by_rejection.files, *shared_files)))[:SHOWN_MAX],
         predicates=tuple(predicates[:SHOWN_MAX]),
-        applications=tuple(sorted(apps.union(told.applications))[:SHOWN_MAX]),
-        domains=tuple(sorted(domains.union(told.domains))[:SHOWN_MAX]),
+        applications=tuple(sorted(apps.union(named_by_rejection.applications))[:SHOWN_MAX]),
+        domains=tuple(sorted(domains.union(named_by_rejection.domains))[:SHOWN_MAX]),
     )
 
 
@@ -355,7 +361,7 @@ def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
         return ["every row"]
     place = rejection.predicate
     met = reads.predicates if place is None else reads.predicates[place : place + 1]
-    return [text_of(one) for one in met]
+    return [text_of(predicate) for predicate in met]
 
 
 def text_of(predicate: Predicate) -> str:
@@ -365,8 +371,8 @@ def text_of(predicate: Predicate) -> str:
 
 
 def _text(node: Mapping[str, Any], depth: int) -> str:
-    say = _NODES.get(str(node.get("op")), _comparison)
-    return "…" if depth > _PREDICATE_DEPTH_MAX else say(node, depth)
+    renderer = _NODES.get(str(node.get("op")), _comparison)
+    return "…" if depth > _PREDICATE_DEPTH_MAX else renderer(node, depth)
 
 
 def _comparison(node: Mapping[str, Any], depth: int) -> str:
@@ -374,12 +380,14 @@ def _comparison(node: Mapping[str, Any], depth: int) -> str:
 
 
 def _within(node: Mapping[str, Any], depth: int) -> str:
-    return f"{_column(node)} IN ({', '.join(_literal(one) for one in node.get('values') or ())})"
+    return f"{_column(node)} IN ({', '.join(_literal(item) for item in node.get('values') or ())})"
 
 
 def _joined(word: str) -> Callable[[Mapping[str, Any], int], str]:
     def say(node: Mapping[str, Any], depth: int) -> str:
-        return f" {word} ".join(f"({_text(one, depth + 1)})" for one in node.get("args") or ())
+        return f" {word} ".join(
+            f"({_text(argument, depth + 1)})" for argument in node.get("args") or ()
+        )
 
     return say
 

@@ -105,11 +105,15 @@ def last_proposals(
     """
     if table is None:
         numbers = range(bus.partitions(topics.proposals))
-        told = [one for number in numbers for one in _newest(bus, topics, number, limit)]
+        proposals = [
+            proposal for number in numbers for proposal in _newest(bus, topics, number, limit)
+        ]
     else:
-        found = _newest(bus, topics, table.topic_partition, max(limit, SEARCHED_RECORDS_MAX))
-        told = [one for one in found if one.table == table.table]
-    return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset or 0))[-limit:]
+        newest = _newest(bus, topics, table.topic_partition, max(limit, SEARCHED_RECORDS_MAX))
+        proposals = [proposal for proposal in newest if proposal.table == table.table]
+    return sorted(
+        proposals, key=lambda proposal: (proposal.at_ms, proposal.partition, proposal.offset or 0)
+    )[-limit:]
 
 
 def open_proposals(
@@ -122,22 +126,26 @@ def open_proposals(
     far each time, until the older half of what it found is answered.
     Raises: Unavailable.
     """
-    limit, before = SEARCHED_RECORDS_MAX, -1
+    limit, last_count = SEARCHED_RECORDS_MAX, -1
     while True:
-        found = sorted(_newest(bus, topics, table.topic_partition, limit), key=_arrived)
-        is_answered = not any(_is_open(one, now_ms) for one in found[: len(found) // 2])
-        if is_answered or len(found) == before:
-            return [one for one in found if one.table == table.table and _is_open(one, now_ms)]
-        limit, before = 2 * limit, len(found)
+        newest = sorted(_newest(bus, topics, table.topic_partition, limit), key=_arrived)
+        is_answered = not any(_is_open(proposal, now_ms) for proposal in newest[: len(newest) // 2])
+        if is_answered or len(newest) == last_count:
+            return [
+                proposal
+                for proposal in newest
+                if proposal.table == table.table and _is_open(proposal, now_ms)
+            ]
+        limit, last_count = 2 * limit, len(newest)
 
 
-def _arrived(one: ProposalOutcomes) -> tuple[int, int]:
-    return one.at_ms, one.offset or 0
+def _arrived(proposal: ProposalOutcomes) -> tuple[int, int]:
+    return proposal.at_ms, proposal.offset or 0
 
 
-def _is_open(one: ProposalOutcomes, now_ms: int) -> bool:
-    proposal = one.proposal
-    if proposal is None or proposal.kind not in ("commit", "verbatim") or one.status in CLOSED:
+def _is_open(delivery: ProposalOutcomes, now_ms: int) -> bool:
+    proposal = delivery.proposal
+    if proposal is None or proposal.kind not in ("commit", "verbatim") or delivery.status in CLOSED:
         return False
     return proposal.deadline_ms is None or proposal.deadline_ms > now_ms
 
@@ -149,18 +157,18 @@ def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Publishe
     Raises: Unavailable.
     """
     reader = bus.reader()
-    found: dict[UUID, PublishedOutcome] = {}
+    refusals: dict[UUID, PublishedOutcome] = {}
     try:
-        at = TopicPartition(topics.outcomes, table.topic_partition)
-        for record in _tail(reader, at, SEARCHED_RECORDS_MAX):
+        topic_partition = TopicPartition(topics.outcomes, table.topic_partition)
+        for record in _tail(reader, topic_partition, SEARCHED_RECORDS_MAX):
             outcome = _outcome(record)
             if outcome and outcome.table == table.table and outcome.rejection is not None:
-                found.setdefault(
+                refusals.setdefault(
                     outcome.proposal_id, PublishedOutcome(outcome, record.timestamp_ms)
                 )
     finally:
         reader.close()
-    return list(found.values())[::-1]
+    return list(refusals.values())[::-1]
 
 
 def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> ProposalOutcomes | None:
@@ -169,16 +177,24 @@ def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> ProposalOutcom
     Of several deliveries with the id, return the one with a final outcome, else the first.
     Raises: Unavailable.
     """
-    found = [
-        one
+    deliveries = [
+        delivery
         for number in range(bus.partitions(topics.proposals))
-        for one in _of_id(bus, topics, number, proposal_id)
+        for delivery in _of_id(bus, topics, number, proposal_id)
     ]
-    chosen = next((one for one in found if one.status in PROMISES), next(iter(found), None))
+    chosen = next(
+        (delivery for delivery in deliveries if delivery.status in PROMISES),
+        next(iter(deliveries), None),
+    )
     if chosen is None:
         return None
-    others = tuple(told for one in found if one is not chosen for told in one.outcomes)
-    return replace(chosen, others=others)
+    other_outcomes = tuple(
+        outcome
+        for delivery in deliveries
+        if delivery is not chosen
+        for outcome in delivery.outcomes
+    )
+    return replace(chosen, others=other_outcomes)
 
 
 def find_letter(bus: Bus, topics: Topics, proposal_id: UUID) -> FoundLetter | None:
@@ -188,26 +204,26 @@ def find_letter(bus: Bus, topics: Topics, proposal_id: UUID) -> FoundLetter | No
     it is enough that the id stands in it.
     Raises: Unavailable.
     """
-    reader, found = bus.reader(), None
+    reader, letter = bus.reader(), None
     try:
         for record in _tail(reader, TopicPartition(topics.dead_letters, 0), None):
             if _is_letter_of(record, proposal_id):
-                told = {name: value.decode(errors="replace") for name, value in record.headers}
-                found = FoundLetter(
+                headers = {name: value.decode(errors="replace") for name, value in record.headers}
+                letter = FoundLetter(
                     proposal_id,
-                    told.get("rule", "malformed"),
-                    told.get("reason", ""),
-                    told.get("source", ""),
+                    headers.get("rule", "malformed"),
+                    headers.get("reason", ""),
+                    headers.get("source", ""),
                     record.timestamp_ms,
                 )
     finally:
         reader.close()
-    return found
+    return letter
 
 
 def _is_letter_of(record: Record, proposal_id: UUID) -> bool:
-    named = dict(record.headers).get("proposal_id")
-    if named is not None and _is_id(named, proposal_id):
+    header_id = dict(record.headers).get("proposal_id")
+    if header_id is not None and _is_id(header_id, proposal_id):
         return True
     value = record.value or b""
     if not _is_id(value, proposal_id):
@@ -228,19 +244,19 @@ def _is_id(text: bytes, proposal_id: UUID) -> bool:
 def _newest(bus: Bus, topics: Topics, number: int, limit: int) -> Iterator[ProposalOutcomes]:
     reader = bus.reader()
     try:
-        at = TopicPartition(topics.outcomes, number)
-        answers = _by_digest(_tail(reader, at, limit * OUTCOMES_EACH))
-        seen: set[tuple[UUID, str]] = set()
+        topic_partition = TopicPartition(topics.outcomes, number)
+        answers = _by_digest(_tail(reader, topic_partition, limit * OUTCOMES_EACH))
+        yielded: set[tuple[UUID, str]] = set()
         requests = _tail(reader, TopicPartition(topics.admin, number), limit)
         proposals = _tail(reader, TopicPartition(topics.proposals, number), limit)
         for record in chain(requests, proposals):
-            told = _told(record, answers)
-            if told is None:
+            delivery = _told(record, answers)
+            if delivery is None:
                 continue
-            name = (told.proposal_id, sha256(record.value or b""))
-            if name not in seen:
-                seen.add(name)
-                yield told
+            identity = (delivery.proposal_id, sha256(record.value or b""))
+            if identity not in yielded:
+                yielded.add(identity)
+                yield delivery
     finally:
         reader.close()
 
@@ -251,18 +267,22 @@ def _of_id(bus: Bus, topics: Topics, number: int, proposal_id: UUID) -> list[Pro
     try:
         outcomes = _tail(reader, TopicPartition(topics.outcomes, number), None)
         answers = _by_digest(record for record in outcomes if record.key == key)
-        found: dict[str, ProposalOutcomes] = {}
+        deliveries: dict[str, ProposalOutcomes] = {}
         requests = _tail(reader, TopicPartition(topics.admin, number), None)
         proposals = _tail(reader, TopicPartition(topics.proposals, number), None)
         for record in chain(requests, proposals):
             if _is_id(record.value or b"", proposal_id):
-                told = _told(record, answers)
-                if told is not None and told.proposal_id == proposal_id:
-                    found.setdefault(sha256(record.value or b""), told)
+                delivery = _told(record, answers)
+                if delivery is not None and delivery.proposal_id == proposal_id:
+                    deliveries.setdefault(sha256(record.value or b""), delivery)
     finally:
         reader.close()
-    gone = [_without_record(number, told) for name, told in answers.items() if name not in found]
-    return [*found.values(), *gone]
+    without_record = [
+        _without_record(number, outcomes)
+        for name, outcomes in answers.items()
+        if name not in deliveries
+    ]
+    return [*deliveries.values(), *without_record]
 
 
 def _by_digest(records: Iterable[Record]) -> _Answers:
@@ -276,11 +296,15 @@ def _by_digest(records: Iterable[Record]) -> _Answers:
 
 def _told(record: Record, answers: _Answers) -> ProposalOutcomes | None:
     """Return a delivery with its outcomes, or None for unreadable bytes without any."""
-    proposal, told = _proposal(record), answers.get(sha256(record.value or b""), ())
-    if proposal is None and not told:
+    proposal, published_outcomes = _proposal(record), answers.get(sha256(record.value or b""), ())
+    if proposal is None and not published_outcomes:
         return None
-    about = proposal or told[0].outcome
-    later = (one.at_ms for one in told if (one.outcome.offset or record.offset) >= record.offset)
+    about = proposal or published_outcomes[0].outcome
+    later = (
+        published.at_ms
+        for published in published_outcomes
+        if (published.outcome.offset or record.offset) >= record.offset
+    )
     first_ms = next(later, None)
     return ProposalOutcomes(
         about.proposal_id,
@@ -289,15 +313,17 @@ def _told(record: Record, answers: _Answers) -> ProposalOutcomes | None:
         record.at.partition,
         record.offset,
         record.timestamp_ms,
-        tuple(one.outcome for one in told),
+        tuple(published.outcome for published in published_outcomes),
         None if first_ms is None else max(0, first_ms - record.timestamp_ms),
     )
 
 
-def _without_record(number: int, told: Sequence[PublishedOutcome]) -> ProposalOutcomes:
-    first = told[0].outcome
-    place = (number, first.offset, told[0].at_ms)
-    outcomes = tuple(one.outcome for one in told)
+def _without_record(
+    number: int, published_outcomes: Sequence[PublishedOutcome]
+) -> ProposalOutcomes:
+    first = published_outcomes[0].outcome
+    place = (number, first.offset, published_outcomes[0].at_ms)
+    outcomes = tuple(published.outcome for published in published_outcomes)
     return ProposalOutcomes(first.proposal_id, first.table, None, *place, outcomes)
 
 
@@ -317,15 +343,17 @@ def _outcome(record: Record) -> Outcome | None:
         return None
 
 
-def _tail(reader: Reader, at: TopicPartition, limit: int | None) -> Iterator[Record]:
+def _tail(reader: Reader, topic_partition: TopicPartition, limit: int | None) -> Iterator[Record]:
     """Yield the newest records, or all. Raises: Unavailable, if the brokers fall silent."""
-    first, end = reader.bounds(at)
+    first, end = reader.bounds(topic_partition)
     following = first if limit is None else Offset(max(first, end - limit))
     while following < end:
-        records = reader.read(at, following, QUIET_S)
+        records = reader.read(topic_partition, following, QUIET_S)
         if not records:
-            reader.bounds(at)  # raises if the broker is away: silence alone does not mean the end
-            records = reader.read(at, following, QUIET_S)
+            reader.bounds(
+                topic_partition
+            )  # raises if the broker is away: silence alone does not mean the end
+            records = reader.read(topic_partition, following, QUIET_S)
         if not records:
             return  # the remaining offsets hold no records
         yield from records

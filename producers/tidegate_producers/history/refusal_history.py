@@ -37,7 +37,7 @@ class RefusedProposal:
 
 
 def conflicts(
-    store: LogStore, told: Sequence[PublishedOutcome], versions: int
+    store: LogStore, published_outcomes: Sequence[PublishedOutcome], versions: int
 ) -> list[RefusedProposal]:
     """Return the refusals of a table, newest first, without winners.
 
@@ -45,37 +45,44 @@ def conflicts(
     afterwards has its rejection in the topic, and `cancelled` in the log.
     Raises: Unavailable.
     """
-    found = {
-        str(one.outcome.proposal_id): RefusedProposal(
-            str(one.outcome.proposal_id), one.outcome.status, one.outcome.rejection, one.at_ms
+    refused_by_id = {
+        str(published.outcome.proposal_id): RefusedProposal(
+            str(published.outcome.proposal_id),
+            published.outcome.status,
+            published.outcome.rejection,
+            published.at_ms,
         )
-        for one in told
-        if one.outcome.rejection is not None and not _gives_up(one.outcome)
+        for published in published_outcomes
+        if published.outcome.rejection is not None and not _gives_up(published.outcome)
     }
     for refused in _in_the_log(store, versions):
-        known = found.get(refused.proposal_id)
-        is_other = known is not None and known.rejection.rule != refused.rejection.rule
-        if known is None or known.status != "rejected" or not is_other:
-            found[refused.proposal_id] = refused
-    return sorted(found.values(), key=lambda one: (one.at_ms or 0, one.proposal_id))[::-1]
+        earlier = refused_by_id.get(refused.proposal_id)
+        is_other = earlier is not None and earlier.rejection.rule != refused.rejection.rule
+        if earlier is None or earlier.status != "rejected" or not is_other:
+            refused_by_id[refused.proposal_id] = refused
+    return sorted(
+        refused_by_id.values(), key=lambda proposal: (proposal.at_ms or 0, proposal.proposal_id)
+    )[::-1]
 
 
 def _gives_up(outcome: Outcome) -> bool:
     """Return whether an outcome is that of the cancel itself, which is no refusal."""
-    told = outcome.rejection
-    if told is None or told.rule != CANCELLED:
+    rejection = outcome.rejection
+    if rejection is None or rejection.rule != CANCELLED:
         return False
-    return str(outcome.proposal_id) in told.reason
+    return str(outcome.proposal_id) in rejection.reason
 
 
 def _in_the_log(store: LogStore, versions: int) -> Iterator[RefusedProposal]:
     """Yield the refusals in the log; stop at a corrupt commit, as the topic has others."""
     try:
         for commit in newest_commits(store, versions):
-            for one in said_by(commit):
-                if one.rejection is not None:
-                    name = str(one.proposal_id)
-                    yield RefusedProposal(name, "rejected", one.rejection, one.at_ms, one.version)
+            for match in said_by(commit):
+                if match.rejection is not None:
+                    name = str(match.proposal_id)
+                    yield RefusedProposal(
+                        name, "rejected", match.rejection, match.at_ms, match.version
+                    )
     except BrokenLog:
         return
 
@@ -85,16 +92,21 @@ def by_rule(conflicts: Sequence[RefusedProposal]) -> dict[str, int]:
     return dict(Counter(conflict.rejection.rule for conflict in conflicts).most_common())
 
 
-def with_winner(store: LogStore, one: RefusedProposal) -> RefusedProposal:
+def with_winner(store: LogStore, proposal: RefusedProposal) -> RefusedProposal:
     """Return a refusal with the winning version, if it was a conflict. Raises: Unavailable."""
-    version = one.rejection.winner_version
+    version = proposal.rejection.winner_version
     if version is None:
-        return one
+        return proposal
     try:
         read = read_commit(store, version)
     except BrokenLog:
         read = None
     winner = HistoryEntry(version) if read is None else entry_of(read[0])
     return RefusedProposal(
-        one.proposal_id, one.status, one.rejection, one.at_ms, one.refused_in, winner
+        proposal.proposal_id,
+        proposal.status,
+        proposal.rejection,
+        proposal.at_ms,
+        proposal.refused_in,
+        winner,
     )

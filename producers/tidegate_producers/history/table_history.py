@@ -48,10 +48,10 @@ def history(store: LogStore, limit: int | None = None) -> Iterator[HistoryEntry]
         )
     last = -1 if limit is None else max(-1, head - limit)
     for version in range(head, last, -1):
-        found = read_commit(store, version)
-        if found is None:
+        entry = read_commit(store, version)
+        if entry is None:
             return
-        yield entry_of(found[0])
+        yield entry_of(entry[0])
 
 
 def entry_of(commit: Commit) -> HistoryEntry:
@@ -59,7 +59,7 @@ def entry_of(commit: Commit) -> HistoryEntry:
     version, info = int(commit.version), commit.info
     if info is None:
         return HistoryEntry(version)
-    ours = commit_provenance.of(commit)
+    provenance = commit_provenance.of(commit)
     return HistoryEntry(
         version=version,
         timestamp_ms=info.in_commit_timestamp or info.timestamp,
@@ -71,8 +71,8 @@ def entry_of(commit: Commit) -> HistoryEntry:
         is_blind_append=info.is_blind_append,
         engine_info=info.engine_info,
         user_metadata=info.user_metadata,
-        proposals=len(ours.accepted) if ours else 0,
-        refused=len(ours.refused) if ours else 0,
+        proposals=len(provenance.accepted) if provenance else 0,
+        refused=len(provenance.refused) if provenance else 0,
     )
 
 

@@ -63,19 +63,19 @@ class FileLayout:
     @property
     def rows(self) -> StructType:
         """The columns of the rows to write: the table's, and those that only files have."""
-        kept = tuple(StructField(name, LONG) for name in self.row_ids)
+        row_id_fields = tuple(StructField(name, LONG) for name in self.row_ids)
         change = (StructField(CHANGE_TYPE, STRING, nullable=False),) if self.is_of_changes else ()
-        return StructType((*self.schema.fields, *kept, *change))
+        return StructType((*self.schema.fields, *row_id_fields, *change))
 
     @property
     def stored(self) -> StructType:
         """The columns stored in data files: all but the partition columns."""
         names = set(self.partition_columns)
-        return StructType(tuple(one for one in self.rows.fields if one.name not in names))
+        return StructType(tuple(column for column in self.rows.fields if column.name not in names))
 
     def partition_keys(self) -> tuple[str, ...]:
         """Return the keys of the partition columns in `partitionValues`."""
-        fields = {one.name: one for one in self.schema.fields}
+        fields = {column.name: column for column in self.schema.fields}
         return tuple(physical_name(fields[name], self.mode) for name in self.partition_columns)
 
 
@@ -158,14 +158,18 @@ def encode_rows(rows: pa.Table, layout: FileLayout) -> bytes:
 
 def statistics(rows: pa.Table, layout: FileLayout) -> str:
     """Return the statistics of a file's rows, for the columns that the table's properties name."""
-    named, mode = layout.stats_paths, layout.mode
+    stats_paths, mode = layout.stats_paths, layout.mode
     if mode is ColumnMappingMode.NONE:
-        return compute(rows, layout.schema, layout.stats_max, named)
-    if named is not None:
-        known = {logical: physical for physical, logical in mapped_paths(layout.schema, mode)}
-        named = tuple(known[path] for path in named if path in known)
+        return compute(rows, layout.schema, layout.stats_max, stats_paths)
+    if stats_paths is not None:
+        physical_by_logical = {
+            logical: physical for physical, logical in mapped_paths(layout.schema, mode)
+        }
+        stats_paths = tuple(
+            physical_by_logical[path] for path in stats_paths if path in physical_by_logical
+        )
     schema = to_physical(layout.schema, mode)
-    return compute(_physical(rows, layout), schema, layout.stats_max, named)
+    return compute(_physical(rows, layout), schema, layout.stats_max, stats_paths)
 
 
 def _physical(rows: pa.Table, layout: FileLayout) -> pa.Table:

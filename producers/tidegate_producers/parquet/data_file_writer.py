@@ -125,14 +125,16 @@ class FileWriter:
         if pending.rows == 0:
             return
         rows = pa.concat_tables(pending.tables).combine_chunks()
-        named = dict(zip(self._keys, values, strict=True))
-        key = FileName(self._task, self._unique, len(self._adds), named).key(self._layout)
+        partition_values = dict(zip(self._keys, values, strict=True))
+        key = FileName(self._task, self._unique, len(self._adds), partition_values).key(
+            self._layout
+        )
         content = encode_rows(rows, self._layout)
         self._store.put(key, content)
         self._adds.append(
             Add(
                 path=encode_path(key),
-                partition_values=named,
+                partition_values=partition_values,
                 size=len(content),
                 modification_time=self._clock.now_ms(),
                 data_change=True,
@@ -144,7 +146,7 @@ class FileWriter:
         if not self._fields:
             yield (), rows
             return
-        names = [one.name for one in self._fields]
+        names = [column.name for column in self._fields]
         position = pa.array(range(rows.num_rows), pa.int64())
         keys = rows.select(names).append_column(_POSITION, position)
         groups = keys.group_by(names, use_threads=False).aggregate([(_POSITION, "list")])
@@ -165,41 +167,41 @@ def changes_of(rows: Sequence[Mapping[str, object]]) -> list[Cdc]:
 
 
 def _partition_fields(layout: FileLayout) -> tuple[StructField, ...]:
-    by_name = {one.name: one for one in layout.schema.fields}
+    by_name = {column.name: column for column in layout.schema.fields}
     return tuple(by_name[name] for name in layout.partition_columns)
 
 
 def _spelled(groups: pa.Table, fields: Sequence[StructField]) -> Iterator[Values]:
-    columns = [_values(groups, one) for one in fields]
+    columns = [_values(groups, column) for column in fields]
     for values in zip(*columns, strict=True):
         yield tuple(_text(value, one) for value, one in zip(values, fields, strict=True))
 
 
-def _values(groups: pa.Table, one: StructField) -> list[object]:
+def _values(groups: pa.Table, column: StructField) -> list[object]:
     try:
-        values: list[object] = groups.column(one.name).to_pylist()
+        values: list[object] = groups.column(column.name).to_pylist()
         return values
     except (OverflowError, ValueError) as error:
         raise InvalidRequest(
-            f"partition column {one.name!r}: a {one.kind} before year 1 or past year 9999 is "
+            f"partition column {column.name!r}: a {column.kind} before year 1 or past year 9999 is "
             "written to no partition value; correct the rows, or leave the column out of the "
             "partitioning; nothing was proposed",
             error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
         ) from error
 
 
-def _text(value: object, one: StructField) -> str | None:
-    kind: DataType = one.kind
+def _text(value: object, column: StructField) -> str | None:
+    kind: DataType = column.kind
     try:
         text = serialize(value, kind)
     except ValueError as error:
         raise InvalidRequest(
-            f"partition column {one.name!r}: {error}; nothing was proposed",
+            f"partition column {column.name!r}: {error}; nothing was proposed",
             error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
         ) from error
-    if text is None and not one.nullable:
+    if text is None and not column.nullable:
         raise InvalidRequest(
-            f"partition column {one.name!r} is NOT NULL, and a row holds null or an empty value "
+            f"partition column {column.name!r} is NOT NULL, and a row holds null or an empty value "
             "there, which a partition cannot tell apart; nothing was proposed",
             error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
         )

@@ -47,11 +47,13 @@ def described(
             error_class="DELTA_CONVERT_NON_PARQUET_TABLE",
         ) from error
     keys = {name.lower() for name in partition_columns}
-    own = StructType(tuple(one for one in schema.fields if one.name.lower() not in keys))
-    batches = read_rows(store, path, own.fields, {}, ColumnMappingMode.NONE)
+    stored_schema = StructType(
+        tuple(field for field in schema.fields if field.name.lower() not in keys)
+    )
+    batches = read_rows(store, path, stored_schema.fields, {}, ColumnMappingMode.NONE)
     rows = list(batches)
     table = pa.Table.from_batches(rows) if rows else pa.table({})
-    return format_schema(own), compute(table, own)
+    return format_schema(stored_schema), compute(table, stored_schema)
 
 
 def _schema_of(parquet: pq.ParquetFile) -> StructType:
@@ -60,12 +62,12 @@ def _schema_of(parquet: pq.ParquetFile) -> StructType:
     noted = (arrow.metadata or {}).get(_OF_SPARK)
     if noted is not None:
         return parse_schema(noted.decode())
-    found = from_arrow(arrow.remove_metadata())
-    leaves = [parquet.schema.column(at) for at in range(len(parquet.schema.names))]
+    schema = from_arrow(arrow.remove_metadata())
+    leaves = [parquet.schema.column(index) for index in range(len(parquet.schema.names))]
     # These columns are instants, although the file does not say so.
     instants = {leaf.path for leaf in leaves if leaf.physical_type == _INT96}
-    return StructType(tuple(_as_instant(one, instants) for one in found.fields))
+    return StructType(tuple(_as_instant(field, instants) for field in schema.fields))
 
 
-def _as_instant(one: StructField, instants: set[str]) -> StructField:
-    return replace(one, kind=TIMESTAMP) if one.name in instants else one
+def _as_instant(field: StructField, instants: set[str]) -> StructField:
+    return replace(field, kind=TIMESTAMP) if field.name in instants else field

@@ -57,8 +57,8 @@ class Rewritten:
         rows = [add.to_row() for add in self.adds]
         marked = None if self.marked is None else z85.encode(roaring_bitmap.encode(self.marked))
         changes = [change.to_row() for change in self.changes]
-        told = [self.path, self.deleted_rows, self.copied_rows, rows, marked, changes]
-        return orjson.dumps(told)
+        values = [self.path, self.deleted_rows, self.copied_rows, rows, marked, changes]
+        return orjson.dumps(values)
 
     @classmethod
     def from_json(cls, content: bytes) -> Self:
@@ -97,13 +97,13 @@ class Rewriter:
         if deleted == 0 or (deleted == total and not self._feeds_changes):
             return Rewritten(path, deleted, 0, ())
         copies = FileWriter(self._store, self._layout, self._clock, self._task)
-        gone = self._change_writer()
+        deletions = self._change_writer()
         for batch in kept_rows(self._store, file, self._metadata, self._layout):
             matches = self._matches(batch)
             copies.write(batch.filter(pc.invert(matches)))
-            if gone is not None:
-                gone.write(_as_deleted(batch.filter(matches)))
-        changes = tuple(gone.finish_changes()) if gone is not None else ()
+            if deletions is not None:
+                deletions.write(_as_deleted(batch.filter(matches)))
+        changes = tuple(deletions.finish_changes()) if deletions is not None else ()
         return Rewritten(path, deleted, total - deleted, tuple(copies.finish()), None, changes)
 
     def mark(self, file: Mapping[str, Any]) -> Rewritten:
@@ -113,12 +113,16 @@ class Rewriter:
         """
         names = sorted(columns_of(self._predicate)) or [self._layout.schema.names[0]]
         # Positions count all rows of the file, including those that its deletion vector deletes.
-        whole = {**file, "deletionVector": None}
-        masks = [self._matches(batch) for batch in self._read(whole, names)]
+        without_vector = {**file, "deletionVector": None}
+        masks = [self._matches(batch) for batch in self._read(without_vector, names)]
         chunks = [chunk for mask in masks for chunk in mask.chunks]
         matching = roaring_bitmap.of_mask(pa.chunked_array(chunks, pa.bool_()).combine_chunks())
-        gone = live_rows(self._store, file).without
-        marked = matching if gone is None else matching - read_vector(self._store, gone)
+        deleted_before = live_rows(self._store, file).without
+        marked = (
+            matching
+            if deleted_before is None
+            else matching - read_vector(self._store, deleted_before)
+        )
         return Rewritten(str(file["path"]), len(marked), 0, (), marked)
 
     def copy_without(self, file: Mapping[str, Any], rows: Bitmap) -> Rewritten:
@@ -126,11 +130,13 @@ class Rewriter:
 
         Raises: as `mark`.
         """
-        gone = live_rows(self._store, file).without
-        left_out = rows if gone is None else rows | read_vector(self._store, gone)
-        whole = {**file, "deletionVector": None}
+        deleted_before = live_rows(self._store, file).without
+        left_out = (
+            rows if deleted_before is None else rows | read_vector(self._store, deleted_before)
+        )
+        without_vector = {**file, "deletionVector": None}
         writer, copied = FileWriter(self._store, self._layout, self._clock, self._task), 0
-        batches = _read_kept(self._store, whole, self._metadata, self._layout)
+        batches = _read_kept(self._store, without_vector, self._metadata, self._layout)
         for batch in ChosenRows(left_out, are_left_out=True).of_batches(batches):
             writer.write(_named_as_kept(batch, self._layout))
             copied += batch.num_rows

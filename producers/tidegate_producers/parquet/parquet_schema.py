@@ -28,7 +28,7 @@ def parquet_schema(schema: StructType, mode: ColumnMappingMode) -> pa.Schema:
     Under column mapping each field has its physical name and its id, in both modes, as in files of
     delta-spark.
     """
-    return pa.schema([_field(one, mode) for one in schema.fields])
+    return pa.schema([_field(field, mode) for field in schema.fields])
 
 
 def _field(field: StructField, mode: ColumnMappingMode) -> pa.Field:
@@ -42,7 +42,7 @@ def _field(field: StructField, mode: ColumnMappingMode) -> pa.Field:
 def _type(kind: DataType, mode: ColumnMappingMode) -> pa.DataType:
     match kind:
         case StructType():
-            return pa.struct([_field(one, mode) for one in kind.fields])
+            return pa.struct([_field(field, mode) for field in kind.fields])
         case ArrayType():
             element = StructField("element", kind.element, kind.contains_null)
             return pa.list_(_field(element, mode))

@@ -21,68 +21,70 @@ def conform(batch: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
 
     Raises: InvalidRequest, for a value that does not fit, or a null where the schema says NOT NULL.
     """
-    given = {name.lower(): index for index, name in enumerate(batch.schema.names)}
-    columns = [_column(batch, given.get(field.name.lower()), field) for field in schema.fields]
+    index_by_name = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    columns = [
+        _column(batch, index_by_name.get(field.name.lower()), field) for field in schema.fields
+    ]
     return pa.table(columns, schema=to_arrow(schema))
 
 
-def _column(batch: pa.RecordBatch | pa.Table, index: int | None, one: StructField) -> pa.Array:
+def _column(batch: pa.RecordBatch | pa.Table, index: int | None, field: StructField) -> pa.Array:
     if index is None:
-        values = pa.nulls(batch.num_rows, arrow_type(one.kind))
+        values = pa.nulls(batch.num_rows, arrow_type(field.kind))
     else:
-        values = _cast(_one_chunk(batch.column(index)), one.kind, one.name)
-    _check_nulls(values, one, one.name)
-    for path, limit in limits(one).items():
-        _check_length(_inside(values, one.kind, path), limit, dotted((one.name, *path)))
+        values = _cast(_one_chunk(batch.column(index)), field.kind, field.name)
+    _check_nulls(values, field, field.name)
+    for path, limit in limits(field).items():
+        _check_length(_inside(values, field.kind, path), limit, dotted((field.name, *path)))
     return values
 
 
-def _cast(values: pa.Array, kind: DataType, where: str) -> pa.Array:
-    wanted = arrow_type(kind)
-    if values.type == wanted:
+def _cast(values: pa.Array, kind: DataType, column: str) -> pa.Array:
+    target = arrow_type(kind)
+    if values.type == target:
         return values
     if pa.types.is_null(values.type):
-        return pa.nulls(len(values), wanted)
+        return pa.nulls(len(values), target)
     if isinstance(kind, StructType) and pa.types.is_struct(values.type):
-        return _cast_struct(values, kind, where)
+        return _cast_struct(values, kind, column)
     if isinstance(kind, ArrayType) and _is_list(values.type):
-        return _cast_list(values, kind, where)
+        return _cast_list(values, kind, column)
     if isinstance(kind, MapType) and pa.types.is_map(values.type):
-        return _cast_map(values, kind, where)
+        return _cast_map(values, kind, column)
     try:
-        return values.cast(wanted)
+        return values.cast(target)
     except pa.ArrowException as error:
         raise InvalidRequest(
-            f"column {where!r} has type {kind}, and a value of type {values.type} does not fit "
+            f"column {column!r} has type {kind}, and a value of type {values.type} does not fit "
             f"({error}): cast it first; nothing was proposed",
             error_class="DELTA_FAILED_TO_MERGE_FIELDS",
         ) from error
 
 
-def _cast_struct(values: pa.Array, kind: StructType, where: str) -> pa.Array:
-    given = {field.name.lower(): index for index, field in enumerate(values.type.fields)}
+def _cast_struct(values: pa.Array, kind: StructType, column: str) -> pa.Array:
+    index_by_name = {field.name.lower(): index for index, field in enumerate(values.type.fields)}
     children = [
         pa.nulls(len(values), arrow_type(field.kind))
-        if (index := given.get(field.name.lower())) is None
-        else _cast(values.field(index), field.kind, f"{where}.{field.name}")
+        if (index := index_by_name.get(field.name.lower())) is None
+        else _cast(values.field(index), field.kind, f"{column}.{field.name}")
         for field in kind.fields
     ]
     fields = list(arrow_type(kind).fields)
     return pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
 
 
-def _cast_list(values: pa.Array, kind: ArrayType, where: str) -> pa.Array:
+def _cast_list(values: pa.Array, kind: ArrayType, column: str) -> pa.Array:
     plain = _unsliced(values.cast(pa.list_(values.type.value_field)))
-    elements = _cast(plain.values, kind.element, f"{where}.element")
+    elements = _cast(plain.values, kind.element, f"{column}.element")
     return pa.ListArray.from_arrays(
         plain.offsets, elements, type=arrow_type(kind), mask=_mask(plain)
     )
 
 
-def _cast_map(values: pa.Array, kind: MapType, where: str) -> pa.Array:
+def _cast_map(values: pa.Array, kind: MapType, column: str) -> pa.Array:
     plain = _unsliced(values)
-    keys = _cast(plain.keys, kind.key, f"{where}.key")
-    items = _cast(plain.items, kind.value, f"{where}.value")
+    keys = _cast(plain.keys, kind.key, f"{column}.key")
+    items = _cast(plain.items, kind.value, f"{column}.value")
     return pa.MapArray.from_arrays(
         plain.offsets, keys, items, type=arrow_type(kind), mask=_mask(plain)
     )
@@ -97,40 +99,40 @@ def _mask(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
 
 
-def _check_nulls(values: pa.Array, one: StructField, where: str) -> None:
-    if not one.nullable and values.null_count:
+def _check_nulls(values: pa.Array, field: StructField, column: str) -> None:
+    if not field.nullable and values.null_count:
         raise InvalidRequest(
-            f"column {where!r} is NOT NULL, and {values.null_count} of {len(values)} rows hold "
+            f"column {column!r} is NOT NULL, and {values.null_count} of {len(values)} rows hold "
             "null there: fill or filter them; nothing was proposed",
             error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
         )
-    _check_inside(values, one.kind, where)
+    _check_inside(values, field.kind, column)
 
 
-def _check_inside(values: pa.Array, kind: DataType, where: str) -> None:
+def _check_inside(values: pa.Array, kind: DataType, column: str) -> None:
     match kind:
         case StructType():
             present = values.filter(values.is_valid()) if values.null_count else values
-            for index, one in enumerate(kind.fields):
+            for index, field in enumerate(kind.fields):
                 child = pc.struct_field(present, indices=index)
-                _check_nulls(child, one, f"{where}.{one.name}")
+                _check_nulls(child, field, f"{column}.{field.name}")
         case ArrayType():
             element = StructField("element", kind.element, kind.contains_null)
-            _check_nulls(pc.list_flatten(values), element, f"{where}.element")
+            _check_nulls(pc.list_flatten(values), element, f"{column}.element")
         case MapType():
             item = StructField("value", kind.value, kind.value_contains_null)
-            _check_nulls(_entries(values, 1), item, f"{where}.value")
+            _check_nulls(_entries(values, 1), item, f"{column}.value")
         case _:
             return
 
 
-def _check_length(values: pa.Array | None, limit: LengthLimit, where: str) -> None:
+def _check_length(values: pa.Array | None, limit: LengthLimit, column: str) -> None:
     if values is None or not pa.types.is_string(values.type):
         return  # the limit is older than the column's present type
     longest = pc.max(pc.utf8_length(values)).as_py() or 0
     if longest > limit.length:
         raise InvalidRequest(
-            f"column {where!r} is a {limit}, and a row holds {longest} characters there: cut them "
+            f"column {column!r} is a {limit}, and a row holds {longest} characters there: cut them "
             "first; nothing was proposed",
             error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
         )
@@ -143,8 +145,8 @@ def _inside(values: pa.Array, kind: DataType, path: FieldPath) -> pa.Array | Non
     head, rest = path[0], path[1:]
     match kind:
         case StructType() if head in kind.names:
-            at = kind.names.index(head)
-            return _inside(pc.struct_field(values, indices=at), kind.fields[at].kind, rest)
+            index = kind.names.index(head)
+            return _inside(pc.struct_field(values, indices=index), kind.fields[index].kind, rest)
         case ArrayType():
             return _inside(pc.list_flatten(values), kind.element, rest)
         case MapType() if head == KEY:

@@ -73,9 +73,9 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
         part = _part(store, number, content)
         parts += _removed(store.root, number, part, content)
         first = max(first, _done_through(part.info) + 1)
-    found = pa.concat_tables([FOUND_SCHEMA.empty_table(), *parts])
+    removed = pa.concat_tables([FOUND_SCHEMA.empty_table(), *parts])
     # A file that was removed twice is told once, with its last removal.
-    newest = found.group_by("path", use_threads=False).aggregate(
+    newest = removed.group_by("path", use_threads=False).aggregate(
         [("size_bytes", "first"), ("since_ms", "first"), ("version", "first")]
     )
     columns = ["path", "size_bytes_first", "since_ms_first", "version_first"]
@@ -99,7 +99,7 @@ def named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArray:
         part = _part(store, number, content)
         for files in (part.files, part.tombstones):
             chunks += referenced(store.root, files).chunks
-        paths = [one.path for one in _changes(number, content)]
+        paths = [change.path for change in _changes(number, content)]
         chunks += data_files(store.root, pa.chunked_array([paths], pa.string())).chunks
     return pa.chunked_array(chunks, pa.string())
 
@@ -111,17 +111,17 @@ def proposed(store: LogStore, proposal: Proposal) -> pa.ChunkedArray:
     """
     lines: list[Any] = [
         *proposal.actions,
-        *({ROW_INTENT: vars(one)} for one in proposal.dv_intents),
+        *({ROW_INTENT: vars(intent)} for intent in proposal.dv_intents),
     ]
     if proposal.claim_check is not None:
         content = store.read(proposal.claim_check.path) or b""
         lines += map(_parsed, content.splitlines())
     bodies = [body for line in lines if isinstance(line, dict) for body in _bringing(line)]
-    paths = [path for one in bodies if isinstance(path := one.get("path"), str)]
-    vectors = [one.get("deletionVector") or one.get("rows") for one in bodies]
-    known = [one for one in vectors if isinstance(one, dict)]
+    paths = [path for body in bodies if isinstance(path := body.get("path"), str)]
+    vectors = [body.get("deletionVector") or body.get("rows") for body in bodies]
+    well_formed = [vector for vector in vectors if isinstance(vector, dict)]
     keys = data_files(store.root, pa.chunked_array([paths], pa.string()))
-    stored = [vector_files(store.root, _vectors(one)) for one in known]
+    stored = [vector_files(store.root, _vectors(vector)) for vector in well_formed]
     return pa.chunked_array([*keys.chunks, *stored], pa.string())
 
 
@@ -142,8 +142,8 @@ def _parsed(line: bytes) -> Any:
 def _vectors(vector: Mapping[str, Any]) -> pa.ChunkedArray:
     """Return a vector as a column; of one that is malformed, none: its proposal is refused."""
     try:
-        told = DeletionVector.model_validate(vector).model_dump(by_alias=True)
-        return pa.chunked_array([pa.array([told], DELETION_VECTOR)])
+        row = DeletionVector.model_validate(vector).model_dump(by_alias=True)
+        return pa.chunked_array([pa.array([row], DELETION_VECTOR)])
     except (ValueError, pa.ArrowException):
         return pa.chunked_array([], DELETION_VECTOR)
 
@@ -171,10 +171,12 @@ def _removed(root: str, version: int, part: LogPart, content: bytes) -> Iterator
     changes = _changes(version, content)
     if changes:
         stamp_ms = (part.info.timestamp if part.info else None) or 0
-        paths = pa.chunked_array([[one.path for one in changes]], pa.string())
+        paths = pa.chunked_array([[change.path for change in changes]], pa.string())
         keys = keys_below(root, paths)
-        told = _found(keys, [one.size for one in changes], [stamp_ms] * len(changes), version)
-        yield told.filter(pc.is_valid(keys))
+        change_files = _found(
+            keys, [change.size for change in changes], [stamp_ms] * len(changes), version
+        )
+        yield change_files.filter(pc.is_valid(keys))
 
 
 def _found(keys: Any, sizes: Any, since_ms: Any, version: int) -> pa.Table:
@@ -187,9 +189,13 @@ def _done_through(info: CommitInfo | None) -> int:
     if info is None or info.operation != END:
         return -1
     parameters: Mapping[str, Any] = info.operation_parameters or {}
-    told = str(parameters.get(DONE_THROUGH, ""))
+    done_through = str(parameters.get(DONE_THROUGH, ""))
     is_complete = parameters.get("status") == "COMPLETED"
-    return int(told) if is_complete and told.isascii() and told.isdigit() else -1
+    return (
+        int(done_through)
+        if is_complete and done_through.isascii() and done_through.isdigit()
+        else -1
+    )
 
 
 def _batch(rows: list[tuple[str, int, int, int]]) -> pa.RecordBatch:

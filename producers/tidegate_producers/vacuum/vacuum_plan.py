@@ -90,33 +90,35 @@ class VacuumPlan:
             yield row["goes"], row["why"], row["path_count"], row["size_bytes_sum"]
 
 
-def verdicts(found: pa.Table, uses: FileUses) -> pa.Table:
+def verdicts(found_files: pa.Table, uses: FileUses) -> pa.Table:
     """Return the found files with `goes`, `why` and `is_live`.
 
     Law: what a live action, one within the retention, or a needed version names stays.
     """
-    paths = found["path"]
+    paths = found_files["path"]
     until = instant(uses.cutoff_ms)
     is_live = pc.is_in(paths, uses.live)
-    stays = [
+    stay_rules = [
         (is_live, f"live in version {uses.version}"),
         (pc.is_in(paths, uses.recent), f"removed since {until}, and readers may still read it"),
-        *((pc.is_in(paths, one.paths), f"{one.holder} needs it") for one in uses.needed),
-        (pc.greater_equal(found["since_ms"], uses.cutoff_ms), uses.young_why),
+        *((pc.is_in(paths, need.paths), f"{need.holder} needs it") for need in uses.needed),
+        (pc.greater_equal(found_files["since_ms"], uses.cutoff_ms), uses.young_why),
     ]
-    goes = [
+    go_rules = [
         (pc.starts_with(paths, _CHANGES), f"change data from before {until}"),
         (pc.is_in(paths, uses.removed), f"removed before {until}"),
     ]
-    masks = [mask for mask, _ in (*stays, *goes)]
-    texts = [pa.scalar(text) for _, text in (*stays, *goes)]
-    other = pa.scalar(f"no version that the log knows names it, and it is from before {until}")
-    why = pc.case_when(pc.make_struct(*masks), *texts, other)
-    kept = stays[0][0]
-    for mask, _ in stays[1:]:
-        kept = pc.or_(kept, mask)
-    columns = {"why": why, "goes": pc.invert(kept), "is_live": is_live}
-    told = found
+    masks = [mask for mask, _ in (*stay_rules, *go_rules)]
+    texts = [pa.scalar(text) for _, text in (*stay_rules, *go_rules)]
+    unnamed_reason = pa.scalar(
+        f"no version that the log knows names it, and it is from before {until}"
+    )
+    reasons = pc.case_when(pc.make_struct(*masks), *texts, unnamed_reason)
+    is_kept = stay_rules[0][0]
+    for mask, _ in stay_rules[1:]:
+        is_kept = pc.or_(is_kept, mask)
+    columns = {"why": reasons, "goes": pc.invert(is_kept), "is_live": is_live}
+    judged = found_files
     for name, column in columns.items():
-        told = told.append_column(name, column)
-    return told
+        judged = judged.append_column(name, column)
+    return judged
