@@ -121,24 +121,26 @@ def merge_predicate_of(
     except SqlglotError:
         return _opaque(condition)
     parts = parsed.unnest().flatten() if isinstance(parsed.unnest(), exp.And) else [parsed]
-    known = {name.lower() for name in schema.names} - {name.lower() for name in source}
+    target_columns = {name.lower() for name in schema.names} - {name.lower() for name in source}
     scope = _Scope(schema, zone)
-    found = [_of_target(part, known, alias, scope) for part in parts]
-    return {"op": "and", "args": found}
+    predicates = [_of_target(part, target_columns, alias, scope) for part in parts]
+    return {"op": "and", "args": predicates}
 
 
 def _of_target(
-    part: exp.Expr, known: Collection[str], alias: str | None, scope: _Scope
+    part: exp.Expr, target_columns: Collection[str], alias: str | None, scope: _Scope
 ) -> Predicate:
     """Return what a part of a merge condition says of the target's rows."""
-    told, part = part.sql("spark"), part.copy()
+    text, part = part.sql("spark"), part.copy()
     for column in list(part.find_all(exp.Column)):
-        names = [one.name for one in column.parts]
+        names = [name_part.name for name_part in column.parts]
         has_alias = alias is not None and len(names) > 1 and same_name(names[0], alias)
-        if not has_alias and names[0].lower() not in known:
-            return _opaque(told)
+        if not has_alias and names[0].lower() not in target_columns:
+            return _opaque(text)
         if has_alias:
-            bare = exp.column(*(exp.to_identifier(one, quoted=True) for one in reversed(names[1:])))
+            bare = exp.column(
+                *(exp.to_identifier(name_part, quoted=True) for name_part in reversed(names[1:]))
+            )
             if column is part:
                 part = bare
             else:
@@ -162,9 +164,9 @@ def _wider(node: exp.Expr, scope: _Scope) -> Predicate:
         case exp.Paren():
             return _wider(node.this, scope)
         case exp.And():
-            return {"op": "and", "args": [_wider(one, scope) for one in node.flatten()]}
+            return {"op": "and", "args": [_wider(operand, scope) for operand in node.flatten()]}
         case exp.Or():
-            return {"op": "or", "args": [_wider(one, scope) for one in node.flatten()]}
+            return {"op": "or", "args": [_wider(operand, scope) for operand in node.flatten()]}
         case exp.Not():
             return _negated(_wider(node.this, scope))
     try:
@@ -182,9 +184,9 @@ def _node(node: exp.Expr, scope: _Scope) -> Predicate:
         case exp.Paren():
             return _node(node.this, scope)
         case exp.And():
-            return {"op": "and", "args": [_node(one, scope) for one in node.flatten()]}
+            return {"op": "and", "args": [_node(operand, scope) for operand in node.flatten()]}
         case exp.Or():
-            return {"op": "or", "args": [_node(one, scope) for one in node.flatten()]}
+            return {"op": "or", "args": [_node(operand, scope) for operand in node.flatten()]}
         case exp.Not():
             return _negated(_node(node.this, scope))
         case exp.Boolean():
@@ -212,29 +214,29 @@ def _negated(inner: Predicate) -> Predicate:
 
 
 def _is(node: exp.Expr, scope: _Scope) -> Predicate:
-    path, one = _column(node.this, scope)
-    what = node.expression
-    if isinstance(what, exp.Null):
+    path, field = _column(node.this, scope)
+    truth = node.expression
+    if isinstance(truth, exp.Null):
         return {"op": "is_null", "column": path}
-    if isinstance(what, exp.Boolean) and one.kind == PrimitiveType("boolean"):
-        return {"op": "<=>", "column": path, "value": bool(what.this), "type": "boolean"}
+    if isinstance(truth, exp.Boolean) and field.kind == PrimitiveType("boolean"):
+        return {"op": "<=>", "column": path, "value": bool(truth.this), "type": "boolean"}
     raise _unsupported(node)
 
 
 def _in(node: exp.Expr, scope: _Scope) -> Predicate:
     if node.args.get("query") is not None or not node.expressions:
         raise _unsupported(node)
-    path, one = _column(node.this, scope)
-    values = [_value(item, one, node, scope.zone) for item in node.expressions]
-    return {"op": "in", "column": path, "values": values, "type": _type(path, one, node, scope)}
+    path, field = _column(node.this, scope)
+    values = [_value(item, field, node, scope.zone) for item in node.expressions]
+    return {"op": "in", "column": path, "values": values, "type": _type(path, field, node, scope)}
 
 
 def _between(node: exp.Expr, scope: _Scope) -> Predicate:
     if node.args.get("symmetric"):
         raise _unsupported(node)
-    path, one = _column(node.this, scope)
-    low, high = (_value(node.args[name], one, node, scope.zone) for name in ("low", "high"))
-    kind = _type(path, one, node, scope)
+    path, field = _column(node.this, scope)
+    low, high = (_value(node.args[name], field, node, scope.zone) for name in ("low", "high"))
+    kind = _type(path, field, node, scope)
     return {
         "op": "and",
         "args": [
@@ -245,11 +247,11 @@ def _between(node: exp.Expr, scope: _Scope) -> Predicate:
 
 
 def _flag(node: exp.Expr, scope: _Scope) -> Predicate:
-    path, one = _column(node, scope)
-    if one.kind != PrimitiveType("boolean"):
+    path, field = _column(node, scope)
+    if field.kind != PrimitiveType("boolean"):
         raise InvalidRequest(
-            f"the condition {node.sql('spark')} is a column of type {one.kind}, not a truth value: "
-            "compare it with something",
+            f"the condition {node.sql('spark')} is a column of type {field.kind}, not a truth "
+            "value: compare it with something",
             error_class="DATATYPE_MISMATCH",
         )
     return {"op": "=", "column": path, "value": True, "type": "boolean"}
@@ -262,9 +264,9 @@ def _comparison(node: exp.Expr, scope: _Scope) -> Predicate:
         left, right, op = right, left, _MIRRORED.get(op, op)
     if not _is_column(left) or _is_column(right):
         raise _unsupported(node)
-    path, one = _column(left, scope)
-    value = _value(right, one, node, scope.zone)
-    return {"op": op, "column": path, "value": value, "type": _type(path, one, node, scope)}
+    path, field = _column(left, scope)
+    value = _value(right, field, node, scope.zone)
+    return {"op": op, "column": path, "value": value, "type": _type(path, field, node, scope)}
 
 
 def _is_column(node: exp.Expr) -> bool:
@@ -278,52 +280,52 @@ def _column(node: exp.Expr, scope: _Scope) -> tuple[list[str], StructField]:
     names = [part.name for part in bare.parts]
     path: list[str] = []
     kind: DataType = scope.schema
-    one: StructField | None = None
+    field: StructField | None = None
     for name in names:
         fields = kind.fields if isinstance(kind, StructType) else ()
-        found = [field for field in fields if field.name.lower() == name.lower()]
-        if not found:
+        matching = [field for field in fields if field.name.lower() == name.lower()]
+        if not matching:
             raise InvalidRequest(
                 f"the condition names the column {'.'.join(names)!r}, which does not exist; there "
                 f"are {', '.join(field.name for field in fields) or 'no fields below it'}",
                 error_class="DELTA_COLUMN_NOT_FOUND",
             )
-        one = found[0]
-        path, kind = [*path, one.name], one.kind
-    if one is None:
+        field = matching[0]
+        path, kind = [*path, field.name], field.kind
+    if field is None:
         raise _unsupported(node)
-    return path, one
+    return path, field
 
 
-def _type(path: list[str], one: StructField, node: exp.Expr, scope: _Scope) -> str:
-    if not isinstance(one.kind, PrimitiveType | DecimalType) or COLLATIONS in one.metadata:
+def _type(path: list[str], field: StructField, node: exp.Expr, scope: _Scope) -> str:
+    if not isinstance(field.kind, PrimitiveType | DecimalType) or COLLATIONS in field.metadata:
         raise _unsupported(node)
     top = scope.schema.get(path[0])
     limit = limits(top).get(tuple(path[1:])) if top is not None else None
     if limit is not None and limit.is_char:
         # Spark pads both sides of a CHAR comparison with blanks; values in files may lack them.
         raise _unsupported(node)
-    return "double" if one.kind == FLOAT else str(one.kind)
+    return "double" if field.kind == FLOAT else str(field.kind)
 
 
-def _value(node: exp.Expr, one: StructField, whole: exp.Expr, zone: str) -> Any:
+def _value(node: exp.Expr, field: StructField, comparison: exp.Expr, zone: str) -> Any:
     """Return a literal in the predicate tree's form for its column's type."""
     literal = _literal(node)
     # Spark would cast a string column to the type of a typed literal.
-    is_cast = one.kind == STRING and isinstance(_bare(node), exp.Cast | exp.Date | exp.Timestamp)
+    is_cast = field.kind == STRING and isinstance(_bare(node), exp.Cast | exp.Date | exp.Timestamp)
     if literal is _UNKNOWN or is_cast:
-        raise _unsupported(whole)
+        raise _unsupported(comparison)
     if literal is None:
         return None
-    reader = _reader(one.kind, zone)
+    reader = _reader(field.kind, zone)
     try:
         if reader is None:
-            raise ValueError(f"columns of type {one.kind} can't be compared")
+            raise ValueError(f"columns of type {field.kind} can't be compared")
         return reader(literal)
     except (ValueError, InvalidOperation, OverflowError) as error:
         raise InvalidRequest(
-            f"in {whole.sql('spark')!r} column {one.name!r} has type {one.kind}, and {literal!r} "
-            f"is no value of it; write one that is",
+            f"in {comparison.sql('spark')!r} column {field.name!r} has type {field.kind}, and "
+            f"{literal!r} is no value of it; write one that is",
             error_class="DATATYPE_MISMATCH",
         ) from error
 
@@ -412,13 +414,13 @@ def _truth(value: Any) -> bool:
 
 def _moment(value: Any, kind: PrimitiveType, zone: str) -> str | None:
     text = _text(value)
-    at: datetime | None = partition_values.parse(text, TIMESTAMP)
+    timestamp: datetime | None = partition_values.parse(text, TIMESTAMP)
     names_zone = partition_values.names_zone(text)
-    if at is None or (kind == DATE and at.time() != time.min):
+    if timestamp is None or (kind == DATE and timestamp.time() != time.min):
         raise ValueError(f"{value!r} is no {kind}")
     if kind == TIMESTAMP:
         return partition_values.serialize(
-            at if names_zone else at.replace(tzinfo=zone_of(zone)), kind
+            timestamp if names_zone else timestamp.replace(tzinfo=zone_of(zone)), kind
         )
     if names_zone:
         raise ValueError(f"{value!r} names a time zone")

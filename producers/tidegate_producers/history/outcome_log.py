@@ -350,9 +350,8 @@ def _tail(reader: Reader, topic_partition: TopicPartition, limit: int | None) ->
     while following < end:
         records = reader.read(topic_partition, following, QUIET_S)
         if not records:
-            reader.bounds(
-                topic_partition
-            )  # raises if the broker is away: silence alone does not mean the end
+            # This raises if the broker is away: silence alone does not mean the end.
+            reader.bounds(topic_partition)
             records = reader.read(topic_partition, following, QUIET_S)
         if not records:
             return  # the remaining offsets hold no records

@@ -174,7 +174,7 @@ def _partition_fields(layout: FileLayout) -> tuple[StructField, ...]:
 def _spelled(groups: pa.Table, fields: Sequence[StructField]) -> Iterator[Values]:
     columns = [_values(groups, column) for column in fields]
     for values in zip(*columns, strict=True):
-        yield tuple(_text(value, one) for value, one in zip(values, fields, strict=True))
+        yield tuple(_text(value, column) for value, column in zip(values, fields, strict=True))
 
 
 def _values(groups: pa.Table, column: StructField) -> list[object]:

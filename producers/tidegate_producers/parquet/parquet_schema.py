@@ -17,7 +17,7 @@ from tidegate_delta.schema.types import (
 
 _FIELD_ID: Final = "PARQUET:field_id"
 _VARIANT: Final = pa.struct(
-    [pa.field(one.name, one.type, nullable=False) for one in arrow_type(VARIANT)]
+    [pa.field(part.name, part.type, nullable=False) for part in arrow_type(VARIANT)]
 )
 """Spark requires that neither part of a variant can be null."""
 

@@ -100,18 +100,18 @@ def survey(store: LogStore, request: VacuumRequest, claims: Claims, now_ms: int)
     notes: list[str] = []
     if request.is_lite:
         snapshot = open_snapshot(store)
-        found, oldest = removed_in_log(store, snapshot.version)
+        found_files, oldest = removed_in_log(store, snapshot.version)
         notes.append(_lite(oldest))
     else:
-        found = listed(store, keys.metadata)
+        found_files = listed(store, keys.metadata)
         snapshot = open_snapshot(store)
     cutoff_ms, young_why = _cutoff(now_ms - retention_ms, claims.proposals)
     uses = _uses(store, snapshot, cutoff_ms, young_why)
     needed = [*_proposed(store, claims.proposals)]
     needed += _needed(store, snapshot.version, claims.gates)
     uses = replace(uses, needed=tuple(needed))
-    told = verdicts(found, uses)
-    notes += [f"{one.holder} needs files" for one in uses.needed]
+    judged = verdicts(found_files, uses)
+    notes += [f"{need.holder} needs files" for need in uses.needed]
     parameters: dict[str, Any] = {
         "retentionCheckEnabled": request.checks_retention,
         "defaultRetentionMillis": tombstone_retention_ms(keys.metadata),
@@ -119,7 +119,7 @@ def survey(store: LogStore, request: VacuumRequest, claims: Claims, now_ms: int)
     if request.retention_hours is not None:
         parameters["specifiedRetentionMillis"] = retention_ms
     return VacuumPlan(
-        int(snapshot.version), cutoff_ms, retention_ms, told, tuple(notes), parameters
+        int(snapshot.version), cutoff_ms, retention_ms, judged, tuple(notes), parameters
     )
 
 
@@ -135,17 +135,17 @@ def vacuum(
     If nothing is to go, nothing is proposed. A vacuum that is interrupted may be run again.
     Raises: as `survey`; InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown.
     """
-    store, asked = store_for(place), WriteRequest(timeout_s)
+    store, write_request = store_for(place), WriteRequest(timeout_s)
     record = client.require(place.root, timeout_s)
-    first = survey(store, request, claims(record), client.clock.now_ms())
-    if not first.going.num_rows:
-        return Vacuumed(first)
+    first_plan = survey(store, request, claims(record), client.clock.now_ms())
+    if not first_plan.going.num_rows:
+        return Vacuumed(first_plan)
     metrics = {
-        "numFilesToDelete": first.going.num_rows,
-        "sizeOfDataToDelete": first.size_bytes,
+        "numFilesToDelete": first_plan.going.num_rows,
+        "sizeOfDataToDelete": first_plan.size_bytes,
     }
-    started = Operation(name=START, parameters=first.parameters, metrics=metrics)
-    start = _record(client, store, record, started, asked).version
+    started = Operation(name=START, parameters=first_plan.parameters, metrics=metrics)
+    start = _record(client, store, record, started, write_request).version
     plan = survey(store, request, claims(record), client.clock.now_ms())
     status, files = "FAILED", 0
     try:
@@ -158,7 +158,7 @@ def vacuum(
             parameters[DONE_THROUGH] = plan.done_through
         counts = {"numDeletedFiles": files, "numVacuumedDirectories": 0}
         ended = Operation(name=END, parameters=parameters, metrics=counts)
-        end = _record(client, store, record, ended, asked).version
+        end = _record(client, store, record, ended, write_request).version
     return Vacuumed(plan, files, start, end)
 
 
@@ -175,9 +175,9 @@ def _record(
     operation: Operation,
     request: WriteRequest,
 ) -> Outcome:
-    seen = open_keys(store)
+    keys = open_keys(store)
     target = proposal_drafts.Target(
-        record.table, record.table_root, int(seen.version), seen.metadata.id
+        record.table, record.table_root, int(keys.version), keys.metadata.id
     )
     proposal = proposal_drafts.note(target, stamp_for(client, request), operation)
     return result(client.insist(proposal, request.timeout_s))
@@ -206,7 +206,9 @@ def _retention_ms(metadata: Metadata, request: VacuumRequest) -> int:
 
 def _cutoff(by_retention_ms: int, proposals: Sequence[ProposalOutcomes]) -> tuple[int, str]:
     """Return from when on files stay whoever names them, and why."""
-    oldest = min(((_since(one), str(one.proposal_id)) for one in proposals), default=None)
+    oldest = min(
+        ((_since(proposal), str(proposal.proposal_id)) for proposal in proposals), default=None
+    )
     if oldest is not None and oldest[0] < by_retention_ms:
         since = instant(oldest[0])
         return oldest[0], (
@@ -217,16 +219,16 @@ def _cutoff(by_retention_ms: int, proposals: Sequence[ProposalOutcomes]) -> tupl
     return by_retention_ms, f"from after {since}: a writer may still propose it"
 
 
-def _since(one: ProposalOutcomes) -> int:
-    assert one.proposal is not None, "an open proposal can be read"
-    times = (one.proposal.files_since_ms, one.proposal.created_ms, one.at_ms)
+def _since(proposal: ProposalOutcomes) -> int:
+    assert proposal.proposal is not None, "an open proposal can be read"
+    times = (proposal.proposal.files_since_ms, proposal.proposal.created_ms, proposal.at_ms)
     return next(at_ms for at_ms in times if at_ms is not None)
 
 
 def _uses(store: LogStore, snapshot: Snapshot, cutoff_ms: int, young_why: str) -> FileUses:
     removed_ms = pc.fill_null(snapshot.tombstones["deletionTimestamp"], 0)
     is_recent = pc.greater_equal(removed_ms, cutoff_ms)
-    recent, old = (snapshot.tombstones.filter(one) for one in (is_recent, pc.invert(is_recent)))
+    recent, old = (snapshot.tombstones.filter(mask) for mask in (is_recent, pc.invert(is_recent)))
     return FileUses(
         int(snapshot.version),
         cutoff_ms,
@@ -239,9 +241,9 @@ def _uses(store: LogStore, snapshot: Snapshot, cutoff_ms: int, young_why: str) -
 
 def _proposed(store: LogStore, proposals: Sequence[ProposalOutcomes]) -> Iterator[Needed]:
     """Yield the files that open proposals bring: one that restores a version may bring old ones."""
-    for one in proposals:
-        assert one.proposal is not None, "an open proposal can be read"
-        yield Needed(f"proposal {one.proposal_id}", proposed(store, one.proposal))
+    for proposal in proposals:
+        assert proposal.proposal is not None, "an open proposal can be read"
+        yield Needed(f"proposal {proposal.proposal_id}", proposed(store, proposal.proposal))
 
 
 def _needed(store: LogStore, version: int, gates: Sequence[Gate]) -> Iterator[Needed]:
@@ -256,9 +258,12 @@ def _needed(store: LogStore, version: int, gates: Sequence[Gate]) -> Iterator[Ne
     files = _files_before(store, first, readers[0].holder)
     paths = [referenced(store.root, files), named_since(store, first, version)]
     names = ", ".join(
-        sorted({f"{one.holder} from version {one.needed_from} on" for one in readers})
+        sorted({f"{gate.holder} from version {gate.needed_from} on" for gate in readers})
     )
-    yield Needed(names, pa.chunked_array([c for one in paths for c in one.chunks], pa.string()))
+    yield Needed(
+        names,
+        pa.chunked_array([c for path_column in paths for c in path_column.chunks], pa.string()),
+    )
 
 
 def _files_before(store: LogStore, first: int, holder: str) -> pa.Table:
@@ -270,12 +275,12 @@ def _files_before(store: LogStore, first: int, holder: str) -> pa.Table:
         try:
             return open_keys(store, version).files
         except (InvalidRequest, BrokenLog) as error:
-            found = error
+            cause = error
     raise BrokenLog(
         f"version {first} of table {store.root} can't be read any more, and {holder} needs its "
         "files: give back that lease, or correct that position",
         error_class="LogGap",
-    ) from found
+    ) from cause
 
 
 def _lite(oldest: int) -> str:
