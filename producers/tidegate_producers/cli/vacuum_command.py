@@ -80,11 +80,7 @@ def vacuum_table(  # noqa: PLR0913 - each is an option of the command
             now_ms = client.clock.now_ms()
             if apply:
                 vacuumed = vacuum(
-                    client,
-                    place,
-                    request,
-                    lambda table_record: claims_on(bus, topics, table_record, now_ms),
-                    timeout,
+                    client, place, request, lambda one: claims_on(bus, topics, one, now_ms), timeout
                 )
             else:
                 record = client.table(place.root, timeout)
