@@ -95,7 +95,7 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status(), _client(settings) as client:
-        records = sorted(client.tables().values(), key=lambda one: one.name)
+        records = sorted(client.tables().values(), key=lambda record: record.name)
         aside = _set_aside(settings)
         streams = _streams(settings, records, aside)
     if as_json:
@@ -103,7 +103,7 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
             {
                 **record.model_dump(mode="json"),
                 "changes": _stream_data(settings, streams.get(record.name)),
-                "followers": [told.model_dump(mode="json") for told in aside[record.table]],
+                "followers": [follower.model_dump(mode="json") for follower in aside[record.table]],
             }
             for record in records
         ]
@@ -179,16 +179,16 @@ def show_apps(
     as_json: Json = False,
 ) -> None:
     """Show the last version of every application that writes to the table (`txn` actions)."""
-    found = _opened(uri, version, config, set_)
-    apps = sorted(found.app_transactions.values(), key=lambda txn: txn.app_id)
+    snapshot = _opened(uri, version, config, set_)
+    apps = sorted(snapshot.app_transactions.values(), key=lambda txn: txn.app_id)
     if as_json:
         rows = [
             {"app_id": txn.app_id, "version": txn.version, "last_updated": moment(txn.last_updated)}
             for txn in apps
         ]
-        OUT.print_json(data={"table_version": found.version, "apps": rows})
+        OUT.print_json(data={"table_version": snapshot.version, "apps": rows})
         return
-    OUT.print(f"version {found.version} of the table")
+    OUT.print(f"version {snapshot.version} of the table")
     show(
         ("application", "version", "last updated (UTC)"),
         [(txn.app_id, txn.version, instant(txn.last_updated)) for txn in apps],
@@ -217,23 +217,23 @@ def show_conflicts(
         with _client(settings) as client:
             record = client.require(table)
         bus = KafkaBus(settings.kafka, CLIENT_ID)
-        told = last_refusals(bus, settings.kafka.topics, record)
+        outcomes = last_refusals(bus, settings.kafka.topics, record)
         store = store_for(TableLocation(record.table_root, settings.storage))
-        found = conflicts(store, told, versions)
-        shown = [with_winner(store, one) for one in found[:limit]]
+        refusals = conflicts(store, outcomes, versions)
+        listed = [with_winner(store, refusal) for refusal in refusals[:limit]]
     if as_json:
-        data = {"table": record.name, "root": record.table_root, "rules": by_rule(found)}
-        OUT.print_json(data={**data, "conflicts": [_conflict_data(one) for one in shown]})
+        data = {"table": record.name, "root": record.table_root, "rules": by_rule(refusals)}
+        OUT.print_json(data={**data, "conflicts": [_conflict_data(refusal) for refusal in listed]})
         return
-    if not found:
+    if not refusals:
         OUT.print(f"nothing was refused lately at {record.name}", soft_wrap=True)
         return
-    show(("rule", "times"), list(by_rule(found).items()))
+    show(("rule", "times"), list(by_rule(refusals).items()))
     OUT.print()
     titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "about")
-    show(titles, [_conflict_row(one) for one in shown])
-    if len(found) > limit:
-        OUT.print(f"... and {len(found) - limit} older ones; --limit shows them")
+    show(titles, [_conflict_row(refusal) for refusal in listed])
+    if len(refusals) > limit:
+        OUT.print(f"... and {len(refusals) - limit} older ones; --limit shows them")
 
 
 @app.command("snapshot")
@@ -257,8 +257,8 @@ def show_snapshot(
         facts = _facts(snapshot)
         OUT.print_json(data={**facts, "appTransactions": apps, "shown": rows})
         return
-    shown = [(row["path"], plain(row["partitionValues"]), row["size"]) for row in rows]
-    show(("path", "partition values", "bytes"), shown)
+    listed = [(row["path"], plain(row["partitionValues"]), row["size"]) for row in rows]
+    show(("path", "partition values", "bytes"), listed)
     if snapshot.files.num_rows > limit:
         OUT.print(f"... and {snapshot.files.num_rows - limit} more; --limit shows them")
     for app_id, app_version in apps.items():
@@ -294,16 +294,16 @@ def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]
 
     If the topic is missing or may not be read, return none and print a line about it.
     """
-    found: defaultdict[UUID, list[FollowerRecord]] = defaultdict(list)
+    records_by_table: defaultdict[UUID, list[FollowerRecord]] = defaultdict(list)
     bus = KafkaBus(settings.kafka, CLIENT_ID)
     try:
-        told = read_follower_state(bus, settings.kafka.topics)
+        records = read_follower_state(bus, settings.kafka.topics)
     except Misconfigured as error:
         typer.echo(f"what followers have set aside is not known: {error}", err=True)
-        return found
-    for one in sorted(told.values(), key=lambda one: one.service):
-        found[one.table].append(one)
-    return found
+        return records_by_table
+    for record in sorted(records.values(), key=lambda record: record.service):
+        records_by_table[record.table].append(record)
+    return records_by_table
 
 
 def _streams(
@@ -313,15 +313,15 @@ def _streams(
 ) -> Mapping[str, StreamStatus]:
     """Return how far each table's change stream is, by name; nothing if it may not be read."""
     topics = settings.kafka.topics
-    at = TopicPartition(topics.cdc_positions, 0)
+    topic_partition = TopicPartition(topics.cdc_positions, 0)
     try:
-        newest = newest_values(KafkaBus(settings.kafka, CLIENT_ID), at, PATIENCE_S)
+        newest = newest_values(KafkaBus(settings.kafka, CLIENT_ID), topic_partition, PATIENCE_S)
     except Misconfigured as error:
         typer.echo(f"how far the change streams are is not known: {error}", err=True)
         return {}
     positions = positions_of({key: record.value for key, record in newest.items()})
-    told = [one for of_table in aside.values() for one in of_table]
-    return {status.table: status for status in statuses(records, positions, told)}
+    followers = [follower for of_table in aside.values() for follower in of_table]
+    return {status.table: status for status in statuses(records, positions, followers)}
 
 
 def _stream_data(
@@ -344,9 +344,9 @@ def _stream(status: StreamStatus | None) -> str:
 
 def _followers(aside: Sequence[FollowerRecord]) -> str:
     return "; ".join(
-        f"{one.service} since {instant(one.since_ms)}, {one.attempts} attempts, next "
-        f"{instant(one.next_try_ms) or 'at its next look'}: {one.reason}"
-        for one in aside
+        f"{record.service} since {instant(record.since_ms)}, {record.attempts} attempts, next "
+        f"{instant(record.next_try_ms) or 'at its next look'}: {record.reason}"
+        for record in aside
     )
 
 
@@ -371,14 +371,14 @@ def _registered(record: TableRecord) -> dict[str, Any]:
     }
 
 
-def _conflict_data(one: RefusedProposal) -> dict[str, Any]:
-    winner = one.winner
+def _conflict_data(refusal: RefusedProposal) -> dict[str, Any]:
+    winner = refusal.winner
     return {
-        "proposal": one.proposal_id,
-        "at": moment(one.at_ms),
-        "status": one.status,
-        "refusedIn": one.refused_in,
-        "rejection": one.rejection.model_dump(mode="json", exclude_none=True),
+        "proposal": refusal.proposal_id,
+        "at": moment(refusal.at_ms),
+        "status": refusal.status,
+        "refusedIn": refusal.refused_in,
+        "rejection": refusal.rejection.model_dump(mode="json", exclude_none=True),
         "winner": None
         if winner is None
         else {
@@ -390,19 +390,35 @@ def _conflict_data(one: RefusedProposal) -> dict[str, Any]:
     }
 
 
-def _conflict_row(one: RefusedProposal) -> tuple[object, ...]:
-    winner, rejection = one.winner, one.rejection
-    whose = f"{winner.operation} by {winner.engine_info}" if winner else ""
+def _conflict_row(refusal: RefusedProposal) -> tuple[object, ...]:
+    winner, rejection = refusal.winner, refusal.rejection
+    winner_text = f"{winner.operation} by {winner.engine_info}" if winner else ""
     about = rejection.path or rejection.app_id or rejection.domain or rejection.field or ""
     version = winner.version if winner else None
-    at = instant(one.at_ms)
-    return (one.proposal_id, at, one.status, rejection.rule, version, whose, about)
+    timestamp = instant(refusal.at_ms)
+    return (
+        refusal.proposal_id,
+        timestamp,
+        refusal.status,
+        rejection.rule,
+        version,
+        winner_text,
+        about,
+    )
 
 
-def _history_row(one: HistoryEntry) -> tuple[object, ...]:
-    metrics = ", ".join(f"{name}={value}" for name, value in one.metrics.items())
-    at, engine = instant(one.timestamp_ms), one.engine_info or ""
-    return (one.version, at, one.operation or "", one.proposals, one.refused, metrics, engine)
+def _history_row(entry: HistoryEntry) -> tuple[object, ...]:
+    metrics = ", ".join(f"{name}={value}" for name, value in entry.metrics.items())
+    timestamp, engine = instant(entry.timestamp_ms), entry.engine_info or ""
+    return (
+        entry.version,
+        timestamp,
+        entry.operation or "",
+        entry.proposals,
+        entry.refused,
+        metrics,
+        engine,
+    )
 
 
 def _place(uri: str, settings: ServiceSettings) -> TableLocation:
