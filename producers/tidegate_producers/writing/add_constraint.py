@@ -41,8 +41,8 @@ def add_constraint(
     Raises: InvalidRequest, for a name that is taken, or rows that violate it; Rejected;
     OutcomeUnknown; UnsupportedFeature; Unavailable.
     """
-    target, seen = opened(client, place, request)
-    metadata = add_check(seen.metadata, name, expression)
+    target, live_keys = opened(client, place, request)
+    metadata = add_check(live_keys.metadata, name, expression)
     wrong = violations(target.read_version)
     if wrong:
         raise InvalidRequest(
@@ -50,15 +50,17 @@ def add_constraint(
             f"({expression}): correct or delete them first; nothing was proposed",
             error_class="DELTA_NEW_CHECK_CONSTRAINT_VIOLATION",
         )
-    before = Definition(seen.metadata, seen.protocol)
-    after = resolve_definition(before, metadata).definition
-    own = hashes(expressions(requirements(after.metadata, after.protocol)))
+    old_definition = Definition(live_keys.metadata, live_keys.protocol)
+    new_definition = resolve_definition(old_definition, metadata).definition
+    constraint_hashes = hashes(
+        expressions(requirements(new_definition.metadata, new_definition.protocol))
+    )
     operation = Operation(name="ADD CONSTRAINT", parameters={"name": name, "expr": expression})
     key = f"{PREFIX}{name.lower()}"
     patch = MetadataPatch(changes=(change(op="set_property", key=key, value=expression),))
     body = proposal_drafts.Body(operation, reads=proposal_drafts.WHOLE_TABLE, patch=patch)
     proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
-    proposal = with_attestation(proposal, Attestation(tuple(own)))
+    proposal = with_attestation(proposal, Attestation(tuple(constraint_hashes)))
     return result(client.propose(proposal, request.timeout_s))
 
 
@@ -66,20 +68,24 @@ def drop_constraint(
     client: Client, place: TableLocation, name: str, request: WriteRequest
 ) -> Outcome:
     """Propose to drop a CHECK constraint, and return the outcome. Raises: as `add_constraint`."""
-    target, seen = opened(client, place, request)
+    target, live_keys = opened(client, place, request)
     key = next(
-        (key for key in seen.metadata.configuration if key.lower() == f"{PREFIX}{name}".lower()),
+        (
+            key
+            for key in live_keys.metadata.configuration
+            if key.lower() == f"{PREFIX}{name}".lower()
+        ),
         None,
     )
     if key is None:
-        known = [one.name for one in checks(seen.metadata)]
+        names = [constraint.name for constraint in checks(live_keys.metadata)]
         raise InvalidRequest(
-            f"there is no CHECK constraint {name!r}; there are: {', '.join(known) or 'none'}; "
+            f"there is no CHECK constraint {name!r}; there are: {', '.join(names) or 'none'}; "
             "nothing was proposed",
             error_class="DELTA_CONSTRAINT_DOES_NOT_EXIST",
         )
     patch = MetadataPatch(changes=(change(op="unset_property", key=key),))
-    parameters = {"name": name, "expr": seen.metadata.configuration[key]}
+    parameters = {"name": name, "expr": live_keys.metadata.configuration[key]}
     operation = Operation(name="DROP CONSTRAINT", parameters=dict(parameters))
     body = proposal_drafts.Body(operation, reads=proposal_drafts.NOTHING, patch=patch)
     proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)

@@ -73,8 +73,10 @@ def alter(
     except ValidationError as error:
         raise _bad(f"{len(changes)} changes: a patch has from 1 to 100 of them") from error
     target, _ = opened(client, place, request)
-    told = orjson.dumps([one.model_dump(mode="json") for one in patch.changes]).decode()
-    operation = Operation(name=operation_of(patch.changes), parameters={"changes": told})
+    changes_json = orjson.dumps(
+        [patch_change.model_dump(mode="json") for patch_change in patch.changes]
+    ).decode()
+    operation = Operation(name=operation_of(patch.changes), parameters={"changes": changes_json})
     body = proposal_drafts.Body(operation, reads=ReadSet(), patch=patch)
     proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
     return result(client.propose(proposal, request.timeout_s))
@@ -88,9 +90,9 @@ def replace(
     Columns that are listed keep their names and data. Raises: InvalidRequest, naming the column,
     for what the table's files do not allow; otherwise as `alter`.
     """
-    target, seen = opened(client, place, request)
-    metadata = replace_columns(seen.metadata, seen.protocol, columns)
-    if metadata == seen.metadata:
+    target, live_keys = opened(client, place, request)
+    metadata = replace_columns(live_keys.metadata, live_keys.protocol, columns)
+    if metadata == live_keys.metadata:
         return None
     listed = orjson.dumps(orjson.loads(format_schema(columns))["fields"]).decode()
     operation = Operation(name="REPLACE COLUMNS", parameters={"columns": listed})
@@ -110,12 +112,12 @@ def move(
 
     It writes the whole metadata, so it conflicts with each other change of it. Raises: as `alter`.
     """
-    target, seen = opened(client, place, request)
-    metadata = move_column(seen.metadata, path, position)
-    if metadata == seen.metadata:
+    target, live_keys = opened(client, place, request)
+    metadata = move_column(live_keys.metadata, path, position)
+    if metadata == live_keys.metadata:
         return None
-    where = {"position": "first" if position.is_first else f"after {position.after}"}
-    parameters = {"column": orjson.dumps({"name": ".".join(path)} | where).decode()}
+    position_json = {"position": "first" if position.is_first else f"after {position.after}"}
+    parameters = {"column": orjson.dumps({"name": ".".join(path)} | position_json).decode()}
     operation = Operation(name="CHANGE COLUMN", parameters=parameters)
     stamp = stamp_for(client, request)
     proposal = proposal_drafts.change_metadata(target, stamp, operation, metadata)
@@ -127,26 +129,28 @@ def opened(
 ) -> tuple[proposal_drafts.Target, LiveKeys]:
     """Return a registered table as the target of a proposal, and what its log says of it."""
     record = client.require(place.root, request.timeout_s)
-    seen = open_keys(store_for(place))
-    check_writable(seen.protocol, seen.metadata, place.root)
-    version = int(seen.version)
-    return proposal_drafts.Target(record.table, record.table_root, version, seen.metadata.id), seen
+    live_keys = open_keys(store_for(place))
+    check_writable(live_keys.protocol, live_keys.metadata, place.root)
+    version = int(live_keys.version)
+    return proposal_drafts.Target(
+        record.table, record.table_root, version, live_keys.metadata.id
+    ), live_keys
 
 
 def operation_of(changes: Sequence[PatchChange]) -> str:
     """Return the operation name of a commit with these changes."""
-    names = {NAMES.get(one.op, "CHANGE COLUMN") for one in changes}
+    names = {NAMES.get(patch_change.op, "CHANGE COLUMN") for patch_change in changes}
     return names.pop() if len(names) == 1 else SEVERAL
 
 
-def change(**told: Any) -> PatchChange:
+def change(**fields: Any) -> PatchChange:
     """Return a change with the given fields. Raises: InvalidRequest (`BadChange`)."""
     try:
-        return _CHANGE.validate_python(told)
+        return _CHANGE.validate_python(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in (told.get("op"), *first["loc"]))
-        raise _bad(f"the change {where}: {first['msg']}") from error
+        place = ".".join(str(part) for part in (fields.get("op"), *first["loc"]))
+        raise _bad(f"the change {place}: {first['msg']}") from error
 
 
 def new_column(
@@ -154,8 +158,8 @@ def new_column(
 ) -> PatchChange:
     """Return the change that adds a column, or a field of the struct at `parent`."""
     [plain] = orjson.loads(format_schema(StructType((field,))))["fields"]
-    told = {"first": place.is_first, "after": place.after}
-    return change(op="add_column", column=plain, parent=tuple(parent), **told)
+    position = {"first": place.is_first, "after": place.after}
+    return change(op="add_column", column=plain, parent=tuple(parent), **position)
 
 
 def column_from(text: str) -> PatchChange:
@@ -171,11 +175,11 @@ def column_from(text: str) -> PatchChange:
 def schema_from(text: str) -> StructType:
     """Return the columns of a schema, `name type, name type`. Raises: as `column_from`."""
     parts, depth, start = [], 0, 0
-    for at, sign in enumerate(text):
+    for index, sign in enumerate(text):
         depth += (sign in "([{<") - (sign in ")]}>")
         if sign == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
+            parts.append(text[start:index])
+            start = index + 1
     return columns_from([part.strip() for part in (*parts, text[start:])])
 
 
@@ -217,10 +221,10 @@ def pair_from(text: str) -> tuple[str, str]:
 
 
 def _named(text: str) -> tuple[tuple[str, ...], Any]:
-    found = _NAMED.fullmatch(text)
-    if found is None:
+    match = _NAMED.fullmatch(text)
+    if match is None:
         raise _bad(f"{text!r} is no column with a type: write 'name type'")
-    return path_from(found[1]), _type_of(found[2])
+    return path_from(match[1]), _type_of(match[2])
 
 
 def _type_of(text: str) -> Any:

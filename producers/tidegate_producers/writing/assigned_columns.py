@@ -32,10 +32,12 @@ def assigned(
     if not row_tracking.is_enabled(mapped):
         return mapped
     # Files of older versions keep the names that they have.
-    named = {column.key: text for column, _ in _ROW_TRACKING if before and (text := column(before))}
-    mapped = mapped.with_(configuration={**mapped.configuration, **named})
-    named = row_columns(mapped, new_id)
-    return mapped.with_(configuration={**mapped.configuration, **named})
+    configured = {
+        column.key: text for column, _ in _ROW_TRACKING if before and (text := column(before))
+    }
+    mapped = mapped.with_(configuration={**mapped.configuration, **configured})
+    configured = row_columns(mapped, new_id)
+    return mapped.with_(configuration={**mapped.configuration, **configured})
 
 
 def row_columns(metadata: Metadata, new_id: Callable[[], UUID]) -> dict[str, str]:

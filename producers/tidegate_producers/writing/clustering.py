@@ -38,13 +38,13 @@ FEATURES: Final = {f"{FEATURE_PREFIX}{FEATURE}": "supported"}
 """The properties by which a table that is created or altered lists the feature."""
 
 
-def sorted_by(metadata: Metadata, names: Sequence[str], what: str) -> tuple[FieldPath, ...]:
+def sorted_by(metadata: Metadata, names: Sequence[str], purpose: str) -> tuple[FieldPath, ...]:
     """Return the paths of columns by which files can be sorted, so that readers can skip some.
 
     `what` is the request, for messages.
     Raises: InvalidRequest, naming the column.
     """
-    return tuple(_sortable(metadata, name, what) for name in names)
+    return tuple(_sortable(metadata, name, purpose) for name in names)
 
 
 def clustered_by(metadata: Metadata, names: Sequence[str], root: str) -> DomainMetadata:
@@ -73,24 +73,28 @@ def cluster_by(
     Raises: InvalidRequest, naming the column; Rejected; OutcomeUnknown; Unavailable.
     """
     record, store = client.require(place.root, request.timeout_s), store_for(place)
-    seen = open_keys(store)
-    check_open_to(seen, place.root)
-    domain = clustered_by(seen.metadata, names, place.root)
-    was = clustering_columns(seen.metadata, seen.domains)
-    if was == clustering_columns(seen.metadata, {DOMAIN: domain}):
+    live_keys = open_keys(store)
+    check_open_to(live_keys, place.root)
+    domain = clustered_by(live_keys.metadata, names, place.root)
+    old_columns = clustering_columns(live_keys.metadata, live_keys.domains)
+    if old_columns == clustering_columns(live_keys.metadata, {DOMAIN: domain}):
         return None
-    asking = seen.metadata.with_(configuration={**seen.metadata.configuration, **FEATURES})
-    made = resolve_definition(Definition(seen.metadata, seen.protocol), asking)
-    refuse(made.flaws, place.root)
-    protocol = made.definition.protocol
-    actions: tuple[Action, ...] = (protocol, domain) if protocol != seen.protocol else (domain,)
+    asking = live_keys.metadata.with_(
+        configuration={**live_keys.metadata.configuration, **FEATURES}
+    )
+    resolved = resolve_definition(Definition(live_keys.metadata, live_keys.protocol), asking)
+    refuse(resolved.flaws, place.root)
+    protocol = resolved.definition.protocol
+    actions: tuple[Action, ...] = (
+        (protocol, domain) if protocol != live_keys.protocol else (domain,)
+    )
     parameters = {
-        "oldClusteringColumns": ",".join(map(dotted, was)),
+        "oldClusteringColumns": ",".join(map(dotted, old_columns)),
         "newClusteringColumns": ",".join(names),
     }
     operation = Operation(name="CLUSTER BY", parameters=dict(parameters))
     target = proposal_drafts.Target(
-        record.table, record.table_root, int(seen.version), seen.metadata.id
+        record.table, record.table_root, int(live_keys.version), live_keys.metadata.id
     )
     rows = tuple(action.to_row() for action in actions)
     body = proposal_drafts.Body(operation, rows, proposal_drafts.NOTHING)
@@ -98,22 +102,22 @@ def cluster_by(
     return propose(client, store, proposal, request.timeout_s)
 
 
-def _sortable(metadata: Metadata, name: str, what: str) -> FieldPath:
+def _sortable(metadata: Metadata, name: str, purpose: str) -> FieldPath:
     schema = parse_schema(metadata.schema_string)
-    [wanted] = column_list(name)
-    path = next((one for one in leaves(schema) if _is_same(one, wanted)), None)
+    [wanted_path] = column_list(name)
+    path = next((leaf for leaf in leaves(schema) if _is_same(leaf, wanted_path)), None)
     if path is None:
-        why, error = "is no column of a plain type", "COLUMN_DOES_NOT_EXIST"
+        reason, error = "is no column of a plain type", "COLUMN_DOES_NOT_EXIST"
     elif path[0] in metadata.partition_columns:
-        why, error = "is a partition column", "ON_PARTITION_COLUMN"
+        reason, error = "is a partition column", "ON_PARTITION_COLUMN"
     elif path not in set(_counted(metadata, schema)):
-        why, error = "has no statistics", "ON_COLUMN_WITHOUT_STATS"
+        reason, error = "has no statistics", "ON_COLUMN_WITHOUT_STATS"
     else:
         return path
-    counted = [dotted(one) for one in _counted(metadata, schema)]
+    counted = [dotted(leaf) for leaf in _counted(metadata, schema)]
     raise InvalidRequest(
-        f"{what}: {name!r} {why}, so sorting by it lets no file be skipped: name a column with "
-        f"statistics ({', '.join(counted)}; delta.dataSkippingStatsColumns and "
+        f"{purpose}: {name!r} {reason}, so sorting by it lets no file be skipped: name a column "
+        f"with statistics ({', '.join(counted)}; delta.dataSkippingStatsColumns and "
         "delta.dataSkippingNumIndexedCols say which have them); nothing was proposed",
         error_class=f"DELTA_ZORDERING_{error}",
     )
@@ -121,10 +125,10 @@ def _sortable(metadata: Metadata, name: str, what: str) -> FieldPath:
 
 def _counted(metadata: Metadata, schema: StructType) -> Iterator[FieldPath]:
     """Yield the columns that have statistics in files."""
-    gone = metadata.partition_columns
-    stored = StructType(tuple(one for one in schema if one.name not in gone))
+    partition_columns = metadata.partition_columns
+    stored = StructType(tuple(column for column in schema if column.name not in partition_columns))
     yield from chosen(stored, num_indexed_columns(metadata), stats_columns(metadata))
 
 
-def _is_same(path: FieldPath, wanted: Sequence[str]) -> bool:
-    return len(path) == len(wanted) and all(map(same_name, path, wanted))
+def _is_same(path: FieldPath, wanted_path: Sequence[str]) -> bool:
+    return len(path) == len(wanted_path) and all(map(same_name, path, wanted_path))

@@ -57,12 +57,12 @@ def check_new(
             "DELTA_DUPLICATE_COLUMNS_FOUND",
             f"{root}: the names of the columns {twice} differ only in case; rename all but one",
         )
-    for one in walk(schema):
-        if _ILLEGAL.search(one.name) and not is_mapped:
+    for column in walk(schema):
+        if _ILLEGAL.search(column.name) and not is_mapped:
             raise _invalid(
                 "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
-                f"{root}: the column name {one.name!r} holds one of ' ,;{{}}()=' or a tab or line "
-                "break, for which a table needs column mapping: rename the column, or set the "
+                f"{root}: the column name {column.name!r} holds one of ' ,;{{}}()=' or a tab or "
+                "line break, for which a table needs column mapping: rename the column, or set the "
                 "property delta.columnMapping.mode to name",
             )
     resolve_partition_columns(schema, partition_columns, root)
@@ -76,42 +76,44 @@ def resolve_partition_columns(
     Raises: InvalidRequest, naming the column.
     """
     by_name = {field.name.lower(): field for field in schema.fields}
-    found: list[str] = []
+    partition_columns: list[str] = []
     for name in names:
-        one = by_name.get(name.lower())
-        if one is None:
+        column = by_name.get(name.lower())
+        if column is None:
             raise _invalid(
                 "DELTA_INVALID_PARTITION_COLUMN",
                 f"{root}: the partition column {name!r} is not in the schema; its columns are "
                 f"{', '.join(schema.names)}",
             )
-        if isinstance(one.kind, StructType | ArrayType | MapType):
+        if isinstance(column.kind, StructType | ArrayType | MapType):
             raise _invalid(
                 "DELTA_INVALID_PARTITION_COLUMN_TYPE",
-                f"{root}: partition column {one.name!r} has type {one.kind}; it must not be a "
-                "struct, array or map",
+                f"{root}: partition column {column.name!r} has type {column.kind}; it must not be "
+                "a struct, array or map",
             )
-        if one.name not in found:
-            found.append(one.name)
-    if found and len(found) == len(schema.fields):
+        if column.name not in partition_columns:
+            partition_columns.append(column.name)
+    if partition_columns and len(partition_columns) == len(schema.fields):
         raise _invalid(
             "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
             f"{root}: every column is a partition column; at least one must not be",
         )
-    return tuple(found)
+    return tuple(partition_columns)
 
 
 def check_partitioning(
-    asked: Sequence[str] | None, schema: StructType, actual: Sequence[str], root: str
+    requested: Sequence[str] | None, schema: StructType, actual: Sequence[str], root: str
 ) -> None:
     """Check that the requested partition columns, if any, are the table's.
 
     Raises: InvalidRequest.
     """
-    if asked is not None and resolve_partition_columns(schema, asked, root) != tuple(actual):
+    if requested is not None and resolve_partition_columns(schema, requested, root) != tuple(
+        actual
+    ):
         raise _invalid(
             "DELTA_METADATA_MISMATCH",
-            f"{root} is partitioned by {list(actual)}, not by {list(asked)}: leave the option "
+            f"{root} is partitioned by {list(actual)}, not by {list(requested)}: leave the option "
             "partitionColumns out, or write another table",
         )
 
@@ -130,94 +132,98 @@ def as_stored(frame: StructType, table: StructType) -> StructType:
     by_name = {field.name.lower(): field for field in table.fields}
     return StructType(
         tuple(
-            replace(one, kind=_stored_kind(one.kind, there.kind))
-            if (there := by_name.get(one.name.lower())) is not None
-            else one
-            for one in frame.fields
+            replace(column, kind=_stored_kind(column.kind, table_column.kind))
+            if (table_column := by_name.get(column.name.lower())) is not None
+            else column
+            for column in frame.fields
         )
     )
 
 
-def _stored_kind(given: DataType, wanted: DataType) -> DataType:
-    match given, wanted:
+def _stored_kind(frame_kind: DataType, table_kind: DataType) -> DataType:
+    match frame_kind, table_kind:
         case StructType(), StructType():
-            return as_stored(given, wanted)
+            return as_stored(frame_kind, table_kind)
         case ArrayType(), ArrayType():
-            return ArrayType(_stored_kind(given.element, wanted.element), given.contains_null)
+            return ArrayType(
+                _stored_kind(frame_kind.element, table_kind.element), frame_kind.contains_null
+            )
         case MapType(), MapType():
             key, value = (
-                _stored_kind(given.key, wanted.key),
-                _stored_kind(given.value, wanted.value),
+                _stored_kind(frame_kind.key, table_kind.key),
+                _stored_kind(frame_kind.value, table_kind.value),
             )
-            return MapType(key, value, given.value_contains_null)
+            return MapType(key, value, frame_kind.value_contains_null)
         case _:
-            return wanted if fits(given, wanted) else given
+            return table_kind if fits(frame_kind, table_kind) else frame_kind
 
 
-def fits(given: DataType, wanted: DataType) -> bool:
+def fits(source: DataType, target: DataType) -> bool:
     """Return whether every value of one type can be converted to another without loss."""
-    match given, wanted:
+    match source, target:
         case (PrimitiveType("void"), _):
             return True
         case (PrimitiveType(), PrimitiveType()):
-            return given == wanted or wanted.name in _WIDER.get(given.name, ())
+            return source == target or target.name in _WIDER.get(source.name, ())
         case (PrimitiveType(), DecimalType()):
-            digits = _DIGITS.get(given.name)
-            return digits is not None and wanted.precision - wanted.scale >= digits
+            digits = _DIGITS.get(source.name)
+            return digits is not None and target.precision - target.scale >= digits
         case (DecimalType(), DecimalType()):
-            whole = given.precision - given.scale
-            return wanted.scale >= given.scale and wanted.precision - wanted.scale >= whole
+            whole_digits = source.precision - source.scale
+            return target.scale >= source.scale and target.precision - target.scale >= whole_digits
         case (ArrayType(), ArrayType()):
-            return fits(given.element, wanted.element)
+            return fits(source.element, target.element)
         case (MapType(), MapType()):
-            return fits(given.key, wanted.key) and fits(given.value, wanted.value)
+            return fits(source.key, target.key) and fits(source.value, target.value)
         case (StructType(), StructType()):
-            return _struct_fits(given, wanted)
+            return _struct_fits(source, target)
         case _:
             return False
 
 
-def _struct_fits(given: StructType, wanted: StructType) -> bool:
-    by_name = {field.name.lower(): field for field in wanted.fields}
-    names = {field.name.lower() for field in given.fields}
+def _struct_fits(source: StructType, target: StructType) -> bool:
+    by_name = {field.name.lower(): field for field in target.fields}
+    names = {field.name.lower() for field in source.fields}
     return all(
-        (there := by_name.get(field.name.lower())) is not None and fits(field.kind, there.kind)
-        for field in given.fields
-    ) and all(one.nullable or name in names for name, one in by_name.items())
+        (matching := by_name.get(field.name.lower())) is not None
+        and fits(field.kind, matching.kind)
+        for field in source.fields
+    ) and all(target_field.nullable or name in names for name, target_field in by_name.items())
 
 
 def _check_fields(frame: StructType, table: StructType, prefix: str, root: str) -> None:
     by_name = {field.name.lower(): field for field in table.fields}
-    seen: set[str] = set()
-    for one in frame.fields:
-        where = f"{prefix}{one.name}"
-        there = by_name.get(one.name.lower())
-        if there is None:
+    given_names: set[str] = set()
+    for column in frame.fields:
+        dotted_name = f"{prefix}{column.name}"
+        table_column = by_name.get(column.name.lower())
+        if table_column is None:
             raise _invalid(
                 "DELTA_METADATA_MISMATCH",
-                f"{root} has no column {where!r}; its columns are {_names(table, prefix)}: drop "
-                "the column from the DataFrame, or give the option mergeSchema=true, which adds "
-                "it to the table",
+                f"{root} has no column {dotted_name!r}; its columns are {_names(table, prefix)}: "
+                "drop the column from the DataFrame, or give the option mergeSchema=true, which "
+                "adds it to the table",
             )
-        if one.name.lower() in seen:
+        if column.name.lower() in given_names:
             raise _invalid(
-                "DELTA_DUPLICATE_COLUMNS_ON_INSERT", f"{root}: column {where!r} is given twice"
+                "DELTA_DUPLICATE_COLUMNS_ON_INSERT",
+                f"{root}: column {dotted_name!r} is given twice",
             )
-        seen.add(one.name.lower())
-        if isinstance(one.kind, StructType) and isinstance(there.kind, StructType):
-            _check_fields(one.kind, there.kind, f"{where}.", root)
-        elif not fits(one.kind, there.kind):
+        given_names.add(column.name.lower())
+        if isinstance(column.kind, StructType) and isinstance(table_column.kind, StructType):
+            _check_fields(column.kind, table_column.kind, f"{dotted_name}.", root)
+        elif not fits(column.kind, table_column.kind):
             raise _invalid(
                 "DELTA_FAILED_TO_MERGE_FIELDS",
-                f"{root}: column {where!r} has type {there.kind}, but the DataFrame's has type "
-                f"{one.kind}: cast it to {there.kind}",
+                f"{root}: column {dotted_name!r} has type {table_column.kind}, but the DataFrame's "
+                f"has type {column.kind}: cast it to {table_column.kind}",
             )
-    for name, one in by_name.items():
-        if name not in seen and not one.nullable:
+    for name, column in by_name.items():
+        if name not in given_names and not column.nullable:
             raise _invalid(
                 "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
-                f"{root}: column {prefix + one.name!r} is NOT NULL, and the DataFrame lacks it: "
-                f"add a column of type {one.kind}",
+                f"{root}: column {prefix + column.name!r} is NOT NULL, and the DataFrame lacks it: "
+                f"add a column of type {column.kind}",
             )
 
 
@@ -225,13 +231,13 @@ def _names(schema: StructType, prefix: str) -> str:
     return ", ".join(f"{prefix}{name}" for name in schema.names)
 
 
-def _nullable_field(one: StructField) -> StructField:
-    own = {
+def _nullable_field(column: StructField) -> StructField:
+    metadata = {
         key: value
-        for key, value in one.metadata.items()
+        for key, value in column.metadata.items()
         if not key.startswith("delta.") and key not in (CURRENT, EXISTS)
     }
-    return replace(one, kind=_nullable(one.kind), nullable=True, metadata=own)
+    return replace(column, kind=_nullable(column.kind), nullable=True, metadata=metadata)
 
 
 def _nullable(kind: DataType) -> DataType:

@@ -30,20 +30,20 @@ def in_table_already(metadata: Metadata, protocol: Protocol) -> tuple[str, ...]:
     return tuple(hashes(expressions(requirements(metadata, protocol))))
 
 
-def with_attestation(proposal: Proposal, word: Attestation) -> Proposal:
+def with_attestation(proposal: Proposal, attestation: Attestation) -> Proposal:
     """Return a proposal with its writer's statements added to those it already has."""
-    told: dict[str, Any] = {
-        "constraints_enforced": (*proposal.constraints_enforced, *word.constraints_enforced),
-        "identity_usage": (*proposal.identity_usage, *word.identity_usage),
-        "cdc_mode": word.cdc_mode or proposal.cdc_mode,
+    statements: dict[str, Any] = {
+        "constraints_enforced": (*proposal.constraints_enforced, *attestation.constraints_enforced),
+        "identity_usage": (*proposal.identity_usage, *attestation.identity_usage),
+        "cdc_mode": attestation.cdc_mode or proposal.cdc_mode,
     }
-    return proposal.model_copy(update=told)
+    return proposal.model_copy(update=statements)
 
 
 def lease(
-    target: proposal_drafts.Target, stamp: proposal_drafts.Stamp, *wanted: IdentityDemand
+    target: proposal_drafts.Target, stamp: proposal_drafts.Stamp, *demands: IdentityDemand
 ) -> Proposal:
     """Return a proposal that leases identity values; the outcome's `assigned` holds the blocks."""
-    known = proposal_drafts.append(target, stamp, ())
-    told = {"operation": Operation(name=LEASE), "identity_leases": wanted}
-    return known.model_copy(update=told)
+    draft = proposal_drafts.append(target, stamp, ())
+    lease_fields = {"operation": Operation(name=LEASE), "identity_leases": demands}
+    return draft.model_copy(update=lease_fields)

@@ -88,22 +88,22 @@ class Dropping:
 
     def propose(
         self,
-        seen: Snapshot,
+        snapshot: Snapshot,
         operation: Operation,
         actions: tuple[Action, ...],
-        held: Definition | None = None,
+        definition: Definition | None = None,
     ) -> Outcome:
         """Propose actions for a version that was read whole; rows are held to a definition."""
         record = self.client.require(self.place.root, self.request.timeout_s)
         target = proposal_drafts.Target(
-            record.table, record.table_root, int(seen.version), seen.metadata.id
+            record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
         )
         rows = tuple(action.to_row() for action in actions)
         body = proposal_drafts.Body(operation, rows, proposal_drafts.WHOLE_TABLE)
         stamp = stamp_for(self.client, self.request)
         proposal = proposal_drafts.of_body("commit", target, stamp, body)
-        if held is not None:
-            proposal = with_attestation(proposal, Attestation(in_table_already(*held)))
+        if definition is not None:
+            proposal = with_attestation(proposal, Attestation(in_table_already(*definition)))
         return propose(self.client, store_for(self.place), proposal, self.request.timeout_s)
 
 
@@ -116,53 +116,57 @@ def drop_feature(dropping: Dropping, name: str, *, truncates_history: bool = Fal
     remove; Rejected; OutcomeUnknown; UnsupportedFeature; BrokenLog; Unavailable.
     """
     drop = Drop(name, truncates_history)
-    seen = dropping.snapshot()
-    if name in Definition(seen.metadata, seen.protocol).supported:
+    snapshot = dropping.snapshot()
+    if name in Definition(snapshot.metadata, snapshot.protocol).supported:
         prepare = _PREPARATIONS.get(name)
         if prepare is not None:
             prepare(dropping)
-            seen = dropping.snapshot()
-    before = Definition(seen.metadata, seen.protocol)
-    refuse(drop_flaws(drop, before, _remains(dropping, seen, drop)), dropping.place.root)
-    after = dropped(drop, before, int(seen.version) + 1)
-    gone = [
-        seen.domains[domain].with_(removed=True)
+            snapshot = dropping.snapshot()
+    old_definition = Definition(snapshot.metadata, snapshot.protocol)
+    refuse(
+        drop_flaws(drop, old_definition, _remains(dropping, snapshot, drop)), dropping.place.root
+    )
+    new_definition = dropped(drop, old_definition, int(snapshot.version) + 1)
+    removed_domains = [
+        snapshot.domains[domain].with_(removed=True)
         for domain in DOMAINS_GONE.get(name, ())
-        if domain in seen.domains
+        if domain in snapshot.domains
     ]
-    metadata = (after.metadata,) if after.metadata != seen.metadata else ()
+    metadata = (new_definition.metadata,) if new_definition.metadata != snapshot.metadata else ()
     parameters = {"featureName": name, "truncateHistory": str(truncates_history).lower()}
     operation = Operation(name="DROP FEATURE", parameters=parameters)
-    return dropping.propose(seen, operation, (after.protocol, *metadata, *gone))
+    return dropping.propose(
+        snapshot, operation, (new_definition.protocol, *metadata, *removed_domains)
+    )
 
 
-def _remains(dropping: Dropping, seen: Snapshot, drop: Drop) -> FeatureRemains:
-    vectors = seen.files["deletionVector"]
-    living = {name for name, one in seen.domains.items() if not one.removed}
+def _remains(dropping: Dropping, snapshot: Snapshot, drop: Drop) -> FeatureRemains:
+    vectors = snapshot.files["deletionVector"]
+    live_domains = {name for name, domain in snapshot.domains.items() if not domain.removed}
     if drop.name == row_tracking.FEATURE:
-        living.discard(row_tracking.DOMAIN)
+        live_domains.discard(row_tracking.DOMAIN)
     store = store_for(dropping.place)
     oldest = min((file.version for file, _ in list_log(store)), default=0)
     return FeatureRemains(
         deletion_vectors=len(vectors) - vectors.null_count,
-        files_with_row_ids=files_with_row_ids(seen.files)[0],
-        domains=frozenset(living),
+        files_with_row_ids=files_with_row_ids(snapshot.files)[0],
+        domains=frozenset(live_domains),
         stands_on_v2_checkpoint=_stands_on_v2(dropping),
-        history_uses=drop.truncates_history and _history_uses(dropping, drop.name, seen),
+        history_uses=drop.truncates_history and _history_uses(dropping, drop.name, snapshot),
         oldest_version=oldest,
     )
 
 
-def _history_uses(dropping: Dropping, name: str, seen: Snapshot) -> bool:
+def _history_uses(dropping: Dropping, name: str, snapshot: Snapshot) -> bool:
     """Return whether a version that is still in the log can be understood only with a feature."""
     store = store_for(dropping.place)
     for file, _ in list_log(store):
-        if file.is_checkpoint and file.version < seen.version:
+        if file.is_checkpoint and file.version < snapshot.version:
             return True
-        if file.kind is not LogFileKind.COMMIT or file.version >= seen.version:
+        if file.kind is not LogFileKind.COMMIT or file.version >= snapshot.version:
             continue
-        found = read_commit(store, file.version)
-        if found is not None and any(leaves_trace(name, action) for action in found[0].actions):
+        entry = read_commit(store, file.version)
+        if entry is not None and any(leaves_trace(name, action) for action in entry[0].actions):
             return True
     return False
 
@@ -181,36 +185,36 @@ def _no_vectors(dropping: Dropping) -> None:
 
 def _no_widening(dropping: Dropping) -> None:
     dropping.unset(table_properties.type_widening_enabled.key)
-    seen = dropping.snapshot()
-    schema = parse_schema(seen.metadata.schema_string)
+    snapshot = dropping.snapshot()
+    schema = parse_schema(snapshot.metadata.schema_string)
     plain = without_changes(schema)
     if plain == schema:
         return
     request = OptimizeRequest(rewrites=True)
     optimize(dropping.client, dropping.place, request, dropping.request, dropping.runner)
-    seen = dropping.snapshot()
-    metadata = seen.metadata.with_(schema_string=format_schema(plain))
-    dropping.propose(seen, Operation(name="CHANGE COLUMN"), (metadata,))
+    snapshot = dropping.snapshot()
+    metadata = snapshot.metadata.with_(schema_string=format_schema(plain))
+    dropping.propose(snapshot, Operation(name="CHANGE COLUMN"), (metadata,))
 
 
 def _no_mapping(dropping: Dropping) -> None:
-    seen = dropping.snapshot()
-    if mode_of(seen.metadata) is ColumnMappingMode.NONE:
+    snapshot = dropping.snapshot()
+    if mode_of(snapshot.metadata) is ColumnMappingMode.NONE:
         return
-    plain = without_mapping(seen.metadata)
-    bins = list(single_bins(seen.files))
-    compacting = Compacting(dropping.place, seen.metadata, written=plain)
+    plain = without_mapping(snapshot.metadata)
+    bins = list(single_bins(snapshot.files))
+    compacting = Compacting(dropping.place, snapshot.metadata, written=plain)
     written = dropping.runner(compacting, bins) if bins else ()
     now_ms = dropping.client.clock.now_ms()
     removes = [
         proposal_drafts.removal(add, now_ms).with_(data_change=False)
-        for one in bins
-        for add in one.adds
+        for single_bin in bins
+        for add in single_bin.adds
     ]
-    adds = [add.with_(data_change=False) for one in written for add in one.adds]
+    adds = [add.with_(data_change=False) for compacted in written for add in compacted.adds]
     operation = Operation(name="REMOVE COLUMN MAPPING")
-    held = Definition(plain, seen.protocol)
-    dropping.propose(seen, operation, (plain, *removes, *adds), held)
+    definition = Definition(plain, snapshot.protocol)
+    dropping.propose(snapshot, operation, (plain, *removes, *adds), definition)
 
 
 def _no_row_ids(dropping: Dropping) -> None:
@@ -230,11 +234,13 @@ def _no_v2_checkpoint(dropping: Dropping) -> None:
 
 
 def _no_times(dropping: Dropping) -> None:
-    seen = dropping.snapshot()
-    kept = {key: text for key, text in seen.metadata.configuration.items() if key not in _TIMES}
-    if kept != dict(seen.metadata.configuration):
-        metadata = seen.metadata.with_(configuration=kept)
-        dropping.propose(seen, Operation(name="UNSET TBLPROPERTIES"), (metadata,))
+    snapshot = dropping.snapshot()
+    configuration = {
+        key: text for key, text in snapshot.metadata.configuration.items() if key not in _TIMES
+    }
+    if configuration != dict(snapshot.metadata.configuration):
+        metadata = snapshot.metadata.with_(configuration=configuration)
+        dropping.propose(snapshot, Operation(name="UNSET TBLPROPERTIES"), (metadata,))
 
 
 _PREPARATIONS: Final[Mapping[str, Callable[[Dropping], None]]] = {

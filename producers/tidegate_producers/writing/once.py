@@ -65,9 +65,9 @@ def once(options: WriteOptions, batch_id: int | None, operation: str, verb: Verb
         return verb(WriteRequest.of(options))
     txn = app_txn_of_batch(options, batch_id)
     request, store = WriteRequest.of(options, txn), store_for(options.place)
-    seen = open_keys(store)
-    known = seen.app_transactions.get(txn.app_id)
-    if known is not None and known.version >= txn.version:
+    live_keys = open_keys(store)
+    last_txn = live_keys.app_transactions.get(txn.app_id)
+    if last_txn is not None and last_txn.version >= txn.version:
         return None
     try:
         outcome = verb(request)
@@ -76,7 +76,7 @@ def once(options: WriteOptions, batch_id: int | None, operation: str, verb: Verb
         client = client_for(options.kafka)
         record = client.require(options.place.root, request.timeout_s)
         target = proposal_drafts.Target(
-            record.table, record.table_root, int(seen.version), seen.metadata.id
+            record.table, record.table_root, int(live_keys.version), live_keys.metadata.id
         )
         note = proposal_drafts.note(target, stamp_for(client, request), Operation(name=operation))
         return propose(client, store, note, request.timeout_s)

@@ -158,7 +158,7 @@ CompactionRunner = Callable[[Compacting, Sequence[Bin]], Sequence[Compacted]]
 
 def compact_here(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
     """Compact bins in this process: a `CompactionRunner`."""
-    return compact_files(compacting, [one.files for one in bins])
+    return compact_files(compacting, [file_bin.files for file_bin in bins])
 
 
 def compact_files(
@@ -189,40 +189,42 @@ def optimize(
     Raises: InvalidRequest (`TableNotRegistered`, or a condition that needs more than partition
     columns); UnsupportedFeature; Rejected, after ATTEMPTS conflicts; OutcomeUnknown; Unavailable.
     """
-    done = Optimized()
+    optimized = Optimized()
     record = client.require(place.root, write.timeout_s)
     for attempt in range(1, ATTEMPTS + 1):
         began_ms = client.clock.now_ms()
         snapshot = open_snapshot(store_for(place))
         files = _chosen(snapshot, place.root, request)
         compacting = _compacting(snapshot, place, request)
-        done.considered = done.considered or files.num_rows
+        optimized.considered = optimized.considered or files.num_rows
         target = proposal_drafts.Target(
             record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
         )
         try:
             planned = list(_bins(files, request, compacting))
-            done.planned = len(done.removed) + sum(len(one.adds) for one in planned)
+            optimized.planned = len(optimized.removed) + sum(
+                len(file_bin.adds) for file_bin in planned
+            )
             for bins in _groups(iter(planned)):
-                compacted = [_unchanged(one, compacting) for one in runner(compacting, bins)]
+                compacted = [_unchanged(result, compacting) for result in runner(compacting, bins)]
                 stamp = stamp_for(client, write, began_ms)
                 body = _body(stamp, request, bins, compacted, compacting)
                 proposal = proposal_drafts.of_body("commit", target, stamp, body)
                 is_tracked = row_tracking.is_enabled(snapshot.metadata)
                 moved = tuple(_mappings(compacted, keeps_row_ids=is_tracked))
                 proposal = proposal.model_copy(update={"row_mapping": moved})
-                held = Attestation(in_table_already(snapshot.metadata, snapshot.protocol))
-                proposal = with_attestation(proposal, held)
+                attestation = Attestation(in_table_already(snapshot.metadata, snapshot.protocol))
+                proposal = with_attestation(proposal, attestation)
                 outcome = propose(client, store_for(place), proposal, write.timeout_s)
-                _note(done, bins, compacted, outcome.version)
-                _tell_progress(place.root, request, done)
+                _note(optimized, bins, compacted, outcome.version)
+                _tell_progress(place.root, request, optimized)
         except Rejected as rejected:
-            told = rejected.outcome.rejection
-            if told is None or told.advice not in _AGAIN or attempt == ATTEMPTS:
+            rejection = rejected.outcome.rejection
+            if rejection is None or rejection.advice not in _AGAIN or attempt == ATTEMPTS:
                 raise
         else:
             break
-    return done
+    return optimized
 
 
 def bins_of(files: pa.Table, file_bytes: int) -> Iterator[Bin]:
@@ -234,13 +236,13 @@ def bins_of(files: pa.Table, file_bytes: int) -> Iterator[Bin]:
     small = pc.or_(pc.less(files["size"], file_bytes), pc.is_valid(files["deletionVector"]))
     files = files.filter(small).sort_by([("modificationTime", "ascending"), ("path", "ascending")])
     by_partition: dict[Partition, list[Member]] = {}
-    for one in zip(rows_to_adds(files), rows_of(files), strict=True):
-        if one[0].size < file_bytes or _is_hollow(one[0]):
-            by_partition.setdefault(_partition(one[0]), []).append(one)
+    for member in zip(rows_to_adds(files), rows_of(files), strict=True):
+        if member[0].size < file_bytes or _is_hollow(member[0]):
+            by_partition.setdefault(_partition(member[0]), []).append(member)
     for members in by_partition.values():
-        for some in _packed(members, file_bytes):
-            if len(some) > 1 or _is_hollow(some[0][0]):
-                yield Bin(tuple(add for add, _ in some), tuple(row for _, row in some))
+        for packed in _packed(members, file_bytes):
+            if len(packed) > 1 or _is_hollow(packed[0][0]):
+                yield Bin(tuple(add for add, _ in packed), tuple(row for _, row in packed))
 
 
 def _bins(files: pa.Table, request: OptimizeRequest, compacting: Compacting) -> Iterator[Bin]:
@@ -251,8 +253,8 @@ def _bins(files: pa.Table, request: OptimizeRequest, compacting: Compacting) -> 
         if compacting.is_clustered:
             files = files.filter(pc.is_null(files["clusteringProvider"]))
         by_partition: dict[Partition, list[Member]] = {}
-        for one in zip(rows_to_adds(files), rows_of(files), strict=True):
-            by_partition.setdefault(_partition(one[0]), []).append(one)
+        for member in zip(rows_to_adds(files), rows_of(files), strict=True):
+            by_partition.setdefault(_partition(member[0]), []).append(member)
         for members in by_partition.values():
             yield Bin(tuple(add for add, _ in members), tuple(row for _, row in members))
     else:
@@ -277,12 +279,12 @@ def _compacting(snapshot: Snapshot, place: TableLocation, request: OptimizeReque
     return Compacting(place, metadata, order, size)
 
 
-def _unchanged(one: Compacted, compacting: Compacting) -> Compacted:
+def _unchanged(compacted: Compacted, compacting: Compacting) -> Compacted:
     """Return a result whose files say that they change no data, and by whom they are clustered."""
-    told: dict[str, Any] = {"data_change": False}
+    add_fields: dict[str, Any] = {"data_change": False}
     if compacting.is_clustered:
-        told["clustering_provider"] = PROVIDER
-    return replace(one, adds=tuple(add.with_(**told) for add in one.adds))
+        add_fields["clustering_provider"] = PROVIDER
+    return replace(compacted, adds=tuple(add.with_(**add_fields) for add in compacted.adds))
 
 
 def single_bins(files: pa.Table) -> Iterator[Bin]:
@@ -292,26 +294,26 @@ def single_bins(files: pa.Table) -> Iterator[Bin]:
 
 
 def _packed(members: Sequence[Member], file_bytes: int) -> Iterator[list[Member]]:
-    some: list[Member] = []
+    packed: list[Member] = []
     size = 0
-    for one in members:
-        if some and (size + one[0].size > file_bytes or len(some) == SOURCES_MAX):
-            yield some
-            some, size = [], 0
-        some.append(one)
-        size += one[0].size
-    if some:
-        yield some
+    for member in members:
+        if packed and (size + member[0].size > file_bytes or len(packed) == SOURCES_MAX):
+            yield packed
+            packed, size = [], 0
+        packed.append(member)
+        size += member[0].size
+    if packed:
+        yield packed
 
 
 def _groups(bins: Iterator[Bin]) -> Iterator[list[Bin]]:
     """Yield the bins of one proposal after the other."""
     group: list[Bin] = []
-    for one in bins:
-        if sum(len(other.adds) for other in group) + len(one.adds) > SOURCES_MAX:
+    for file_bin in bins:
+        if sum(len(grouped.adds) for grouped in group) + len(file_bin.adds) > SOURCES_MAX:
             yield group
             group = []
-        group.append(one)
+        group.append(file_bin)
     if group:
         yield group
 
@@ -323,12 +325,13 @@ def _chosen(snapshot: Snapshot, root: str, request: OptimizeRequest) -> pa.Table
     if request.where is None:
         return snapshot.files
     predicate = predicate_of(request.where, schema, request.zone)
-    others = sorted(columns_of(predicate) - set(metadata.partition_columns))
-    if others:
+    other_columns = sorted(columns_of(predicate) - set(metadata.partition_columns))
+    if other_columns:
         raise InvalidRequest(
-            f"where: {request.where!r} names {others[0]!r}, which is no partition column: choose "
-            f"by partition columns ({', '.join(metadata.partition_columns) or 'there are none'}), "
-            "or leave the condition out; nothing was proposed",
+            f"where: {request.where!r} names {other_columns[0]!r}, which is no partition column: "
+            "choose by partition columns "
+            f"({', '.join(metadata.partition_columns) or 'there are none'}), or leave the "
+            "condition out; nothing was proposed",
             error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
         )
     return whole_files(snapshot, predicate, layout_of(metadata))
@@ -337,8 +340,8 @@ def _chosen(snapshot: Snapshot, root: str, request: OptimizeRequest) -> pa.Table
 def _is_hollow(add: Add) -> bool:
     """Return whether more of a file's rows are deleted than DELETED_SHARE_MAX."""
     rows = proposal_drafts.row_count(add)
-    gone = add.deletion_vector.cardinality if add.deletion_vector else 0
-    return gone > 0 and (not rows or gone / rows > DELETED_SHARE_MAX)
+    deleted_rows = add.deletion_vector.cardinality if add.deletion_vector else 0
+    return deleted_rows > 0 and (not rows or deleted_rows / rows > DELETED_SHARE_MAX)
 
 
 def _partition(add: Add) -> Partition:
@@ -352,8 +355,8 @@ def _body(
     compacted: Sequence[Compacted],
     compacting: Compacting,
 ) -> proposal_drafts.Body:
-    removed = [add for one in bins for add in one.adds]
-    added = [add for one in compacted for add in one.adds]
+    removed = [add for file_bin in bins for add in file_bin.adds]
+    added = [add for result in compacted for add in result.adds]
     removes = [
         proposal_drafts.removal(add, stamp.created_ms).with_(data_change=False) for add in removed
     ]
@@ -363,8 +366,8 @@ def _body(
         parameters["applyPurge"] = "true" if request.purges else "false"
     else:
         columns = orjson.dumps(list(map(dotted, compacting.order))).decode()
-        by, other = ("clusterBy", "zOrderBy")[:: 1 if compacting.is_clustered else -1]
-        parameters |= {by: columns, other: "[]", "auto": "false"}
+        by, unused = ("clusterBy", "zOrderBy")[:: 1 if compacting.is_clustered else -1]
+        parameters |= {by: columns, unused: "[]", "auto": "false"}
     # Who removes a file that is removed here conflicts anyway; so many names would make it coarser.
     read = tuple(add.path for add in removed) if len(removed) <= SOURCES_MAX else ()
     return proposal_drafts.Body(
@@ -375,22 +378,22 @@ def _body(
 
 
 def _mappings(compacted: Sequence[Compacted], *, keeps_row_ids: bool) -> Iterator[RowMapping]:
-    for one in compacted:
-        if not (one.adds and one.rows):
+    for result in compacted:
+        if not (result.adds and result.rows):
             continue
         sources, offset = [], 0
-        for path, rows in one.rows:
+        for path, rows in result.rows:
             if rows:
                 sources.append(Source(path=path, offset=offset, rows=rows))
             offset += rows
-        path, told = one.adds[0].path, tuple(sources)
-        yield RowMapping(path=path, sources=told, keeps_row_ids=keeps_row_ids)
+        path, row_sources = result.adds[0].path, tuple(sources)
+        yield RowMapping(path=path, sources=row_sources, keeps_row_ids=keeps_row_ids)
 
 
 def _metrics(removed: Sequence[Add], added: Sequence[Add]) -> dict[str, str]:
     """Return the metrics of a version, by delta-spark's names."""
     sizes = sorted(add.size for add in added) or [0]
-    told = {
+    counts = {
         "numRemovedFiles": len(removed),
         "numRemovedBytes": sum(add.size for add in removed),
         "numAddedFiles": len(added),
@@ -402,26 +405,26 @@ def _metrics(removed: Sequence[Add], added: Sequence[Add]) -> dict[str, str]:
         "maxFileSize": sizes[-1],
         "numDeletionVectorsRemoved": sum(add.deletion_vector is not None for add in removed),
     }
-    return {name: str(value) for name, value in told.items()}
+    return {name: str(value) for name, value in counts.items()}
 
 
 def _note(
-    done: Optimized, bins: Sequence[Bin], compacted: Sequence[Compacted], version: int | None
+    optimized: Optimized, bins: Sequence[Bin], compacted: Sequence[Compacted], version: int | None
 ) -> None:
     assert version is not None, "what is committed has a version"
-    done.versions.append(version)
-    done.removed += [add for one in bins for add in one.adds]
-    done.added += [add for one in compacted for add in one.adds]
-    done.partitions |= {one.partition for one in bins}
+    optimized.versions.append(version)
+    optimized.removed += [add for file_bin in bins for add in file_bin.adds]
+    optimized.added += [add for result in compacted for add in result.adds]
+    optimized.partitions |= {file_bin.partition for file_bin in bins}
 
 
-def _tell_progress(root: str, request: OptimizeRequest, done: Optimized) -> None:
+def _tell_progress(root: str, request: OptimizeRequest, optimized: Optimized) -> None:
     log_event(
         _logger,
         "optimize_progress",
         table=root,
         operation=request.operation,
-        version=done.versions[-1],
-        files_done=len(done.removed),
-        files_planned=done.planned,
+        version=optimized.versions[-1],
+        files_done=len(optimized.removed),
+        files_planned=optimized.planned,
     )

@@ -50,8 +50,8 @@ class ReplaceWhere:
         matches = pc.fill_null(evaluate(self.predicate, rows), False)
         wrong = pc.index(matches, pa.scalar(False)).as_py()
         if wrong >= 0:
-            named = sorted(columns_of(self.predicate))
-            row = {name: rows.column(name)[wrong].as_py() for name in named}
+            columns = sorted(columns_of(self.predicate))
+            row = {name: rows.column(name)[wrong].as_py() for name in columns}
             raise InvalidRequest(
                 f"the rows to write do not all match replaceWhere {self.text!r}: one has {row}; "
                 "filter them, or widen the condition; nothing was proposed",
@@ -60,7 +60,7 @@ class ReplaceWhere:
 
 
 def rows_where(
-    store: LogStore, snapshot: Snapshot, where: ReplaceWhere, clock: Clock, root: str
+    store: LogStore, snapshot: Snapshot, condition: ReplaceWhere, clock: Clock, root: str
 ) -> proposal_drafts.Deletion:
     """Return the deletion of the rows that match a condition.
 
@@ -68,21 +68,29 @@ def rows_where(
     where it has none. A condition on partition columns opens no file.
     Raises: InvalidRequest; UnsupportedFeature, for copies that would look like new rows.
     """
-    metadata, predicate = snapshot.metadata, where.predicate
+    metadata, predicate = snapshot.metadata, condition.predicate
     layout = layout_of(metadata)
-    _check_columns(where, metadata, root)
+    _check_columns(condition, metadata, root)
     if columns_of(predicate) <= set(layout.partition_columns):
         removed = rows_to_adds(whole_files(snapshot, predicate, layout))
-        return _deletion(where.text, predicate, [add.path for add in removed], removed, ())
+        return _deletion(condition.text, predicate, [add.path for add in removed], removed, ())
     candidates = prune(predicate, snapshot.files, metadata)
     live = {add.path: add for add in rows_to_adds(candidates)}
-    found = list(_rewritten(store, snapshot, predicate, candidates, clock, root))
-    touched = {one.path: one for one in found if one.deleted_rows}
-    marked = [(live[path], one.marked) for path, one in touched.items() if one.marked is not None]
-    removed = [live[path] for path, one in touched.items() if one.marked is None]
-    made = _deletion(where.text, predicate, list(live), removed, touched.values())
+    rewritten = list(_rewritten(store, snapshot, predicate, candidates, clock, root))
+    touched = {result.path: result for result in rewritten if result.deleted_rows}
+    marked = [
+        (live[path], result.marked) for path, result in touched.items() if result.marked is not None
+    ]
+    removed = [live[path] for path, result in touched.items() if result.marked is None]
+    deletion = _deletion(condition.text, predicate, list(live), removed, touched.values())
     return proposal_drafts.Deletion(
-        made.text, made.predicate, made.read, removed, made.added, made.metrics, marked
+        deletion.text,
+        deletion.predicate,
+        deletion.read,
+        removed,
+        deletion.added,
+        deletion.metrics,
+        marked,
     )
 
 
@@ -91,7 +99,7 @@ def partitions_written(snapshot: Snapshot, adds: Sequence[Add]) -> proposal_draf
     columns = tuple(snapshot.metadata.partition_columns)
     written = {_key(add.partition_values, columns) for add in adds}
     schema = parse_schema(snapshot.metadata.schema_string)
-    kinds = {one.name: one.kind for one in schema}
+    kinds = {column.name: column.kind for column in schema}
     nodes = [_partition(dict(zip(columns, values, strict=True)), kinds) for values in written]
     is_named = len(nodes) <= PARTITIONS_READ_MAX and None not in nodes
     predicate = {"op": "or", "args": nodes} if is_named else proposal_drafts.EVERYTHING
@@ -135,22 +143,23 @@ def _deletion(
     removed: Sequence[Add],
     rewritten: Collection[Rewritten],
 ) -> proposal_drafts.Deletion:
-    added = [add for one in rewritten for add in one.adds]
+    added = [add for result in rewritten for add in result.adds]
     metrics = {
         "numRemovedFiles": len(removed),
-        "numDeletedRows": sum(one.deleted_rows for one in rewritten),
-        "numCopiedRows": sum(one.copied_rows for one in rewritten),
+        "numDeletedRows": sum(result.deleted_rows for result in rewritten),
+        "numCopiedRows": sum(result.copied_rows for result in rewritten),
     }
     return proposal_drafts.Deletion(text, predicate, read, removed, added, metrics)
 
 
-def _check_columns(where: ReplaceWhere, metadata: Metadata, root: str) -> None:
+def _check_columns(condition: ReplaceWhere, metadata: Metadata, root: str) -> None:
     names = set(parse_schema(metadata.schema_string).names)
-    new = sorted(columns_of(where.predicate) - names)
+    new = sorted(columns_of(condition.predicate) - names)
     if new:
         raise InvalidRequest(
-            f"replaceWhere {where.text!r} names the column {new[0]!r}, which {root} gets with this "
-            "write: no old row can match; add the column first, or leave it out of the condition",
+            f"replaceWhere {condition.text!r} names the column {new[0]!r}, which {root} gets with "
+            "this write: no old row can match; add the column first, or leave it out of the "
+            "condition",
             error_class="DELTA_COLUMN_NOT_FOUND",
         )
 

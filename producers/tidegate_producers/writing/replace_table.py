@@ -48,13 +48,13 @@ def create_table(client: Client, options: WriteOptions, new: NewTable) -> Outcom
     """Propose an empty table, and return the outcome. Raises: as `creation` and `commit`."""
     features = FEATURES if new.clustered_by else {}
     properties = {**new.properties, **features}
-    made = creation(client, new.schema, new.partition_columns, options, properties)
-    made = replace(
-        made,
-        metadata=made.metadata.with_(description=new.description),
-        domains=_domains(made.metadata, new, options.place.root),
+    table_creation = creation(client, new.schema, new.partition_columns, options, properties)
+    table_creation = replace(
+        table_creation,
+        metadata=table_creation.metadata.with_(description=new.description),
+        domains=_domains(table_creation.metadata, new, options.place.root),
     )
-    planned = creating(made, options.place)
+    planned = creating(table_creation, options.place)
     return commit(client, planned, (), WriteRequest.of(options))
 
 
@@ -68,23 +68,23 @@ def replace_table(client: Client, options: WriteOptions, new: NewTable, operatio
     """
     request, store, root = WriteRequest.of(options), store_for(options.place), options.place.root
     record = client.require(root, request.timeout_s)
-    seen = open_snapshot(store)
-    check_may_remove(seen, root)
+    snapshot = open_snapshot(store)
+    check_may_remove(snapshot, root)
     features = FEATURES if new.clustered_by else {}
     properties = {**new.properties, **features}
     wanted = new_metadata(client, new.schema, new.partition_columns, options, properties)
     wanted = wanted.with_(description=new.description)
-    definition = redefined(client, seen, wanted, root, overwrites=True)
-    metadata = next((one for one in definition if isinstance(one, Metadata)), seen.metadata)
-    protocol = next((one for one in definition if isinstance(one, Protocol)), seen.protocol)
+    definition = redefined(client, snapshot, wanted, root, overwrites=True)
+    metadata = next((one for one in definition if isinstance(one, Metadata)), snapshot.metadata)
+    protocol = next((one for one in definition if isinstance(one, Protocol)), snapshot.protocol)
     domains = _domains(metadata, new, root)
-    if not domains and (clustered := seen.domains.get(DOMAIN)) and not clustered.removed:
+    if not domains and (clustered := snapshot.domains.get(DOMAIN)) and not clustered.removed:
         domains = (clustered.with_(removed=True),)
     stamp = stamp_for(client, request)
     target = proposal_drafts.Target(
-        record.table, record.table_root, int(seen.version), seen.metadata.id
+        record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
-    live = rows_to_adds(seen.files)
+    live = rows_to_adds(snapshot.files)
     removes = [proposal_drafts.removal(add, stamp.created_ms) for add in live]
     actions = (*definition, *domains, *removes)
     body = proposal_drafts.Body(
@@ -94,8 +94,8 @@ def replace_table(client: Client, options: WriteOptions, new: NewTable, operatio
     )
     proposal = proposal_drafts.of_body("commit", target, stamp, body)
     # No row is left that could violate a constraint.
-    held = Attestation(in_table_already(metadata, protocol), "implicit")
-    proposal = with_attestation(proposal, held)
+    attestation = Attestation(in_table_already(metadata, protocol), "implicit")
+    proposal = with_attestation(proposal, attestation)
     return propose(client, store, proposal, request.timeout_s)
 
 

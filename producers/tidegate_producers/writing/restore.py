@@ -94,7 +94,7 @@ def restore(
     """
     store = store_for(place)
     record = client.require(place.root, request.timeout_s)
-    planned, now, then = _planned(store, moment)
+    planned, now, target_snapshot = _planned(store, moment)
     if planned.is_nothing:
         return planned, None
     _check_there(store, planned)
@@ -102,32 +102,35 @@ def restore(
     target = proposal_drafts.Target(
         record.table, record.table_root, int(now.version), now.metadata.id
     )
-    proposal = _draft(target, stamp, planned, then, moment)
+    proposal = _draft(target, stamp, planned, target_snapshot, moment)
     return planned, propose(client, store, proposal, request.timeout_s)
 
 
 def _planned(store: LogStore, moment: Moment) -> tuple[Restoration, Snapshot, Snapshot]:
     now = open_snapshot(store)
-    then = open_snapshot(store, moment.version, moment.timestamp_ms)
+    target = open_snapshot(store, moment.version, moment.timestamp_ms)
     check_writable(now.protocol, now.metadata, store.root)
     check_may_remove(now, store.root)
-    goes = pc.invert(pc.is_in(now.file_keys, value_set=then.file_keys))
-    comes = pc.invert(pc.is_in(then.file_keys, value_set=now.file_keys))
-    removed, restored = rows_to_adds(now.files.filter(goes)), rows_to_adds(then.files.filter(comes))
+    goes = pc.invert(pc.is_in(now.file_keys, value_set=target.file_keys))
+    comes = pc.invert(pc.is_in(target.file_keys, value_set=now.file_keys))
+    removed, restored = (
+        rows_to_adds(now.files.filter(goes)),
+        rows_to_adds(target.files.filter(comes)),
+    )
     plan = Restoration(
-        version=int(then.version),
+        version=int(target.version),
         removed=tuple(removed),
         restored=tuple(restored),
-        files=then.files.num_rows,
-        size=int(pc.sum(then.files["size"]).as_py() or 0),
-        changes_metadata=_differs(now, then),
+        files=target.files.num_rows,
+        size=int(pc.sum(target.files["size"]).as_py() or 0),
+        changes_metadata=_differs(now, target),
     )
-    return plan, now, then
+    return plan, now, target
 
 
-def _differs(now: Snapshot, then: Snapshot) -> bool:
-    told = ("name", "description", "schema_string", "partition_columns", "configuration")
-    return any(getattr(now.metadata, name) != getattr(then.metadata, name) for name in told)
+def _differs(now: Snapshot, target: Snapshot) -> bool:
+    compared = ("name", "description", "schema_string", "partition_columns", "configuration")
+    return any(getattr(now.metadata, name) != getattr(target.metadata, name) for name in compared)
 
 
 def _check_there(store: LogStore, planned: Restoration) -> None:
@@ -139,14 +142,14 @@ def _check_there(store: LogStore, planned: Restoration) -> None:
         if (vector := add.deletion_vector) is not None and not is_inline(vector)
     ]
     with ThreadPoolExecutor(LOOKS_AT_ONCE, "look") as pool:
-        there = pool.map(lambda path: _is_there(store, path), paths)
-        gone = [path for path, is_there in zip(paths, there, strict=True) if not is_there]
-    if gone:
-        named = ", ".join(gone[:_NAMED_MAX])
+        are_there = pool.map(lambda path: _is_there(store, path), paths)
+        missing = [path for path, is_there in zip(paths, are_there, strict=True) if not is_there]
+    if missing:
+        missing_text = ", ".join(missing[:_NAMED_MAX])
         raise InvalidRequest(
-            f"{store.root}: version {planned.version} needs {len(gone)} files that are not there "
-            f"any more, as after a vacuum ({named}): restore a newer version, or bring the files "
-            "back; nothing was proposed",
+            f"{store.root}: version {planned.version} needs {len(missing)} files that are not "
+            f"there any more, as after a vacuum ({missing_text}): restore a newer version, or "
+            "bring the files back; nothing was proposed",
             error_class="DataFileMissing",
         )
 
@@ -163,7 +166,7 @@ def _draft(
     target: proposal_drafts.Target,
     stamp: proposal_drafts.Stamp,
     planned: Restoration,
-    then: Snapshot,
+    restored: Snapshot,
     moment: Moment,
 ) -> Proposal:
     version = None if moment.version is None else str(moment.version)
@@ -171,7 +174,7 @@ def _draft(
     metrics = {name: str(value) for name, value in planned.metrics.items()}
     operation = Operation(name="RESTORE", parameters=dict(parameters), metrics=metrics)
     removes = [proposal_drafts.removal(add, stamp.created_ms) for add in planned.removed]
-    definition = [then.metadata] if planned.changes_metadata else []
+    definition = [restored.metadata] if planned.changes_metadata else []
     actions = (*definition, *removes, *planned.restored)
     rows = tuple(action.to_row() for action in actions)
     body = proposal_drafts.Body(operation, rows, proposal_drafts.WHOLE_TABLE)

@@ -61,22 +61,27 @@ def alter_prepared(
     """
     if not any(map(_turns_on, changes)):
         return alter(client, place, changes, request)
-    seen = open_keys(store_for(place))
-    if row_tracking.is_enabled(seen.metadata):
+    live_keys = open_keys(store_for(place))
+    if row_tracking.is_enabled(live_keys.metadata):
         return alter(client, place, changes, request)
-    if not row_tracking.supports(seen.protocol):
+    if not row_tracking.supports(live_keys.protocol):
         key = f"{FEATURE_PREFIX}{row_tracking.FEATURE}"
         alter(client, place, [change(op="set_property", key=key, value="supported")], request)
     backfill(client, place, request)
-    columns = row_columns(seen.metadata, client.new_id)
-    named = (change(op="set_property", key=key, value=name) for key, name in columns.items())
-    return alter(client, place, [*named, *changes], request)
+    columns = row_columns(live_keys.metadata, client.new_id)
+    column_properties = (
+        change(op="set_property", key=key, value=name) for key, name in columns.items()
+    )
+    return alter(client, place, [*column_properties, *changes], request)
 
 
-def _turns_on(one: PatchChange) -> bool:
-    if not isinstance(one, SetProperty) or one.key.lower() != row_tracking.ENABLED.lower():
+def _turns_on(patch_change: PatchChange) -> bool:
+    if (
+        not isinstance(patch_change, SetProperty)
+        or patch_change.key.lower() != row_tracking.ENABLED.lower()
+    ):
         return False
-    return one.value.strip().lower() == "true"
+    return patch_change.value.strip().lower() == "true"
 
 
 def _added_again(

@@ -30,7 +30,7 @@ def generate(place: TableLocation) -> list[str]:
     written = []
     for name, paths in lines.items():
         path = "/".join(filter(None, (FOLDER, name, "manifest")))
-        store.put(path, "".join(f"{one}\n" for one in paths).encode())
+        store.put(path, "".join(f"{file_path}\n" for file_path in paths).encode())
         written.append(path)
 
     def is_of_manifests(below: str) -> bool:
@@ -52,19 +52,19 @@ def _lines(snapshot: Snapshot, root: str) -> Mapping[str, list[str]]:
         raise _unsupported(root, "deletionVectors", "has deletion vectors", "Table.purge() first")
     if mode_of(metadata) is not ColumnMappingMode.NONE:
         raise _unsupported(root, "columnMapping", "has column mapping", "a table without it")
-    found: dict[str, list[str]] = {} if metadata.partition_columns else {"": []}
+    paths_by_folder: dict[str, list[str]] = {} if metadata.partition_columns else {"": []}
     columns = files.select(["path", "partitionValues"]).to_pylist()
-    for file in sorted(columns, key=lambda one: str(one["path"])):
+    for file in sorted(columns, key=lambda row: str(row["path"])):
         values = dict(file["partitionValues"] or {})
         name = folder(values, metadata.partition_columns) if metadata.partition_columns else ""
         path = canonical_path(file["path"])
-        found.setdefault(name, []).append(path if is_absolute(path) else f"{root}/{path}")
-    return found
+        paths_by_folder.setdefault(name, []).append(path if is_absolute(path) else f"{root}/{path}")
+    return paths_by_folder
 
 
-def _unsupported(root: str, feature: str, why: str, remedy: str) -> UnsupportedFeature:
+def _unsupported(root: str, feature: str, reason: str, remedy: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"{root} {why}, which a list of files does not say to its readers: use {remedy}; nothing "
-        "was written",
+        f"{root} {reason}, which a list of files does not say to its readers: use {remedy}; "
+        "nothing was written",
         feature=feature,
     )

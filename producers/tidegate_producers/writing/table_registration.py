@@ -32,16 +32,16 @@ def register(client: Client, place: TableLocation, name: str | None, timeout_s: 
     """
     snapshot = open_snapshot(store_for(place))
     check_writable(snapshot.protocol, snapshot.metadata, place.root)
-    known = client.table(place.root, timeout_s)
+    record = client.table(place.root, timeout_s)
     # A dropped table's request goes to the committer, which says that its root is never reused.
-    is_another = known is not None and name not in (None, known.name)
-    if known is not None and is_another and known.status != "dropped":
+    is_another = record is not None and name not in (None, record.name)
+    if record is not None and is_another and record.status != "dropped":
         raise InvalidRequest(
-            f"{place.root} is registered as {known.name!r}, and a table keeps its name; register "
+            f"{place.root} is registered as {record.name!r}, and a table keeps its name; register "
             "it without one",
             error_class="TableHasName",
         )
-    table = known.table if known is not None else client.new_id()
+    table = record.table if record is not None else client.new_id()
     version = int(snapshot.version)
     target = proposal_drafts.Target(table, place.root, version, snapshot.metadata.id, name)
     stamp = stamp_for(client, WriteRequest(timeout_s))
@@ -56,20 +56,20 @@ def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
     return _asked(client, root_or_name, "drop", timeout_s)
 
 
-def halt(client: Client, root_or_name: str, why: str, timeout_s: float) -> Outcome:
+def halt(client: Client, root_or_name: str, reason: str, timeout_s: float) -> Outcome:
     """Halt a registered table, and return the outcome; halting it again is no error.
 
     After the outcome the committer commits nothing to the table until it is reopened.
     Raises: InvalidRequest (`TableNotRegistered`, `BadReason`); Rejected; OutcomeUnknown;
     Unavailable.
     """
-    if not 0 < len(why) <= REASON_CHARS_MAX:
+    if not 0 < len(reason) <= REASON_CHARS_MAX:
         raise InvalidRequest(
-            f"the reason has {len(why)} characters; every writer that is refused is shown it: give "
-            f"1 to {REASON_CHARS_MAX}",
+            f"the reason has {len(reason)} characters; every writer that is refused is shown it: "
+            f"give 1 to {REASON_CHARS_MAX}",
             error_class="BadReason",
         )
-    return _asked(client, root_or_name, "halt", timeout_s, why)
+    return _asked(client, root_or_name, "halt", timeout_s, reason)
 
 
 def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
@@ -88,25 +88,25 @@ def retry_followers(
 
     Raises: Unavailable; Misconfigured, if the topic of their state is missing.
     """
-    told = read_follower_state(bus, topics)
-    asked = {
+    records = read_follower_state(bus, topics)
+    service_by_key = {
         key: one.service
-        for key, one in told.items()
+        for key, one in records.items()
         if one.table == record.table and one.service in services
     }
-    if asked:
-        tell_follower_state(bus, topics, dict.fromkeys(asked))
-    return sorted(asked.values())
+    if service_by_key:
+        tell_follower_state(bus, topics, dict.fromkeys(service_by_key))
+    return sorted(service_by_key.values())
 
 
 def request(
     kind: RegistrationRequest,
     target: proposal_drafts.Target,
     stamp: proposal_drafts.Stamp,
-    why: str | None = None,
+    reason: str | None = None,
 ) -> Proposal:
     """Return the proposal that carries an operator's request; it holds no actions."""
-    body = proposal_drafts.Body(Operation(name=kind.upper()), reason=why)
+    body = proposal_drafts.Body(Operation(name=kind.upper()), reason=reason)
     return proposal_drafts.of_body(kind, target, stamp, body)
 
 
@@ -115,10 +115,10 @@ def _asked(
     root_or_name: str,
     kind: RegistrationRequest,
     timeout_s: float,
-    why: str | None = None,
+    reason: str | None = None,
 ) -> Outcome:
     record = client.require(root_or_name, timeout_s)
     version = max(record.published_through, 0)
     target = proposal_drafts.Target(record.table, record.table_root, version, record.table_id)
-    asked = request(kind, target, stamp_for(client, WriteRequest(timeout_s)), why)
-    return result(client.propose(asked, timeout_s))
+    proposal = request(kind, target, stamp_for(client, WriteRequest(timeout_s)), reason)
+    return result(client.propose(proposal, timeout_s))

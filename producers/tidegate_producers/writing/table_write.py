@@ -104,8 +104,8 @@ class WritePlan:
     @property
     def is_blind_overwrite(self) -> bool:
         """Whether it replaces rows of a table, and may replace those of a newer version instead."""
-        stands = self.creation is None and not self.definition
-        return self.mode == "overwrite" and stands and not self.is_derived
+        keeps_definition = self.creation is None and not self.definition
+        return self.mode == "overwrite" and keeps_definition and not self.is_derived
 
 
 @dataclass(frozen=True)
@@ -155,19 +155,23 @@ def plan(
     """
     place, now_ms = options.place, client.clock.now_ms()
     store = store_for(place)
-    asked = options.read_version
-    if asked is None and head_version(store) is None:
+    read_version = options.read_version
+    if read_version is None and head_version(store) is None:
         return _plan_creation(client, frame, mode, options)
     # A plan needs no file list, and a stream makes two plans for each batch.
-    seen = open_keys(store, asked)
-    check_open_to(seen, place.root)
-    _check_properties(options, seen)
-    definition = _definition(client, seen, frame, mode, options)
-    metadata = next((one for one in definition if isinstance(one, Metadata)), seen.metadata)
-    protocol = next((one for one in definition if isinstance(one, Protocol)), seen.protocol)
+    opened_table = open_keys(store, read_version)
+    check_open_to(opened_table, place.root)
+    _check_properties(options, opened_table)
+    definition = _definition(client, opened_table, frame, mode, options)
+    metadata = next(
+        (action for action in definition if isinstance(action, Metadata)), opened_table.metadata
+    )
+    protocol = next(
+        (action for action in definition if isinstance(action, Protocol)), opened_table.protocol
+    )
     if not is_computed:
         enforced = options.constraints_enforced
-        for table in ((seen.protocol, seen.metadata), (protocol, metadata)):
+        for table in ((opened_table.protocol, opened_table.metadata), (protocol, metadata)):
             writer_support.check_new_rows(*table, place.root, enforced, frame.names)
     schema = parse_schema(metadata.schema_string)
     check_frame(frame, schema, place.root)
@@ -175,25 +179,25 @@ def plan(
         columns = metadata.partition_columns
         check_partitioning(options.partition_columns, schema, columns, place.root)
     if mode == "overwrite":
-        check_may_remove(seen, place.root)
+        check_may_remove(opened_table, place.root)
     layout = layout_of(metadata, options.compression, options.records_per_file_max)
     return WritePlan(
         place,
         mode,
         layout,
-        int(seen.version),
-        seen.metadata.id,
+        int(opened_table.version),
+        opened_table.metadata.id,
         now_ms,
-        is_derived=asked is not None,
+        is_derived=read_version is not None,
         definition=definition,
     )
 
 
-def _check_properties(options: WriteOptions, seen: OpenedTable) -> None:
+def _check_properties(options: WriteOptions, opened_table: OpenedTable) -> None:
     """Refuse properties that a table that exists does not have. Raises: InvalidRequest."""
-    listed = {f"{FEATURE_PREFIX}{name.lower()}" for name in writer_features(seen.protocol)}
+    listed = {f"{FEATURE_PREFIX}{name.lower()}" for name in writer_features(opened_table.protocol)}
     for key, value in canonical_keys(options.properties).items():
-        if key not in listed and seen.metadata.configuration.get(key) != value:
+        if key not in listed and opened_table.metadata.configuration.get(key) != value:
             raise InvalidRequest(
                 f"option {key}={value}: it is for a table that the write makes, and "
                 f"{options.place.root} exists, without it: set it with Table.alter(properties=...) "
@@ -204,7 +208,7 @@ def _check_properties(options: WriteOptions, seen: OpenedTable) -> None:
 
 def _definition(
     client: Client,
-    seen: OpenedTable,
+    opened_table: OpenedTable,
     frame: StructType,
     mode: WriteMode,
     options: WriteOptions,
@@ -213,38 +217,43 @@ def _definition(
 
     Raises: InvalidRequest, naming the column; UnsupportedFeature.
     """
-    root, schema = options.place.root, parse_schema(seen.metadata.schema_string)
+    root, schema = options.place.root, parse_schema(opened_table.metadata.schema_string)
     overwrites = options.overwrite_schema and mode == "overwrite"
     if overwrites:
-        metadata = _overwritten(seen, frame, schema, options)
+        metadata = _overwritten(opened_table, frame, schema, options)
     elif options.merge_schema:
         check_typed(frame, schema, root)
-        metadata = evolved(seen.metadata, seen.protocol, as_stored(frame, schema))
+        metadata = evolved(opened_table.metadata, opened_table.protocol, as_stored(frame, schema))
     else:
         return ()
-    return redefined(client, seen, metadata, root, overwrites=overwrites)
+    return redefined(client, opened_table, metadata, root, overwrites=overwrites)
 
 
 def redefined(
-    client: Client, seen: OpenedTable, metadata: Metadata, root: str, *, overwrites: bool = False
+    client: Client,
+    opened_table: OpenedTable,
+    metadata: Metadata,
+    root: str,
+    *,
+    overwrites: bool = False,
 ) -> tuple[Action, ...]:
     """Return the actions by which a table gets other metadata, beside its rows; none if it is the
     same. New columns are mapped, and the features that the metadata asks for are listed.
 
     Raises: InvalidRequest, for metadata that the table does not allow.
     """
-    if metadata == seen.metadata:
+    if metadata == opened_table.metadata:
         return ()
-    mapped = assigned(seen.metadata, metadata, client.new_id, overwrites=overwrites)
-    made = resolve_definition(Definition(seen.metadata, seen.protocol), mapped)
-    refuse(made.flaws, root)
-    after = made.definition
-    grown = () if after.protocol == seen.protocol else (after.protocol,)
-    return (*grown, after.metadata)
+    mapped = assigned(opened_table.metadata, metadata, client.new_id, overwrites=overwrites)
+    resolved = resolve_definition(Definition(opened_table.metadata, opened_table.protocol), mapped)
+    refuse(resolved.flaws, root)
+    new_definition = resolved.definition
+    grown = () if new_definition.protocol == opened_table.protocol else (new_definition.protocol,)
+    return (*grown, new_definition.metadata)
 
 
 def _overwritten(
-    seen: OpenedTable, frame: StructType, schema: StructType, options: WriteOptions
+    opened_table: OpenedTable, frame: StructType, schema: StructType, options: WriteOptions
 ) -> Metadata:
     """Return the metadata of a table whose rows and columns are all replaced.
 
@@ -252,36 +261,36 @@ def _overwritten(
     """
     root = options.place.root
     fresh = as_nullable(frame)
-    is_mapped = mode_of(seen.metadata) is not ColumnMappingMode.NONE
+    is_mapped = mode_of(opened_table.metadata) is not ColumnMappingMode.NONE
     check_new(fresh, options.partition_columns or (), root, is_mapped=is_mapped)
     check_typed(frame, StructType(()), root)
     columns = options.partition_columns
     if columns is None:
-        columns = tuple(seen.metadata.partition_columns) if fresh == schema else ()
-    return overwritten(seen.metadata, fresh, columns)
+        columns = tuple(opened_table.metadata.partition_columns) if fresh == schema else ()
+    return overwritten(opened_table.metadata, fresh, columns)
 
 
 def check_typed(frame: StructType, table: StructType, root: str) -> None:
     """Refuse a new column of the null type, which no data file can hold."""
-    known = {name.lower() for name in table.names}
-    for one in frame:
-        if one.name.lower() not in known and holds(one.kind, lambda kind: kind == VOID):
+    table_names = {name.lower() for name in table.names}
+    for column in frame:
+        if column.name.lower() not in table_names and holds(column.kind, lambda kind: kind == VOID):
             raise InvalidRequest(
-                f"{root}: the new column {one.name!r} has type {one.kind}, which has no values: "
-                "cast it to the type that it shall have; nothing was proposed",
+                f"{root}: the new column {column.name!r} has type {column.kind}, which has no "
+                "values: cast it to the type that it shall have; nothing was proposed",
                 error_class="DELTA_FAILED_TO_MERGE_FIELDS",
             )
 
 
 def check_mode(options: WriteOptions, mode: WriteMode) -> None:
     """Refuse options of an overwrite that are given to an append. Raises: InvalidRequest."""
-    told = {
+    overwrite_options = {
         "replaceWhere": options.replace_where is not None,
         "overwriteSchema": options.overwrite_schema,
         "partitionOverwriteMode=dynamic": options.overwrite_mode == "dynamic",
     }
-    if mode == "append" and any(told.values()):
-        name = next(name for name, is_given in told.items() if is_given)
+    if mode == "append" and any(overwrite_options.values()):
+        name = next(name for name, is_given in overwrite_options.items() if is_given)
         raise InvalidRequest(
             f"the option {name} is for an overwrite, and this is an append: give "
             'mode("overwrite"), or leave it out; nothing was proposed',
@@ -341,9 +350,11 @@ def commit(
 
     def run() -> Outcome:
         nonlocal runs
-        at = written if runs == 0 else _at_newest(store, written)
+        current_plan = written if runs == 0 else _at_newest(store, written)
         runs += 1
-        return propose(client, store, _drafted(client, at, adds, request, by_partition), timeout_s)
+        return propose(
+            client, store, _drafted(client, current_plan, adds, request, by_partition), timeout_s
+        )
 
     timeout_s = request.timeout_s
     try:
@@ -365,17 +376,20 @@ def _at_newest(store: LogStore, written: WritePlan) -> WritePlan:
 
     Raises: InvalidRequest.
     """
-    seen = open_keys(store)
-    newest = layout_of(seen.metadata)
+    live_keys = open_keys(store)
+    newest = layout_of(live_keys.metadata)
     planned = written.layout
     columns = (planned.schema, planned.partition_columns)
-    if seen.metadata.id != written.table_id or (newest.schema, newest.partition_columns) != columns:
+    if (
+        live_keys.metadata.id != written.table_id
+        or (newest.schema, newest.partition_columns) != columns
+    ):
         raise InvalidRequest(
-            f"{written.place.root}: version {seen.version} has other columns than the rows were "
-            "written for: run the write again; nothing was committed",
+            f"{written.place.root}: version {live_keys.version} has other columns than the rows "
+            "were written for: run the write again; nothing was committed",
             error_class="DELTA_METADATA_CHANGED",
         )
-    return replace(written, read_version=int(seen.version))
+    return replace(written, read_version=int(live_keys.version))
 
 
 def _drafted(
@@ -433,15 +447,15 @@ def target_of(record: TableRecord, written: WritePlan) -> proposal_drafts.Target
     )
 
 
-def check_open_to(seen: OpenedTable, root: str) -> StructType:
+def check_open_to(opened_table: OpenedTable, root: str) -> StructType:
     """Return the schema of a table that our writers can write. Raises: UnsupportedFeature."""
-    check_writable(seen.protocol, seen.metadata, root)
-    return parse_schema(seen.metadata.schema_string)
+    check_writable(opened_table.protocol, opened_table.metadata, root)
+    return parse_schema(opened_table.metadata.schema_string)
 
 
-def check_may_remove(seen: OpenedTable, root: str) -> None:
+def check_may_remove(opened_table: OpenedTable, root: str) -> None:
     """Check that rows may be removed from the table. Raises: InvalidRequest."""
-    if append_only(seen.metadata):
+    if append_only(opened_table.metadata):
         raise InvalidRequest(
             f"{root} is append-only (delta.appendOnly=true): rows can be added, but not removed; "
             "nothing was proposed",
@@ -460,9 +474,9 @@ def creation(
 
     Raises: InvalidRequest, naming the column or property; UnsupportedFeature.
     """
-    wanted = new_metadata(client, schema, partition_columns, options, properties)
-    made = define_new(assigned(None, wanted, client.new_id))
-    return Creation(client.new_id(), made.protocol, made.metadata)
+    metadata = new_metadata(client, schema, partition_columns, options, properties)
+    definition = define_new(assigned(None, metadata, client.new_id))
+    return Creation(client.new_id(), definition.protocol, definition.metadata)
 
 
 def new_metadata(
@@ -491,10 +505,12 @@ def new_metadata(
     )
 
 
-def creating(made: Creation, place: TableLocation) -> WritePlan:
+def creating(table_creation: Creation, place: TableLocation) -> WritePlan:
     """Return the plan of creating an empty table."""
-    layout, since_ms = layout_of(made.metadata), made.metadata.created_time or 0
-    return WritePlan(place, "append", layout, proposal_drafts.NO_VERSION, None, since_ms, made)
+    layout, since_ms = layout_of(table_creation.metadata), table_creation.metadata.created_time or 0
+    return WritePlan(
+        place, "append", layout, proposal_drafts.NO_VERSION, None, since_ms, table_creation
+    )
 
 
 def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
@@ -503,8 +519,8 @@ def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
         return True
     if rejected.rule != TABLE_EXISTS:
         return False
-    seen = open_keys(store).app_transactions.get(txn.app_id)
-    return seen is not None and seen.version >= txn.version
+    last_txn = open_keys(store).app_transactions.get(txn.app_id)
+    return last_txn is not None and last_txn.version >= txn.version
 
 
 def _log_is_gone(root: str, rejected: Rejected) -> InvalidRequest:
@@ -522,13 +538,13 @@ def _check_repeated(store: LogStore, batch: proposal_drafts.StreamBatch, txn: Ap
     A stream repeats only its last batch. Under a user's `txnAppId`, a batch with an older id comes
     from another stream, or from this one with another checkpoint.
     """
-    seen = open_keys(store).app_transactions.get(txn.app_id)
-    if seen is not None and seen.version > txn.version:
+    last_txn = open_keys(store).app_transactions.get(txn.app_id)
+    if last_txn is not None and last_txn.version > txn.version:
         raise InvalidRequest(
-            f"batch {txn.version} of stream {batch.query_id} is older than version {seen.version}, "
-            f"which the table has for application {txn.app_id!r}: another stream has that "
-            "txnAppId, or this one had another checkpoint; the batch's rows may be in no version: "
-            "give the stream a txnAppId of its own, or leave the option out",
+            f"batch {txn.version} of stream {batch.query_id} is older than version "
+            f"{last_txn.version}, which the table has for application {txn.app_id!r}: another "
+            "stream has that txnAppId, or this one had another checkpoint; the batch's rows may be "
+            "in no version: give the stream a txnAppId of its own, or leave the option out",
             error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
         )
 
@@ -537,25 +553,32 @@ def _plan_creation(
     client: Client, frame: StructType, mode: WriteMode, options: WriteOptions
 ) -> WritePlan:
     columns = options.partition_columns or ()
-    made = creation(client, as_nullable(frame), columns, options, options.properties)
-    layout = layout_of(made.metadata, options.compression, options.records_per_file_max)
+    table_creation = creation(client, as_nullable(frame), columns, options, options.properties)
+    layout = layout_of(table_creation.metadata, options.compression, options.records_per_file_max)
     now_ms = client.clock.now_ms()
-    return WritePlan(options.place, mode, layout, proposal_drafts.NO_VERSION, None, now_ms, made)
+    return WritePlan(
+        options.place, mode, layout, proposal_drafts.NO_VERSION, None, now_ms, table_creation
+    )
 
 
 def _draft_creation(
     written: WritePlan,
-    made: Creation,
+    table_creation: Creation,
     stamp: proposal_drafts.Stamp,
     adds: Sequence[Add],
     request: WriteRequest,
 ) -> Proposal:
     name = request.name
     target = proposal_drafts.Target(
-        made.table, written.place.root, proposal_drafts.NO_VERSION, None, name
+        table_creation.table, written.place.root, proposal_drafts.NO_VERSION, None, name
     )
     return proposal_drafts.create(
-        target, stamp, made.protocol, made.metadata, adds or None, made.domains
+        target,
+        stamp,
+        table_creation.protocol,
+        table_creation.metadata,
+        adds or None,
+        table_creation.domains,
     )
 
 
@@ -584,19 +607,19 @@ def _draft_some(
 ) -> Proposal:
     """Return the overwrite of some rows; it marks or copies the rows of files that it opens."""
     snapshot = open_snapshot(store, written.read_version)
-    where = written.replace_where
-    if where is None:
+    condition = written.replace_where
+    if condition is None:
         replaced = partitions_written(snapshot, adds)
     else:
-        replaced = rows_where(store, snapshot, where, client.clock, written.place.root)
+        replaced = rows_where(store, snapshot, condition, client.clock, written.place.root)
     vectors, content = proposal_drafts.vectors_of(replaced, client.new_id())
     if content is not None:
         store.put(*content)
     definition = written.definition
     proposal = proposal_drafts.overwrite_some(target, stamp, adds, replaced, vectors, definition)
     if replaced.added:
-        held = in_table_already(snapshot.metadata, snapshot.protocol)
-        proposal = with_attestation(proposal, Attestation(held))
+        enforced = in_table_already(snapshot.metadata, snapshot.protocol)
+        proposal = with_attestation(proposal, Attestation(enforced))
     if written.is_derived:
         proposal = proposal.model_copy(update={"reads": proposal_drafts.WHOLE_TABLE})
     return proposal

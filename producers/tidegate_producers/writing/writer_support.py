@@ -17,7 +17,7 @@ def check_new_rows(
     metadata: Metadata,
     root: str,
     enforced: Collection[str] = (),
-    given: Collection[str] = (),
+    given_columns: Collection[str] = (),
 ) -> None:
     """Refuse rows that lack defaults, constraints or identity values, which a data source cannot
     compute.
@@ -27,9 +27,12 @@ def check_new_rows(
     """
     required = requirements(metadata, protocol)
     numbered = [
-        one.column
-        for one in required.identities
-        if not (one.allows_explicit and any(same_name(one.column, name) for name in given))
+        identity.column
+        for identity in required.identities
+        if not (
+            identity.allows_explicit
+            and any(same_name(identity.column, name) for name in given_columns)
+        )
     ]
     if numbered:
         raise UnsupportedFeature(
@@ -38,7 +41,9 @@ def check_new_rows(
             feature="identityColumns",
         )
     lacks = [
-        one for one in required.defaults if not any(same_name(one.column, name) for name in given)
+        column_default
+        for column_default in required.defaults
+        if not any(same_name(column_default.column, name) for name in given_columns)
     ]
     if lacks:
         raise UnsupportedFeature(
@@ -47,11 +52,11 @@ def check_new_rows(
             "with Table.append, which does, or add the column; nothing was proposed",
             feature="allowColumnDefaults",
         )
-    lacking = unenforced(expressions(required), enforced)
-    if lacking:
+    unevaluated = unenforced(expressions(required), enforced)
+    if unevaluated:
         raise UnsupportedFeature(
-            f"{root} requires {lacking[0]} of new rows, which this writer does not evaluate: write "
-            "with Table.append, which does; nothing was proposed",
+            f"{root} requires {unevaluated[0]} of new rows, which this writer does not evaluate: "
+            "write with Table.append, which does; nothing was proposed",
             feature="checkConstraints",
         )
 
