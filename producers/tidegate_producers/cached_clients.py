@@ -33,10 +33,10 @@ _kept: Final = _Kept()
 def client_for(settings: KafkaSettings) -> Client:
     """Return this thread's client for a Kafka cluster; it connects when it is first used."""
     files = credentials_digest(settings.security)
-    for place, (known, files_then, client) in enumerate(_kept.clients):
-        if known == settings and files == files_then:
+    for place, (client_settings, files_then, client) in enumerate(_kept.clients):
+        if client_settings == settings and files == files_then:
             return client
-        if known == settings:
+        if client_settings == settings:
             client.close()
             del _kept.clients[place]
             break

@@ -236,31 +236,34 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
     Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
     """
     properties = {name: value for name, value in options.items() if _is_property(name)}
-    given = _known(options, WRITING, properties)
-    _check_fixed(given, "dataChange", "true")
-    options_given = WriteOptions(
-        place=_place(options, given),
+    known_options = _known(options, WRITING, properties)
+    _check_fixed(known_options, "dataChange", "true")
+    write_options = WriteOptions(
+        place=_place(options, known_options),
         kafka=kafka_settings(options),
-        name=given.get("name"),
-        partition_columns=_columns(given.get("partitionColumns")),
-        user_metadata=given.get("userMetadata"),
-        txn_app_id=given.get("txnAppId"),
-        txn_version=_whole(given, "txnVersion", 0),
-        isolation=_one_of(given, "isolationLevel", get_args(Isolation), "default"),
-        outcome_timeout_s=_seconds(given),
-        compression=_one_of(given, "compression", get_args(Compression), None),
-        records_per_file_max=_whole(given, "maxRecordsPerFile", 1),
-        constraints_enforced=_hashes(given.get("constraintsEnforced", "")),
-        overwrite_mode=_one_of(given, "partitionOverwriteMode", get_args(OverwriteMode), None),
-        replace_where=given.get("replaceWhere"),
-        merge_schema=_one_of(given, "mergeSchema", ("true", "false"), "false") == "true",
-        overwrite_schema=_one_of(given, "overwriteSchema", ("true", "false"), "false") == "true",
-        read_version=_whole(given, "readVersion", 0),
+        name=known_options.get("name"),
+        partition_columns=_columns(known_options.get("partitionColumns")),
+        user_metadata=known_options.get("userMetadata"),
+        txn_app_id=known_options.get("txnAppId"),
+        txn_version=_whole(known_options, "txnVersion", 0),
+        isolation=_one_of(known_options, "isolationLevel", get_args(Isolation), "default"),
+        outcome_timeout_s=_seconds(known_options),
+        compression=_one_of(known_options, "compression", get_args(Compression), None),
+        records_per_file_max=_whole(known_options, "maxRecordsPerFile", 1),
+        constraints_enforced=_hashes(known_options.get("constraintsEnforced", "")),
+        overwrite_mode=_one_of(
+            known_options, "partitionOverwriteMode", get_args(OverwriteMode), None
+        ),
+        replace_where=known_options.get("replaceWhere"),
+        merge_schema=_one_of(known_options, "mergeSchema", ("true", "false"), "false") == "true",
+        overwrite_schema=_one_of(known_options, "overwriteSchema", ("true", "false"), "false")
+        == "true",
+        read_version=_whole(known_options, "readVersion", 0),
         properties=properties,
-        traceparent=_traceparent(given),
+        traceparent=_traceparent(known_options),
     )
-    _check_together(options_given)
-    return options_given
+    _check_together(write_options)
+    return write_options
 
 
 def for_reading(options: Mapping[str, str]) -> ReadOptions:
@@ -275,13 +278,13 @@ def for_reading(options: Mapping[str, str]) -> ReadOptions:
             f"{stray[0]} is an option of spark.readStream, or of a read with readChangeFeed=true: "
             "leave it out of a batch read"
         )
-    given = _known(options, READING, WRITING)
-    version = _whole(given, "versionAsOf", 0)
-    timestamp = given.get("timestampAsOf")
+    known_options = _known(options, READING, WRITING)
+    version = _whole(known_options, "versionAsOf", 0)
+    timestamp = known_options.get("timestampAsOf")
     timestamp_ms = None if timestamp is None else time_ms(timestamp, "timestampAsOf")
     if version is not None and timestamp_ms is not None:
         _refuse("give versionAsOf or timestampAsOf, not both")
-    return ReadOptions(_place(options, given), version, timestamp_ms)
+    return ReadOptions(_place(options, known_options), version, timestamp_ms)
 
 
 def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
@@ -296,29 +299,29 @@ def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
                 "startingVersion or startingTimestamp"
             )
     of_changes = _is_of_changes(options)
-    given = _known(options, {**STREAM_READING, **_FEED}, WRITING)
+    known_options = _known(options, {**STREAM_READING, **_FEED}, WRITING)
     if of_changes:
-        _refuse_for_changes(given)
-    starts_at_latest = given.get("startingVersion", "").lower() == "latest"
-    version = None if starts_at_latest else _whole(given, "startingVersion", 0)
-    timestamp = given.get("startingTimestamp")
-    if timestamp is not None and "startingVersion" in given:
+        _refuse_for_changes(known_options)
+    starts_at_latest = known_options.get("startingVersion", "").lower() == "latest"
+    version = None if starts_at_latest else _whole(known_options, "startingVersion", 0)
+    timestamp = known_options.get("startingTimestamp")
+    if timestamp is not None and "startingVersion" in known_options:
         _refuse("give startingVersion or startingTimestamp, not both")
-    size = given.get("maxBytesPerTrigger")
+    size = known_options.get("maxBytesPerTrigger")
     return StreamReadOptions(
-        place=_place(options, given),
+        place=_place(options, known_options),
         starting_version=version,
         starts_at_latest=starts_at_latest,
         starting_timestamp_ms=None
         if timestamp is None
         else time_ms(timestamp, "startingTimestamp"),
-        files_max=_whole(given, "maxFilesPerTrigger", 1),
+        files_max=_whole(known_options, "maxFilesPerTrigger", 1),
         bytes_max=None if size is None else _bytes(size, "maxBytesPerTrigger"),
-        ignore_deletes=_flag(given, "ignoreDeletes"),
-        ignore_changes=_flag(given, "ignoreChanges"),
-        skip_change_commits=_flag(given, "skipChangeCommits"),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", "true"),
-        exclude_regex=_pattern(given, "excludeRegex"),
+        ignore_deletes=_flag(known_options, "ignoreDeletes"),
+        ignore_changes=_flag(known_options, "ignoreChanges"),
+        skip_change_commits=_flag(known_options, "skipChangeCommits"),
+        fail_on_data_loss=_flag(known_options, "failOnDataLoss", "true"),
+        exclude_regex=_pattern(known_options, "excludeRegex"),
         of_changes=of_changes,
     )
 
@@ -330,15 +333,15 @@ def for_changes(options: Mapping[str, str]) -> ChangeReadOptions | None:
     """
     if not _is_of_changes(options):
         return None
-    given = _known(options, CHANGE_READING, WRITING)
-    start, end = _moment(given, "starting"), _moment(given, "ending")
+    known_options = _known(options, CHANGE_READING, WRITING)
+    start, end = _moment(known_options, "starting"), _moment(known_options, "ending")
     if start == (None, None):
         _refuse(
             "readChangeFeed needs startingVersion or startingTimestamp, the first version to read",
             "DELTA_NO_START_FOR_CDC_READ",
         )
     return ChangeReadOptions(
-        _place(options, given), start[0] or 0, end[0], start_ms=start[1], end_ms=end[1]
+        _place(options, known_options), start[0] or 0, end[0], start_ms=start[1], end_ms=end[1]
     )
 
 
@@ -349,13 +352,13 @@ def for_changes_of_any_kind(options: Mapping[str, str]) -> StreamReadOptions | N
     Spark does not say whether the columns are for a batch or a stream: a stream may lack a start.
     Raises: as `for_stream_reading`.
     """
-    asked = {option.lower() for option in options}
-    of_stream = not asked.isdisjoint(STREAM_READING.keys() - CHANGE_READING.keys())
-    has_start = not asked.isdisjoint({"startingversion", "startingtimestamp"})
+    option_names = {option.lower() for option in options}
+    of_stream = not option_names.isdisjoint(STREAM_READING.keys() - CHANGE_READING.keys())
+    has_start = not option_names.isdisjoint({"startingversion", "startingtimestamp"})
     starts_at_latest = next(
         (value for name, value in options.items() if name.lower() == "startingversion"), ""
     )
-    if not _is_of_changes(options) or asked & {"endingversion", "endingtimestamp"}:
+    if not _is_of_changes(options) or option_names & {"endingversion", "endingtimestamp"}:
         return None
     if of_stream or not has_start or starts_at_latest.lower() == "latest":
         return for_stream_reading(options)
@@ -363,23 +366,23 @@ def for_changes_of_any_kind(options: Mapping[str, str]) -> StreamReadOptions | N
 
 
 def _is_of_changes(options: Mapping[str, str]) -> bool:
-    asked = {option.lower(): value for option, value in options.items()}
-    return any(asked.get(name, "").lower() == "true" for name in _FEED)
+    value_by_name = {option.lower(): value for option, value in options.items()}
+    return any(value_by_name.get(name, "").lower() == "true" for name in _FEED)
 
 
-def _refuse_for_changes(given: Mapping[str, str]) -> None:
+def _refuse_for_changes(known_options: Mapping[str, str]) -> None:
     """Refuse options that mean nothing to a stream of changes, which has the deletes, too."""
     for name in ("ignoreDeletes", "ignoreChanges", "skipChangeCommits"):
-        if name in given:
+        if name in known_options:
             _refuse(
                 f"option {name} is for a stream of rows, and this one reads changes "
                 "(readChangeFeed), deletes and updates included: leave one of them out"
             )
 
 
-def _moment(given: Mapping[str, str], end: str) -> tuple[int | None, int | None]:
+def _moment(known_options: Mapping[str, str], end: str) -> tuple[int | None, int | None]:
     """Return the version or the time that an end of a range is given by."""
-    version, text = _whole(given, f"{end}Version", 0), given.get(f"{end}Timestamp")
+    version, text = _whole(known_options, f"{end}Version", 0), known_options.get(f"{end}Timestamp")
     if version is not None and text is not None:
         _refuse(f"give {end}Version or {end}Timestamp, not both")
     return version, None if text is None else time_ms(text, f"{end}Timestamp")
@@ -433,14 +436,14 @@ def kafka_settings(options: Mapping[str, str]) -> KafkaSettings:
     try:
         return KafkaSettings.model_validate(base)
     except ValidationError as error:
-        wrong = (f"{_dotted(one['loc'])}: {one['msg']}" for one in error.errors())
+        wrong = (f"{_dotted(problem['loc'])}: {problem['msg']}" for problem in error.errors())
         raise Misconfigured(f"the kafka options are wrong: {'; '.join(wrong)}") from error
 
 
 def _known(
-    options: Mapping[str, str], known: Mapping[str, str], passed: Mapping[str, str]
+    options: Mapping[str, str], spelling: Mapping[str, str], passed: Mapping[str, str]
 ) -> dict[str, str]:
-    given: dict[str, str] = {}
+    known_options: dict[str, str] = {}
     if {option.lower() for option in options} >= _CATALOG_KEYS:
         _refuse(
             "Spark's catalog can't hold a table of format tidegate (CREATE TABLE, CTAS, "
@@ -451,32 +454,34 @@ def _known(
         name = option.lower()
         if name.startswith(("kafka.", "storage.")):
             continue
-        if name in known:
-            given[known[name]] = value
+        if name in spelling:
+            known_options[spelling[name]] = value
         elif option in passed or name in passed or (passed is WRITING and _is_property(name)):
             continue
         elif name in LATER:
-            asked, remedy = LATER[name]
+            unknown, remedy = LATER[name]
             raise UnsupportedFeature(
-                f"this release has no option {asked}: {remedy}",
-                feature=asked,
+                f"this release has no option {unknown}: {remedy}",
+                feature=unknown,
             )
         else:
-            _refuse(f"unknown option {option!r}; {_nearest(name, known)}")
-    return given
+            _refuse(f"unknown option {option!r}; {_nearest(name, spelling)}")
+    return known_options
 
 
 def _is_property(option: str) -> bool:
     return option.lower().startswith("delta.")
 
 
-def _nearest(name: str, known: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    return f"did you mean {known[near[0]]!r}?" if near else f"known: {', '.join(known.values())}"
+def _nearest(name: str, spelling: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, spelling, 1, 0.5)
+    return (
+        f"did you mean {spelling[near[0]]!r}?" if near else f"known: {', '.join(spelling.values())}"
+    )
 
 
-def _place(options: Mapping[str, str], given: Mapping[str, str]) -> TableLocation:
-    if "path" not in given:
+def _place(options: Mapping[str, str], known_options: Mapping[str, str]) -> TableLocation:
+    if "path" not in known_options:
         _refuse(
             "there is no path: give the table's root to load(...), save(...) or start(...); Spark "
             "does not pass on the path of a table in its catalog (INSERT INTO, insertInto, "
@@ -488,7 +493,7 @@ def _place(options: Mapping[str, str], given: Mapping[str, str]) -> TableLocatio
         for option, value in options.items()
         if option.lower().startswith(prefix)
     }
-    return TableLocation(canonical_root(given["path"]), storage)
+    return TableLocation(canonical_root(known_options["path"]), storage)
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
@@ -498,14 +503,14 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
 
 
 def _hashes(text: str) -> tuple[str, ...]:
-    found = tuple(one.strip() for one in text.split(",") if one.strip())
-    if not all(map(_HASH.match, found)):
+    hashes = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not all(map(_HASH.match, hashes)):
         _refuse(f"option constraintsEnforced={text[:80]}: expected SHA-256 in lower hexadecimal")
-    return found
+    return hashes
 
 
-def _check_fixed(given: Mapping[str, str], name: str, only: str) -> None:
-    value = given.get(name, only)
+def _check_fixed(known_options: Mapping[str, str], name: str, only: str) -> None:
+    value = known_options.get(name, only)
     if value.lower() != only:
         raise UnsupportedFeature(
             f"this release has no {name}={value}, only {name}={only}",
@@ -534,18 +539,20 @@ def _check_together(options: WriteOptions) -> None:
         )
 
 
-def _one_of(given: Mapping[str, str], name: str, allowed: Iterable[Any], default: Any) -> Any:
-    value = given.get(name)
+def _one_of(
+    known_options: Mapping[str, str], name: str, allowed: Iterable[Any], default: Any
+) -> Any:
+    value = known_options.get(name)
     if value is None:
         return default
-    found = {one.lower(): one for one in allowed}
-    if value.lower() not in found:
-        _refuse(f"option {name}={value}: expected one of {', '.join(found.values())}")
-    return found[value.lower()]
+    spelling = {value_allowed.lower(): value_allowed for value_allowed in allowed}
+    if value.lower() not in spelling:
+        _refuse(f"option {name}={value}: expected one of {', '.join(spelling.values())}")
+    return spelling[value.lower()]
 
 
-def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
-    text = given.get(name)
+def _whole(known_options: Mapping[str, str], name: str, least: int) -> int | None:
+    text = known_options.get(name)
     if text is None:
         return None
     if not text.strip().isdecimal() or not least <= int(text) <= _WHOLE_MAX:
@@ -553,12 +560,12 @@ def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
     return int(text)
 
 
-def _flag(given: Mapping[str, str], name: str, default: str = "false") -> bool:
-    return bool(_one_of(given, name, ("true", "false"), default) == "true")
+def _flag(known_options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    return bool(_one_of(known_options, name, ("true", "false"), default) == "true")
 
 
-def _pattern(given: Mapping[str, str], name: str) -> re.Pattern[str] | None:
-    text = given.get(name)
+def _pattern(known_options: Mapping[str, str], name: str) -> re.Pattern[str] | None:
+    text = known_options.get(name)
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
@@ -573,8 +580,8 @@ def _bytes(text: str, option: str) -> int:
     return int(match[1]) * int(1024 ** _UNITS.index(match[2]))
 
 
-def _traceparent(given: Mapping[str, str]) -> str | None:
-    text = given.get("traceparent")
+def _traceparent(known_options: Mapping[str, str]) -> str | None:
+    text = known_options.get("traceparent")
     if text is not None and not is_traceparent(text):
         _refuse(
             f"option traceparent={text[:80]}: expected a W3C trace context, such as "
@@ -583,8 +590,8 @@ def _traceparent(given: Mapping[str, str]) -> str | None:
     return text
 
 
-def _seconds(given: Mapping[str, str]) -> float:
-    text = given.get("outcomeTimeout")
+def _seconds(known_options: Mapping[str, str]) -> float:
+    text = known_options.get("outcomeTimeout")
     if text is None:
         return TIMEOUT_S
     match = _DURATION.match(text.strip().lower())
@@ -599,8 +606,8 @@ def time_ms(text: str, option: str) -> int:
     Raises: InvalidRequest, naming the option.
     """
     try:
-        at: datetime = parse(text, TIMESTAMP)
-        return round(at.timestamp() * 1000)
+        timestamp: datetime = parse(text, TIMESTAMP)
+        return round(timestamp.timestamp() * 1000)
     except (ValueError, AttributeError):
         _refuse(
             f"option {option}={text}: expected a timestamp such as 2013-01-01 00:00:00 "
@@ -613,5 +620,5 @@ def _dotted(parts: Iterable[object]) -> str:
     return ".".join(str(part) for part in parts)
 
 
-def _refuse(what: str, error_class: str = "DELTA_ILLEGAL_OPTION") -> NoReturn:
-    raise InvalidRequest(what, error_class=error_class)
+def _refuse(message: str, error_class: str = "DELTA_ILLEGAL_OPTION") -> NoReturn:
+    raise InvalidRequest(message, error_class=error_class)

@@ -82,7 +82,9 @@ class BatchWriter(DataSourceArrowWriter):
         """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
         saying = WriteRequest.of(self._options, self._app_txn)
         client = client_for(self._options.kafka)
-        by_partition = any(isinstance(one, Written) and one.by_partition for one in messages)
+        by_partition = any(
+            isinstance(message, Written) and message.by_partition for message in messages
+        )
         adds = adds_of(messages)
         with continued(self._options.traceparent):
             outcome = commit(client, self._plan, adds, saying, by_partition=by_partition)

@@ -37,10 +37,12 @@ class ChangeReader(DataSourceReader):
     def __init__(self, options: ChangeReadOptions, schema: SparkSchema) -> None:
         self._options = options
         self._arrow = arrow_of(schema)
-        found = changes_of(options)
-        self._metadata = found.metadata
+        changes = changes_of(options)
+        self._metadata = changes.metadata
         self._bins = [
-            ChangeBin(tuple((one, file) for file in one.files)) for one in found.plans if one.files
+            ChangeBin(tuple((plan, file) for file in plan.files))
+            for plan in changes.plans
+            if plan.files
         ]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class ChangeStreamSource(StreamSource):
     def first(self) -> Position:
         """Return where a new stream begins, which must be recorded. Raises: as StreamSource."""
         first = super().first()
-        at = min(first.version, self.head())
-        self._check_recorded(at, open_keys(self._store, at).metadata)
+        version = min(first.version, self.head())
+        self._check_recorded(version, open_keys(self._store, version).metadata)
         return first
 
     def _live(self, version: int) -> Files:
@@ -72,9 +72,9 @@ class ChangeStreamSource(StreamSource):
         if commit.metadata is not None:
             self._check_recorded(version, commit.metadata)
         # A table without partition columns may have had some: then the log states the values.
-        found = plan(commit, self._time_of(commit))
-        of = replace(found, files=())
-        return [_as_row(of, file) for file in found.files]
+        version_plan = plan(commit, self._time_of(commit))
+        without_files = replace(version_plan, files=())
+        return [_as_row(without_files, file) for file in version_plan.files]
 
     def _time_of(self, commit: Commit) -> int:
         stamp = commit.info.in_commit_timestamp if commit.info else None

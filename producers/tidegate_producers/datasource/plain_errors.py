@@ -23,9 +23,9 @@ def plain_errors(method: Callable[Given, Result]) -> Callable[Given, Result]:
     """Return a method whose errors of ours reach the user without the worker's frames."""
 
     @wraps(method)
-    def called(*given: Given.args, **named: Given.kwargs) -> Result:
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         try:
-            return method(*given, **named)
+            return method(*args, **kwargs)
         except TidegateError:
             os.environ[HIDES_FRAMES] = "1"
             raise
@@ -39,9 +39,9 @@ def plain_errors_of_rows(
     """Return the same for a method that yields."""
 
     @wraps(method)
-    def called(*given: Given.args, **named: Given.kwargs) -> Iterator[Result]:
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Iterator[Result]:
         try:
-            yield from method(*given, **named)
+            yield from method(*args, **kwargs)
         except TidegateError:
             os.environ[HIDES_FRAMES] = "1"
             raise

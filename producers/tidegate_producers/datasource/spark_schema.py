@@ -77,12 +77,12 @@ def to_spark(schema: StructType) -> SparkSchema:
 
     Raises: UnsupportedFeature, for a column type that Spark does not take from a Python source.
     """
-    for one in schema:
+    for column in schema:
         for feature, is_foreign in _FOREIGN.items():
-            if holds(one.kind, is_foreign):
+            if holds(column.kind, is_foreign):
                 raise UnsupportedFeature(
-                    f"column {one.name!r} is of type {one.kind}, which this release does not hand "
-                    "to Spark: read the table with another engine",
+                    f"column {column.name!r} is of type {column.kind}, which this release does not "
+                    "hand to Spark: read the table with another engine",
                     feature=feature,
                 )
     plain: dict[str, Any] = json.loads(format_schema(schema), object_hook=_of_rows)

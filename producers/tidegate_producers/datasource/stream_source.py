@@ -45,8 +45,8 @@ class Position(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset that Spark writes down."""
-        told = {"version": self.version, "index": self.number}
-        return {**told, "isStartingVersion": self.is_snapshot}
+        offset = {"version": self.version, "index": self.number}
+        return {**offset, "isStartingVersion": self.is_snapshot}
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Self:
@@ -133,8 +133,8 @@ class StreamSource:
         one. Units: `bytes_max` in bytes.
         """
         count, size = 0, 0
-        for behind, file in self.files_from(start, until):
-            before = behind._replace(number=behind.number - 1)
+        for after, file in self.files_from(start, until):
+            before = after._replace(number=after.number - 1)
             count, size = count + 1, size + int(file["size"] or 0)
             is_full = files_max is not None and count > files_max
             may_end = self.splits_versions or before.is_snapshot or before.number == 0
@@ -146,12 +146,12 @@ class StreamSource:
     def between(self, start: Position, end: Position) -> list[Mapping[str, Any]]:
         """Return the files of a batch."""
         until = end.version if end.number and not end.is_snapshot else end.version - 1
-        found = []
-        for behind, file in self.files_from(start, until):
-            if behind.place > end.place:
+        files = []
+        for after, file in self.files_from(start, until):
+            if after.place > end.place:
                 break
-            found.append(file)
-        return found
+            files.append(file)
+        return files
 
     def _is_wanted(self, file: Mapping[str, Any]) -> bool:
         excluded = self._options.exclude_regex
@@ -177,10 +177,10 @@ class StreamSource:
 
     def _commit(self, version: int) -> Commit | None:
         """Return a version whose columns the stream has; None if it is lost and may be."""
-        found = read_commit(self._store, version)
-        if found is None and not self._options.fail_on_data_loss:
+        entry = read_commit(self._store, version)
+        if entry is None and not self._options.fail_on_data_loss:
             return None
-        if found is None:
+        if entry is None:
             raise InvalidRequest(
                 f"version {version} of {self._store.root} is gone from the log, and the stream has "
                 "not read it: rows may be missing; set failOnDataLoss=false to go on without them, "
@@ -188,7 +188,7 @@ class StreamSource:
                 "delta.logRetentionDuration",
                 error_class="DELTA_STREAMING_DATA_LOSS",
             )
-        commit = found[0]
+        commit = entry[0]
         if commit.metadata is not None:
             self._check_columns(version, commit.metadata)
         if commit.protocol is not None:
@@ -200,24 +200,26 @@ class StreamSource:
         options = self._options
         if options.ignore_changes or (options.ignore_deletes and not adds):
             return
-        what = f"version {version} of {self._store.root} ({operation or 'by another writer'})"
+        version_text = (
+            f"version {version} of {self._store.root} ({operation or 'by another writer'})"
+        )
         if adds:
             raise InvalidRequest(
-                f"{what} changes rows that the stream may have read, and a stream of rows can't "
-                "take them back: set skipChangeCommits=true to leave such versions out, or follow "
-                "the table's change topic, which has the changes",
+                f"{version_text} changes rows that the stream may have read, and a stream of rows "
+                "can't take them back: set skipChangeCommits=true to leave such versions out, or "
+                "follow the table's change topic, which has the changes",
                 error_class="DELTA_SOURCE_TABLE_IGNORE_CHANGES",
             )
         raise InvalidRequest(
-            f"{what} deletes rows that the stream may have read: set ignoreDeletes=true to go on, "
-            "or follow the table's change topic, which has the deletes",
+            f"{version_text} deletes rows that the stream may have read: set ignoreDeletes=true to "
+            "go on, or follow the table's change topic, which has the deletes",
             error_class="DELTA_SOURCE_IGNORE_DELETE",
         )
 
     def _check_columns(self, version: int, metadata: Metadata) -> None:
         """Stop at a version whose columns are not all among the stream's."""
-        there = parse_schema(metadata.schema_string)
-        lost = _lacking(there, self._schema)
+        version_schema = parse_schema(metadata.schema_string)
+        lost = _lacking(version_schema, self._schema)
         if lost is None:
             return
         raise InvalidRequest(
@@ -229,11 +231,20 @@ class StreamSource:
         )
 
 
-def _lacking(there: StructType, ours: StructType) -> str | None:
+def _lacking(version_schema: StructType, stream_schema: StructType) -> str | None:
     """Return the first column that ours can't hold, or None."""
-    for field in there.fields:
-        own = next((one for one in ours.fields if same_name(one.name, field.name)), None)
-        if own is None or not (own.kind == field.kind or holds(field.kind, own.kind)):
+    for field in version_schema.fields:
+        stream_field = next(
+            (
+                candidate
+                for candidate in stream_schema.fields
+                if same_name(candidate.name, field.name)
+            ),
+            None,
+        )
+        if stream_field is None or not (
+            stream_field.kind == field.kind or holds(field.kind, stream_field.kind)
+        ):
             return f"{field.name!r} of type {field.kind}"
     return None
 

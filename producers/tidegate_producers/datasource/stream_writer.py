@@ -76,7 +76,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
         written = [message for message in messages if isinstance(message, Written)]
-        stream = next((one.query_id for one in written if one.query_id), None)
+        stream = next((message.query_id for message in written if message.query_id), None)
         if stream is None and self._options.txn_app_id is None:
             if written:
                 raise InvalidRequest(
@@ -87,7 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         batch = StreamBatch(stream or str(self._options.txn_app_id), batchId)
         saying = WriteRequest.of_batch(self._options, batch)
-        chosen = next((one.plan for one in written if one.plan), self._plan)
+        chosen = next((message.plan for message in written if message.plan), self._plan)
         client = client_for(self._options.kafka)
         with continued(self._options.traceparent):
             outcome = commit(client, chosen, adds_of(messages), saying)

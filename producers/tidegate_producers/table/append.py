@@ -54,28 +54,28 @@ def append(rows: DataFrame, options: WriteOptions) -> Outcome | None:
     if head_version(store) is None:
         planned = plan(client, from_spark(rows.schema), "append", options)
         return commit(client, planned, _written(rows, planned), request)
-    seen = open_keys(store)
-    required = requirements(seen.metadata, seen.protocol)
-    table = to_spark(check_open_to(seen, options.place.root))
-    whole, given = filled(rows, required, table)
-    columns = generated(required.identities, given)
-    frame = from_spark(checked(whole, required, given, table).drop(ACTION).schema)
+    live_keys = open_keys(store)
+    required = requirements(live_keys.metadata, live_keys.protocol)
+    table = to_spark(check_open_to(live_keys, options.place.root))
+    completed, given_names = filled(rows, required, table)
+    columns = generated(required.identities, given_names)
+    frame = from_spark(checked(completed, required, given_names, table).drop(ACTION).schema)
     planned = plan(client, frame, "append", options, is_computed=True)
     check_served(client, planned, options.kafka.bootstrap_servers)
-    held = Attestation(tuple(hashes(expressions(required))))
+    attestation = Attestation(tuple(hashes(expressions(required))))
     if not columns:
-        adds = _written(checked(whole, required, given, table), planned)
-        return commit(client, planned, adds, replace(request, attestation=held))
+        adds = _written(checked(completed, required, given_names, table), planned)
+        return commit(client, planned, adds, replace(request, attestation=attestation))
     target = target_of(client.require(options.place.root, request.timeout_s), planned)
-    cached = whole.persist()
+    cached = completed.persist()
     try:
         leasing = Leasing(client, options.place, target, request)
-        whole, usages = numbered(cached, columns, leasing)
-        adds = _written(checked(whole, required, given, table), planned)
+        completed, usages = numbered(cached, columns, leasing)
+        adds = _written(checked(completed, required, given_names, table), planned)
     finally:
         cached.unpersist()
-    attestation = replace(held, identity_usage=usages)
-    return commit(client, planned, adds, replace(request, attestation=attestation))
+    numbered_attestation = replace(attestation, identity_usage=usages)
+    return commit(client, planned, adds, replace(request, attestation=numbered_attestation))
 
 
 def filled(
@@ -86,24 +86,24 @@ def filled(
     A missing column gets its default, or null; generated columns stay missing. Columns that the
     table lacks stay as they are: whether they may come is the writer's question.
     """
-    named = {
-        one: next((name for name in table.names if same_name(name, one)), one)
-        for one in rows.columns
+    table_names = {
+        column: next((name for name in table.names if same_name(name, column)), column)
+        for column in rows.columns
     }
-    given = list(named.values())
-    defaults = {one.column: F.expr(one.expression) for one in required.defaults}
-    computed = {one.column for one in required.generated}
+    given_names = list(table_names.values())
+    defaults = {default.column: F.expr(default.expression) for default in required.defaults}
+    computed = {computed_column.column for computed_column in required.generated}
     missing = [
-        defaults.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name)
-        for one in table.fields
-        if one.name not in given and one.name not in computed
+        defaults.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+        for field in table.fields
+        if field.name not in given_names and field.name not in computed
     ]
-    whole = rows.select(
-        *(F.col(quoted(one)).alias(name) for one, name in named.items()),
+    completed = rows.select(
+        *(F.col(quoted(column)).alias(name) for column, name in table_names.items()),
         *missing,
         F.lit(INSERTED).alias(ACTION),
     )
-    return whole, given
+    return completed, given_names
 
 
 def _written(rows: DataFrame, planned: WritePlan) -> Sequence[Add]:
@@ -121,11 +121,13 @@ def _written(rows: DataFrame, planned: WritePlan) -> Sequence[Add]:
         with naming_refusals():
             for batch in batches:
                 writer.write(pa.RecordBatch.from_arrays(batch.columns, names=names))
-            told = orjson.dumps([add.to_row() for add in writer.finish()])
-        yield pa.record_batch([pa.array([told], pa.binary())], names=["added"])
+            added_rows = orjson.dumps([add.to_row() for add in writer.finish()])
+        yield pa.record_batch([pa.array([added_rows], pa.binary())], names=["added"])
 
     # mapInArrow takes no column with a dot in its name.
-    plain = rows.select(*(F.col(quoted(name)).alias(f"_{at}") for at, name in enumerate(names)))
+    plain = rows.select(
+        *(F.col(quoted(name)).alias(f"_{index}") for index, name in enumerate(names))
+    )
     with refusals_of_tasks():
-        told = plain.mapInArrow(on_executor, "added binary").collect()
-    return [add for row in told for add in actions_of(orjson.loads(bytes(row["added"])))]
+        added_rows = plain.mapInArrow(on_executor, "added binary").collect()
+    return [add for row in added_rows for add in actions_of(orjson.loads(bytes(row["added"])))]

@@ -42,24 +42,24 @@ def generated(columns: Sequence[IdentityColumn], given: Sequence[str]) -> list[I
 
     Raises: InvalidRequest, for a column whose values may not be given.
     """
-    found = []
-    for one in columns:
-        is_given = any(same_name(one.column, name) for name in given)
-        if is_given and not one.allows_explicit:
+    generated_columns = []
+    for column in columns:
+        is_given = any(same_name(column.column, name) for name in given)
+        if is_given and not column.allows_explicit:
             raise InvalidRequest(
-                f"column {one.column!r} is GENERATED ALWAYS AS IDENTITY, and values are given for "
-                "it: leave it out; nothing was proposed",
+                f"column {column.column!r} is GENERATED ALWAYS AS IDENTITY, and values are given "
+                "for it: leave it out; nothing was proposed",
                 error_class="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
             )
         if not is_given:
-            found.append(one)
-    return found
+            generated_columns.append(column)
+    return generated_columns
 
 
 def check_not_numbered(assigned: Iterable[str], columns: Sequence[IdentityColumn]) -> None:
     """Check that an update assigns no identity column. Raises: InvalidRequest."""
     for name in assigned:
-        if any(same_name(one.column, name) for one in columns):
+        if any(same_name(column.column, name) for column in columns):
             raise InvalidRequest(
                 f"{name!r} is an identity column, whose values stay as they are: leave it out of "
                 "the update; nothing was proposed",
@@ -86,23 +86,23 @@ def numbered(
     total = sum(counts.values())
     if total == 0:
         return rows, ()
-    wanted = [IdentityDemand(column=one.physical, count=total) for one in columns]
+    demands = [IdentityDemand(column=column.physical, count=total) for column in columns]
     stamp = stamp_for(leasing.client, leasing.request)
-    asked = lease(leasing.target, stamp, *wanted)
+    proposal = lease(leasing.target, stamp, *demands)
     store, timeout_s = store_for(leasing.place), leasing.request.timeout_s
-    outcome = propose(leasing.client, store, asked, timeout_s)
+    outcome = propose(leasing.client, store, proposal, timeout_s)
     granted = outcome.assigned["identity"]
     assert isinstance(granted, list), "the blocks of a lease"
-    blocks = {one.column: one for one in map(IdentityBlock.model_validate, granted)}
+    blocks = {block.column: block for block in map(IdentityBlock.model_validate, granted)}
     number = _number_of(counts)
     values = {
-        one.column: F.coalesce(
-            F.col(quoted(one.column)),
-            F.lit(blocks[one.physical].first) + number * F.lit(blocks[one.physical].step),
+        column.column: F.coalesce(
+            F.col(quoted(column.column)),
+            F.lit(blocks[column.physical].first) + number * F.lit(blocks[column.physical].step),
         )
-        for one in columns
+        for column in columns
     }
-    usages = tuple(_usage(block, asked.proposal_id) for block in blocks.values())
+    usages = tuple(_usage(block, proposal.proposal_id) for block in blocks.values())
     return placed.withColumns(values).drop(_TASK, _NUMBER), usages
 
 
@@ -114,7 +114,7 @@ def _number_of(counts: dict[int, int]) -> Column:
         start += counts.get(task, 0)
     ends = [*starts[1:], start]
     first = F.element_at(F.array(*map(F.lit, starts)), F.col(_TASK) + 1)
-    after = F.element_at(F.array(*map(F.lit, ends)), F.col(_TASK) + 1)
+    end = F.element_at(F.array(*map(F.lit, ends)), F.col(_TASK) + 1)
     number = first.cast("long") + F.col(_NUMBER)
     changed = F.raise_error(
         F.lit(
@@ -122,7 +122,7 @@ def _number_of(counts: dict[int, int]) -> Column:
             "checkpoint them before the write; nothing was proposed"
         )
     )
-    return F.when(number < after, number).otherwise(changed.cast("long"))
+    return F.when(number < end, number).otherwise(changed.cast("long"))
 
 
 def _usage(block: IdentityBlock, lease_id: object) -> IdentityUsage:

@@ -141,8 +141,8 @@ class MergeBuilder:
         Raises: Rejected; OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors.
         """
         check_clauses(self._clauses)
-        what = MergeText(self._condition, self._alias, self._evolves, self._zone)
-        change = merging(self._source, self._clauses, what)
+        text = MergeText(self._condition, self._alias, self._evolves, self._zone)
+        change = merging(self._source, self._clauses, text)
         # A source that was read from a table of ours may be older than the next version.
         is_apart = not may_read_a_table(self._source)
         return self._execute(replace(change, depends_on_table_only=is_apart), batch_id)
@@ -195,44 +195,44 @@ class MergeText:
     zone: str = "UTC"
 
 
-def merging(source: DataFrame, clauses: Sequence[Clause], what: MergeText) -> RowChange:
+def merging(source: DataFrame, clauses: Sequence[Clause], text: MergeText) -> RowChange:
     """Return the change of rows that a merge makes."""
 
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
         columns = opened.schema.names
-        resolved = [_resolved(one, source.columns, columns, what.alias) for one in clauses]
-        return _changed(frame, opened, source, resolved, what)
+        resolved = [_resolved(clause, source.columns, columns, text.alias) for clause in clauses]
+        return _changed(frame, opened, source, resolved, text)
 
     def evolving(table: Fields) -> Fields:
-        wanted = source.schema if _has_star(clauses) else _assigned(clauses, source, table)
-        return from_spark(wanted)
+        assigned = source.schema if _has_star(clauses) else _assigned(clauses, source, table)
+        return from_spark(assigned)
 
     # Which source rows are inserted depends on the rows that are there; and nothing says whether
     # the source was computed from this table.
     return RowChange(
         "MERGE",
-        text_of(what.condition),
-        lambda table: _reads(table, source.columns, clauses, what),
+        text_of(text.condition),
+        lambda table: _reads(table, source.columns, clauses, text),
         changed,
         _parameters(clauses),
         is_row_by_row=False,
-        evolving=evolving if what.evolves else None,
+        evolving=evolving if text.evolves else None,
     )
 
 
 def _has_star(clauses: Sequence[Clause]) -> bool:
-    return any(one.values is None and one.action != DELETED for one in clauses)
+    return any(clause.values is None and clause.action != DELETED for clause in clauses)
 
 
 def _assigned(clauses: Sequence[Clause], source: DataFrame, table: Fields) -> StructType:
     """Return the columns of the source that a clause assigns and the table lacks."""
-    names = {name.strip("` ") for one in clauses for name in one.values or {}}
+    names = {name.strip("` ") for clause in clauses for name in clause.values or {}}
     return StructType(
         [
-            one
-            for one in source.schema.fields
-            if any(same_name(one.name, name.rpartition(".")[2].strip("`")) for name in names)
-            and not any(same_name(one.name, name) for name in table.names)
+            field
+            for field in source.schema.fields
+            if any(same_name(field.name, name.rpartition(".")[2].strip("`")) for name in names)
+            and not any(same_name(field.name, name) for name in table.names)
         ]
     )
 
@@ -259,13 +259,13 @@ def _resolved(
 
 
 def _reads(
-    table: Fields, source: Sequence[str], clauses: Sequence[Clause], what: MergeText
+    table: Fields, source: Sequence[str], clauses: Sequence[Clause], text: MergeText
 ) -> Predicate:
     """Return which rows of the table a merge may match, or change because nothing matches them."""
-    if isinstance(what.condition, str) and all(
-        one.kind != "not matched by source" for one in clauses
+    if isinstance(text.condition, str) and all(
+        clause.kind != "not matched by source" for clause in clauses
     ):
-        return merge_predicate_of(what.condition, table, source, what.alias, what.zone)
+        return merge_predicate_of(text.condition, table, source, text.alias, text.zone)
     return {"op": "opaque", "columns": [], "text": "merge"}
 
 
@@ -274,13 +274,13 @@ def _changed(
     opened: Opened,
     source: DataFrame,
     clauses: Sequence[Clause],
-    what: MergeText,
+    text: MergeText,
 ) -> NewRows:
     columns = opened.schema.names
-    given_by = [_given_values(one, columns, source, opened.required, what) for one in clauses]
+    given_by = [_given_values(clause, columns, source, opened.required, text) for clause in clauses]
     for clause, values in zip(clauses, given_by, strict=True):
         _check_identities(clause, list(values), opened.required)
-    joined = _joined(frame, source, clauses, what)
+    joined = _joined(frame, source, clauses, text)
     is_target, is_source = F.col(FILE).isNotNull(), F.col(_IS_SOURCE).isNotNull()
     applies = {
         "matched": is_target & is_source,
@@ -296,66 +296,73 @@ def _changed(
                     if clause.condition is None
                     else as_column(clause.condition, "condition")
                 ),
-                F.lit(at),
+                F.lit(index),
             )
-            for at, clause in enumerate(clauses)
+            for index, clause in enumerate(clauses)
         )
     )
     rows = joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
     if _is_plain_delete(clauses):
         rows = rows.dropDuplicates([FILE, POSITION])
-    action = F.element_at(F.array(*(F.lit(one.action) for one in clauses)), F.col(_CLAUSE) + 1)
+    action = F.element_at(
+        F.array(*(F.lit(clause.action) for clause in clauses)), F.col(_CLAUSE) + 1
+    )
     fitted = []
-    for clause, given in zip(clauses, given_by, strict=True):
-        values = _values(clause, columns, given, opened.required)
-        columns_of = stored(joined, values, frame.schema, fills=what.evolves)
+    for clause, given_values in zip(clauses, given_by, strict=True):
+        values = _values(clause, columns, given_values, opened.required)
+        columns_of = stored(joined, values, frame.schema, fills=text.evolves)
         fitted.append(dict(zip(values, columns_of, strict=True)))
     new = [
         reduce(
-            lambda other, at: F.when(
-                F.col(_CLAUSE) == at, fitted[at].get(name, F.lit(None))
-            ).otherwise(other),
+            lambda otherwise, index: F.when(
+                F.col(_CLAUSE) == index, fitted[index].get(name, F.lit(None))
+            ).otherwise(otherwise),
             range(len(clauses)),
             F.lit(None).cast(frame.schema[name].dataType),
         ).alias(name)
         for name in columns
     ]
     explicit = sorted({name for values in given_by for name in values})
-    old = (F.col(TARGET.format(at)) for at in range(len(columns)))
+    old = (F.col(TARGET.format(index)) for index in range(len(columns)))
     selected = rows.select(action.alias(ACTION), FILE, POSITION, *new, *opened.kept(old))
     return NewRows(selected, explicit)
 
 
-def _check_identities(clause: Clause, given: Sequence[str], required: WriteRequirements) -> None:
+def _check_identities(
+    clause: Clause, given_columns: Sequence[str], required: WriteRequirements
+) -> None:
     """Refuse values for identity columns that a clause may not give. Raises: InvalidRequest."""
     if clause.action == UPDATED:
-        check_not_numbered(given, required.identities)
+        check_not_numbered(given_columns, required.identities)
     if clause.action == INSERTED:
-        generated(required.identities, given)
+        generated(required.identities, given_columns)
 
 
 def _joined(
-    frame: DataFrame, source: DataFrame, clauses: Sequence[Clause], what: MergeText
+    frame: DataFrame, source: DataFrame, clauses: Sequence[Clause], text: MergeText
 ) -> DataFrame:
     kinds = {clause.kind for clause in clauses}
-    how = {
+    join_type = {
         (False, False): "inner",
         (True, False): "right_outer",
         (False, True): "left_outer",
         (True, True): "full_outer",
     }["not matched" in kinds, "not matched by source" in kinds]
     names = [name for name in frame.columns if name not in ABOUT_ROWS]
-    left = aliased(frame, what.alias)
+    left = aliased(frame, text.alias)
     left = left.select(
         "*",
-        *(F.col(quoted(name)).alias(TARGET.format(at)) for at, name in enumerate(names)),
+        *(F.col(quoted(name)).alias(TARGET.format(index)) for index, name in enumerate(names)),
     )
     right = source.select(
         "*",
-        *(F.col(quoted(name)).alias(SOURCE.format(at)) for at, name in enumerate(source.columns)),
+        *(
+            F.col(quoted(name)).alias(SOURCE.format(index))
+            for index, name in enumerate(source.columns)
+        ),
         F.lit(True).alias(_IS_SOURCE),
     )
-    return left.join(right, as_column(what.condition, "condition"), how)
+    return left.join(right, as_column(text.condition, "condition"), join_type)
 
 
 def _is_plain_delete(clauses: Sequence[Clause]) -> bool:
@@ -371,20 +378,20 @@ def _is_plain_delete(clauses: Sequence[Clause]) -> bool:
 def _values(
     clause: Clause,
     columns: Sequence[str],
-    given: Mapping[str, Column],
+    given_values: Mapping[str, Column],
     required: WriteRequirements,
 ) -> dict[str, Column]:
     """Return the value of each column for the rows of a clause."""
     if clause.action == DELETED:
         return {}
     if clause.action == UPDATED:
-        return {**_target_columns(columns), **given}
-    defaults = {one.column: F.expr(one.expression) for one in required.defaults}
-    return {name: given.get(name, defaults.get(name, F.lit(None))) for name in columns}
+        return {**_target_columns(columns), **given_values}
+    defaults = {default.column: F.expr(default.expression) for default in required.defaults}
+    return {name: given_values.get(name, defaults.get(name, F.lit(None))) for name in columns}
 
 
 def _target_columns(columns: Sequence[str]) -> dict[str, Column]:
-    return {name: F.col(TARGET.format(at)) for at, name in enumerate(columns)}
+    return {name: F.col(TARGET.format(index)) for index, name in enumerate(columns)}
 
 
 def _given_values(
@@ -392,7 +399,7 @@ def _given_values(
     columns: Sequence[str],
     source: DataFrame,
     required: WriteRequirements,
-    what: MergeText,
+    text: MergeText,
 ) -> dict[str, Column]:
     """Return the columns to which a clause gives a value, and the values."""
     if clause.action == DELETED:
@@ -400,22 +407,29 @@ def _given_values(
     if clause.values is not None:
         current = {} if clause.action == INSERTED else _target_columns(columns)
         return by_column(clause.values, columns, f"when {clause.kind}", current)
-    found = {}
-    may_lack = {one.column for one in required.generated}
-    may_lack |= {one.column for one in required.defaults}
-    may_lack |= {one.column for one in required.identities}
+    values = {}
+    may_lack = {column.column for column in required.generated}
+    may_lack |= {column.column for column in required.defaults}
+    may_lack |= {column.column for column in required.identities}
     for name in columns:
-        at = next((at for at, one in enumerate(source.columns) if same_name(one, name)), None)
-        if at is not None:
-            found[name] = F.col(SOURCE.format(at))
-        elif not what.evolves and (clause.action == UPDATED or name not in may_lack):
+        index = next(
+            (
+                index
+                for index, source_column in enumerate(source.columns)
+                if same_name(source_column, name)
+            ),
+            None,
+        )
+        if index is not None:
+            values[name] = F.col(SOURCE.format(index))
+        elif not text.evolves and (clause.action == UPDATED or name not in may_lack):
             raise InvalidRequest(
                 f"the source has no column {name!r}, which UpdateAll and InsertAll take from it; "
                 f"it has {', '.join(source.columns)}: add it, name the columns in set or values, "
                 "or call withSchemaEvolution(); nothing was proposed",
                 error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
-    return found
+    return values
 
 
 def _given(values: Mapping[str, Expression] | None, name: str) -> Mapping[str, Expression]:
@@ -425,15 +439,15 @@ def _given(values: Mapping[str, Expression] | None, name: str) -> Mapping[str, E
 
 
 def _parameters(clauses: Sequence[Clause]) -> dict[str, str]:
-    found = {}
+    parameters = {}
     for kind, name in _PARAMETERS.items():
         listed = [
             {
-                **({} if one.condition is None else {"predicate": text_of(one.condition)}),
-                "actionType": _ACTION_NAMES[one.action],
+                **({} if clause.condition is None else {"predicate": text_of(clause.condition)}),
+                "actionType": _ACTION_NAMES[clause.action],
             }
-            for one in clauses
-            if one.kind == kind
+            for clause in clauses
+            if clause.kind == kind
         ]
-        found[name] = orjson.dumps(listed).decode()
-    return found
+        parameters[name] = orjson.dumps(listed).decode()
+    return parameters

@@ -22,14 +22,14 @@ Expression = str | Column
 _NESTED: Final = (StructType, ArrayType, MapType)
 
 
-def as_column(expression: Expression, what: str) -> Column:
+def as_column(expression: Expression, argument: str) -> Column:
     """Return an expression as a Column. Raises: TypeError, naming the argument."""
     if isinstance(expression, str):
         return F.expr(expression)
     if isinstance(expression, Column):
         return expression
     raise TypeError(
-        f"{what} must be a Spark SQL Column or a string (an expression in SQL), found "
+        f"{argument} must be a Spark SQL Column or a string (an expression in SQL), found "
         f"{expression!r} of type {type(expression).__name__}"
     )
 
@@ -46,45 +46,46 @@ def by_column(
     it. It is empty for a new row, which takes whole columns only.
     Raises: InvalidRequest, for an unknown column, or one that is assigned twice; TypeError.
     """
-    found: dict[str, Column] = {}
+    values: dict[str, Column] = {}
     paths: set[tuple[str, ...]] = set()
-    for given, expression in assigned.items():
-        path = _assigned_path(given, columns, clause)
+    for assigned_name, expression in assigned.items():
+        path = _assigned_path(assigned_name, columns, clause)
         key = tuple(part.lower() for part in path)
-        if any(key[: len(one)] == one or one[: len(key)] == key for one in paths):
-            raise _wrong(clause, given, "is assigned twice", columns)
+        if any(key[: len(earlier)] == earlier or earlier[: len(key)] == key for earlier in paths):
+            raise _wrong(clause, assigned_name, "is assigned twice", columns)
         paths.add(key)
-        value, root = as_column(expression, f"the value of {given!r}"), path[0]
+        value, root = as_column(expression, f"the value of {assigned_name!r}"), path[0]
         if len(path) > 1 and root not in current:
-            raise _wrong(clause, given, "is a field inside a struct of a new row", columns)
+            raise _wrong(clause, assigned_name, "is a field inside a struct of a new row", columns)
         if len(path) > 1:
-            before = found.get(root, current.get(root))
-            assert before is not None, "a nested field has a row that it is replaced in"
-            value = before.withField(".".join(map(quoted, path[1:])), value)
-        found[root] = value
-    return found
+            struct = values.get(root, current.get(root))
+            assert struct is not None, "a nested field has a row that it is replaced in"
+            value = struct.withField(".".join(map(quoted, path[1:])), value)
+        values[root] = value
+    return values
 
 
-def _assigned_path(given: str, columns: Sequence[str], clause: str) -> tuple[str, ...]:
+def _assigned_path(assigned_name: str, columns: Sequence[str], clause: str) -> tuple[str, ...]:
     """Return the column of an assignment, and the names of the fields inside it.
 
     A name may carry the table's alias, and may hold dots as it is.
     """
-    bare = given.strip().strip("`").replace("``", "`")
+    bare = assigned_name.strip().strip("`").replace("``", "`")
     try:
-        path: tuple[str, ...] = column_list(given)[0]
+        path: tuple[str, ...] = column_list(assigned_name)[0]
     except (ValueError, IndexError):
         path = (bare,)
     for names in ((bare,), path, path[1:]):
-        root = next((one for one in columns if names and same_name(one, names[0])), None)
+        root = next((column for column in columns if names and same_name(column, names[0])), None)
         if root is not None:
             return (root, *names[1:])
-    raise _wrong(clause, given, "is no column of the table", columns)
+    raise _wrong(clause, assigned_name, "is no column of the table", columns)
 
 
-def _wrong(clause: str, given: str, why: str, columns: Sequence[str]) -> InvalidRequest:
+def _wrong(clause: str, assigned_name: str, reason: str, columns: Sequence[str]) -> InvalidRequest:
     return InvalidRequest(
-        f"{clause}: {given!r} {why}; the columns are {', '.join(columns)}; nothing was proposed",
+        f"{clause}: {assigned_name!r} {reason}; the columns are {', '.join(columns)}; nothing was "
+        "proposed",
         error_class="DELTA_COLUMN_NOT_FOUND",
     )
 
@@ -118,59 +119,68 @@ class _Place:
         return _Place(f"{self.name}.{name}", self.fills)
 
 
-def _fitted(value: Column, given: DataType, wanted: DataType, place: _Place) -> Column:
-    if given.simpleString() == wanted.simpleString():
+def _fitted(value: Column, source: DataType, target: DataType, place: _Place) -> Column:
+    if source.simpleString() == target.simpleString():
         return value
-    match given, wanted:
+    match source, target:
         case StructType(), StructType():
-            return _struct(value, given, wanted, place)
+            return _struct(value, source, target, place)
         case ArrayType(), ArrayType():
-            kinds = given.elementType, wanted.elementType
-            return F.transform(value, lambda one: _fitted(one, *kinds, place.inside("element")))
+            kinds = source.elementType, target.elementType
+            return F.transform(
+                value, lambda element: _fitted(element, *kinds, place.inside("element"))
+            )
         case MapType(), MapType():
-            keys = given.keyType, wanted.keyType
-            values = given.valueType, wanted.valueType
+            keys = source.keyType, target.keyType
+            values = source.valueType, target.valueType
             entries = F.transform(
                 F.map_entries(value),
-                lambda one: F.struct(
-                    _fitted(one["key"], *keys, place.inside("key")).alias("key"),
-                    _fitted(one["value"], *values, place.inside("value")).alias("value"),
+                lambda entry: F.struct(
+                    _fitted(entry["key"], *keys, place.inside("key")).alias("key"),
+                    _fitted(entry["value"], *values, place.inside("value")).alias("value"),
                 ),
             )
             return F.map_from_entries(entries)
-    if isinstance(given, _NESTED) or isinstance(wanted, _NESTED):
-        return value.cast(wanted)
+    if isinstance(source, _NESTED) or isinstance(target, _NESTED):
+        return value.cast(target)
     wrong = F.raise_error(
         F.lit(
-            f"DELTA_CAST_OVERFLOW_IN_TABLE_WRITE: a value of type {given.simpleString()} does not "
-            f"fit into column {place.name!r} of type {wanted.simpleString()}: cast it first; "
+            f"DELTA_CAST_OVERFLOW_IN_TABLE_WRITE: a value of type {source.simpleString()} does not "
+            f"fit into column {place.name!r} of type {target.simpleString()}: cast it first; "
             "nothing was proposed"
         )
-    ).cast(wanted)
-    return F.when(value.isNotNull(), F.coalesce(value.try_cast(wanted), wrong))
+    ).cast(target)
+    return F.when(value.isNotNull(), F.coalesce(value.try_cast(target), wrong))
 
 
-def _struct(value: Column, given: StructType, wanted: StructType, place: _Place) -> Column:
+def _struct(value: Column, source: StructType, target: StructType, place: _Place) -> Column:
     """Return a struct with the wanted fields, each from the given one of its name."""
-    by_name = {one.name.lower(): one for one in given.fields}
-    known = {one.name.lower() for one in wanted.fields}
-    other = [one.name for one in given.fields if one.name.lower() not in known]
-    lacking = [one.name for one in wanted.fields if one.name.lower() not in by_name]
-    if other or (lacking and not place.fills):
-        what = f"has the fields {', '.join(other)} besides" if other else "lacks some of them"
+    by_name = {field.name.lower(): field for field in source.fields}
+    target_names = {field.name.lower() for field in target.fields}
+    surplus = [field.name for field in source.fields if field.name.lower() not in target_names]
+    missing = [field.name for field in target.fields if field.name.lower() not in by_name]
+    if surplus or (missing and not place.fills):
+        difference = (
+            f"has the fields {', '.join(surplus)} besides" if surplus else "lacks some of them"
+        )
         raise InvalidRequest(
-            f"column {place.name!r} has the fields {', '.join(wanted.names)}, and the struct that "
-            f"it would get {what}: give it these fields; nothing was proposed",
+            f"column {place.name!r} has the fields {', '.join(target.names)}, and the struct that "
+            f"it would get {difference}: give it these fields; nothing was proposed",
             error_class="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
         )
     fields = [
-        _fitted(value[found.name], found.dataType, one.dataType, place.inside(one.name))
-        if (found := by_name.get(one.name.lower())) is not None
-        else F.lit(None).cast(one.dataType)
-        for one in wanted.fields
+        _fitted(
+            value[source_field.name],
+            source_field.dataType,
+            target_field.dataType,
+            place.inside(target_field.name),
+        )
+        if (source_field := by_name.get(target_field.name.lower())) is not None
+        else F.lit(None).cast(target_field.dataType)
+        for target_field in target.fields
     ]
-    named = (one.alias(field.name) for one, field in zip(fields, wanted.fields, strict=True))
-    return F.when(value.isNotNull(), F.struct(*named))
+    children = (child.alias(field.name) for child, field in zip(fields, target.fields, strict=True))
+    return F.when(value.isNotNull(), F.struct(*children))
 
 
 def checked(
@@ -185,20 +195,26 @@ def checked(
     for column in required.generated:
         value = F.expr(column.expression).cast(target[column.column].dataType)
         if column.column in assigned:
-            told = f"Generated Column {column.column} AS ({column.expression})"
-            wrong.append((told, F.col(quoted(column.column)).eqNullSafe(value)))
+            requirement = f"Generated Column {column.column} AS ({column.expression})"
+            wrong.append((requirement, F.col(quoted(column.column)).eqNullSafe(value)))
         else:
             rows = rows.withColumn(column.column, F.when(is_new, value))
     wrong += [
-        (f"CHECK {one.name} ({one.expression})", F.expr(one.expression)) for one in required.checks
+        (f"CHECK {check.name} ({check.expression})", F.expr(check.expression))
+        for check in required.checks
     ]
     wrong += [
-        (f"the invariant of {dotted(one.path)} ({one.expression})", F.expr(one.expression))
-        for one in required.invariants
+        (
+            f"the invariant of {dotted(invariant.path)} ({invariant.expression})",
+            F.expr(invariant.expression),
+        )
+        for invariant in required.invariants
     ]
-    for told, holds in wrong:
+    for requirement, holds in wrong:
         failure = F.raise_error(
-            F.lit(f"{VIOLATED}: a row violates {told}: correct the rows; nothing was proposed")
+            F.lit(
+                f"{VIOLATED}: a row violates {requirement}: correct the rows; nothing was proposed"
+            )
         ).cast("boolean")
         rows = rows.where(~is_new | F.coalesce(holds, F.lit(False)) | failure)
     return rows

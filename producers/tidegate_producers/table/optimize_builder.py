@@ -59,7 +59,11 @@ class OptimizeBuilder:
         it, because rows change their order: then it is planned anew.
         Raises: as `optimize.optimize`.
         """
-        names = [name for one in cols for name in ([one] if isinstance(one, str) else one)]
+        names = [
+            name
+            for names_given in cols
+            for name in ([names_given] if isinstance(names_given, str) else names_given)
+        ]
         if not names:
             raise InvalidRequest(
                 "executeZOrderBy needs columns to sort by; nothing was proposed",
@@ -77,45 +81,49 @@ class CompactionOnExecutors:
     def __call__(self, compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
         """Return the result of each bin, in order."""
         if compacting.order:
-            return [self._sorted(compacting, one) for one in bins]
-        if sum(one.size for one in bins) <= LOCAL_REWRITE_BYTES_MAX:
+            return [self._sorted(compacting, file_bin) for file_bin in bins]
+        if sum(file_bin.size for file_bin in bins) <= LOCAL_REWRITE_BYTES_MAX:
             return compact_here(compacting, bins)
-        texts = [(place, orjson.dumps(one.files).decode()) for place, one in enumerate(bins)]
+        texts = [
+            (place, orjson.dumps(file_bin.files).decode()) for place, file_bin in enumerate(bins)
+        ]
         frame = self._spark.createDataFrame(texts, "place int, files string")
 
         def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             task = TaskContext.get()
             number = task.partitionId() if task is not None else 0
             for batch in batches:
-                for place, text in zip(*(one.to_pylist() for one in batch.columns), strict=True):
-                    [done] = compact_files(compacting, [orjson.loads(text)], number)
-                    columns = [pa.array([place], pa.int32()), pa.array([done.to_json()])]
+                for place, text in zip(
+                    *(column.to_pylist() for column in batch.columns), strict=True
+                ):
+                    [compacted] = compact_files(compacting, [orjson.loads(text)], number)
+                    columns = [pa.array([place], pa.int32()), pa.array([compacted.to_json()])]
                     yield pa.record_batch(columns, names=["place", "compacted"])
 
         spread = frame.repartition(len(bins))
         rows = spread.mapInArrow(on_executor, "place int, compacted binary").collect()
-        found = {row["place"]: Compacted.from_json(bytes(row["compacted"])) for row in rows}
-        return [found[place] for place in range(len(bins))]
+        results = {row["place"]: Compacted.from_json(bytes(row["compacted"])) for row in rows}
+        return [results[place] for place in range(len(bins))]
 
-    def _sorted(self, compacting: Compacting, one: Bin) -> Compacted:
-        count = max(1, ceil(one.size / compacting.file_bytes))
-        return Compacted((), tuple(reordered(self._spark, compacting, one.adds, count)))
+    def _sorted(self, compacting: Compacting, file_bin: Bin) -> Compacted:
+        count = max(1, ceil(file_bin.size / compacting.file_bytes))
+        return Compacted((), tuple(reordered(self._spark, compacting, file_bin.adds, count)))
 
 
-def metrics_of(root: str, done: Optimized) -> list[tuple[Any, ...]]:
+def metrics_of(root: str, optimized: Optimized) -> list[tuple[Any, ...]]:
     """Return the row of METRICS for what was done."""
-    skipped = done.considered - len(done.removed)
-    told = (
-        len(done.added),
-        len(done.removed),
-        _sizes(done.added),
-        _sizes(done.removed),
-        len(done.partitions),
-        len(done.versions),
-        done.considered,
+    skipped = optimized.considered - len(optimized.removed)
+    metrics = (
+        len(optimized.added),
+        len(optimized.removed),
+        _sizes(optimized.added),
+        _sizes(optimized.removed),
+        len(optimized.partitions),
+        len(optimized.versions),
+        optimized.considered,
         skipped,
     )
-    return [(root, told)]
+    return [(root, metrics)]
 
 
 def _sizes(files: Sequence[Add]) -> tuple[int, int, float, int, int]:

@@ -70,28 +70,28 @@ def reordered(
         writer = FileWriter(store_for(place), layout, clock(), number)
         for batch in batches:
             writer.write(pa.RecordBatch.from_arrays(batch.columns, names=names))
-        told = orjson.dumps([add.to_row() for add in writer.finish()])
-        yield pa.record_batch([pa.array([told], pa.binary())], names=["added"])
+        added_rows = orjson.dumps([add.to_row() for add in writer.finish()])
+        yield pa.record_batch([pa.array([added_rows], pa.binary())], names=["added"])
 
-    plain = (F.col(quoted(name)).alias(f"_{at}") for at, name in enumerate(sources))
-    told = ordered.select(*plain).mapInArrow(on_executor, "added binary").collect()
-    return [add for row in told for add in actions_of(orjson.loads(bytes(row["added"])))]
+    plain = (F.col(quoted(name)).alias(f"_{index}") for index, name in enumerate(sources))
+    added_rows = ordered.select(*plain).mapInArrow(on_executor, "added binary").collect()
+    return [add for row in added_rows for add in actions_of(orjson.loads(bytes(row["added"])))]
 
 
 def curve_of(rows: DataFrame, paths: Sequence[FieldPath]) -> Column:
     """Return where on the curve through some columns a row lies."""
     bits = min(BITS, CURVE_BITS // len(paths))
     columns = [reduce(Column.getField, path[1:], F.col(quoted(path[0]))) for path in paths]
-    named = (column.alias(f"_{at}") for at, column in enumerate(columns))
-    sample = rows.select(*named).orderBy(F.rand(seed=0)).limit(SAMPLE_ROWS).collect()
+    numbered_columns = (column.alias(f"_{index}") for index, column in enumerate(columns))
+    sample = rows.select(*numbered_columns).orderBy(F.rand(seed=0)).limit(SAMPLE_ROWS).collect()
     ranges = [
-        range_of(column, bounds_of([row[at] for row in sample], 1 << bits))
-        for at, column in enumerate(columns)
+        range_of(column, bounds_of([row[index] for row in sample], 1 << bits))
+        for index, column in enumerate(columns)
     ]
     parts = [
-        F.shiftleft(F.shiftright(number, bit).bitwiseAND(1).cast("long"), bit * len(paths) + at)
+        F.shiftleft(F.shiftright(number, bit).bitwiseAND(1).cast("long"), bit * len(paths) + index)
         for bit in range(bits)
-        for at, number in enumerate(ranges)
+        for index, number in enumerate(ranges)
     ]
     return reduce(Column.bitwiseOR, parts)
 
@@ -112,5 +112,5 @@ def range_of(column: Column, bounds: Sequence[Any]) -> Column:
 def bounds_of(sample: Sequence[Any], count: int) -> list[Any]:
     """Return the values that part a column into at most `count` ranges of about as many rows."""
     values = sorted(value for value in sample if value is not None and value == value)
-    cuts = (values[len(values) * at // count] for at in range(1, count)) if values else ()
+    cuts = (values[len(values) * cut // count] for cut in range(1, count)) if values else ()
     return list(dict.fromkeys(cuts))

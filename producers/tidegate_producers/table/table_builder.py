@@ -82,17 +82,17 @@ class TableBuilder(Generic[Made]):
         Values of an identity column are always generated, or `generatedByDefaultAs` those that a
         write lacks.
         """
-        told: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         if isinstance(generatedAlwaysAs, str):
-            told[GENERATION] = generatedAlwaysAs
+            metadata[GENERATION] = generatedAlwaysAs
         elif generatedAlwaysAs is not None:
-            told |= _numbered(generatedAlwaysAs, allows_explicit=False)
+            metadata |= _numbered(generatedAlwaysAs, allows_explicit=False)
         if generatedByDefaultAs is not None:
-            told |= _numbered(generatedByDefaultAs, allows_explicit=True)
+            metadata |= _numbered(generatedByDefaultAs, allows_explicit=True)
         if comment is not None:
-            told[COMMENT] = comment
+            metadata[COMMENT] = comment
         kind = DataType.fromDDL(dataType) if isinstance(dataType, str) else dataType
-        self._spec.fields.append(StructField(colName, kind, nullable, told))
+        self._spec.fields.append(StructField(colName, kind, nullable, metadata))
         return self
 
     def addColumns(self, cols: StructType) -> "TableBuilder[Made]":  # noqa: N802 - delta-spark's name

@@ -24,8 +24,8 @@ def deletion(condition: Expression, alias: str | None, zone: str) -> RowChange:
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
         rows = aliased(frame, alias).where(as_column(condition, "condition"))
         old = (F.col(quoted(name)) for name in opened.schema.names)
-        kept = opened.kept(old)
-        return NewRows(rows.select(F.lit(DELETED).alias(ACTION), FILE, POSITION, *kept))
+        passed_columns = opened.kept(old)
+        return NewRows(rows.select(F.lit(DELETED).alias(ACTION), FILE, POSITION, *passed_columns))
 
     return RowChange(
         "DELETE",
@@ -62,7 +62,9 @@ def updating(
         text_of(condition),
         _reads(condition, zone, assigned.values()),
         changed,
-        is_row_by_row=all(is_row_by_row(text_of(one)) for one in (condition, *assigned.values())),
+        is_row_by_row=all(
+            is_row_by_row(text_of(expression)) for expression in (condition, *assigned.values())
+        ),
     )
 
 
@@ -87,9 +89,12 @@ def _reads(
     """
 
     def predicate(schema: StructType) -> Predicate:
-        found, *_ = [wider_predicate_of(text_of(one), schema, zone) for one in (condition, *values)]
+        reads_predicate, *_ = [
+            wider_predicate_of(text_of(expression), schema, zone)
+            for expression in (condition, *values)
+        ]
         if isinstance(condition, str):
-            return found
+            return reads_predicate
         return {"op": "opaque", "columns": [], "text": text_of(condition)}
 
     return predicate

@@ -72,11 +72,15 @@ def replace_table(client: Client, options: WriteOptions, new: NewTable, operatio
     check_may_remove(snapshot, root)
     features = FEATURES if new.clustered_by else {}
     properties = {**new.properties, **features}
-    wanted = new_metadata(client, new.schema, new.partition_columns, options, properties)
-    wanted = wanted.with_(description=new.description)
-    definition = redefined(client, snapshot, wanted, root, overwrites=True)
-    metadata = next((one for one in definition if isinstance(one, Metadata)), snapshot.metadata)
-    protocol = next((one for one in definition if isinstance(one, Protocol)), snapshot.protocol)
+    requested = new_metadata(client, new.schema, new.partition_columns, options, properties)
+    requested = requested.with_(description=new.description)
+    definition = redefined(client, snapshot, requested, root, overwrites=True)
+    metadata = next(
+        (action for action in definition if isinstance(action, Metadata)), snapshot.metadata
+    )
+    protocol = next(
+        (action for action in definition if isinstance(action, Protocol)), snapshot.protocol
+    )
     domains = _domains(metadata, new, root)
     if not domains and (clustered := snapshot.domains.get(DOMAIN)) and not clustered.removed:
         domains = (clustered.with_(removed=True),)

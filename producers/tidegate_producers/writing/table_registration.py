@@ -90,9 +90,9 @@ def retry_followers(
     """
     records = read_follower_state(bus, topics)
     service_by_key = {
-        key: one.service
-        for key, one in records.items()
-        if one.table == record.table and one.service in services
+        key: follower.service
+        for key, follower in records.items()
+        if follower.table == record.table and follower.service in services
     }
     if service_by_key:
         tell_follower_state(bus, topics, dict.fromkeys(service_by_key))
