@@ -86,11 +86,13 @@ def orphans(store: LogStore, snapshot: Snapshot, listed: pa.Table, before_ms: in
 
     Change data is left out, as only commits name it.
     """
-    named = [referenced(store.root, one) for one in (snapshot.files, snapshot.tombstones)]
-    known = pa.chunked_array([chunk for one in named for chunk in one.chunks], pa.string())
-    kept = pc.or_(pc.is_in(listed["key"], known), pc.starts_with(listed["key"], _CHANGES))
+    keys_named = [referenced(store.root, files) for files in (snapshot.files, snapshot.tombstones)]
+    known_keys = pa.chunked_array(
+        [chunk for keys in keys_named for chunk in keys.chunks], pa.string()
+    )
+    is_kept = pc.or_(pc.is_in(listed["key"], known_keys), pc.starts_with(listed["key"], _CHANGES))
     is_old = pc.less(listed["modified_ms"], before_ms)
-    return listed.filter(pc.and_(pc.invert(kept), is_old))
+    return listed.filter(pc.and_(pc.invert(is_kept), is_old))
 
 
 def _named(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterator[Finding]:
@@ -105,9 +107,9 @@ def _named(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterator[Fi
                 f"{_RESTORE}; --repair takes it out of the table, its rows with it",
                 "remove_file",
             )
-    found = listed["size_bytes"].take(places.combine_chunks())
-    is_wrong = pc.fill_null(pc.not_equal(found, sizes), False)
-    wrong = pa.table({"path": paths, "stated": sizes, "found": found}).filter(is_wrong)
+    sizes_found = listed["size_bytes"].take(places.combine_chunks())
+    is_wrong = pc.fill_null(pc.not_equal(sizes_found, sizes), False)
+    wrong = pa.table({"path": paths, "stated": sizes, "found": sizes_found}).filter(is_wrong)
     for row in wrong.to_pylist():
         yield Finding(
             "wrong_size",
@@ -131,14 +133,14 @@ def _orphans(
     store: LogStore, snapshot: Snapshot, listed: pa.Table, request: CheckRequest
 ) -> Iterator[Finding]:
     before_ms = request.now_ms - tombstone_retention_ms(snapshot.metadata)
-    found = orphans(store, snapshot, listed, before_ms)
-    if found.num_rows:
-        size_bytes = pc.sum(found["size_bytes"]).as_py()
+    orphan_files = orphans(store, snapshot, listed, before_ms)
+    if orphan_files.num_rows:
+        size_bytes = pc.sum(orphan_files["size_bytes"]).as_py()
         yield Finding(
             "orphans",
-            f"{found.num_rows} files",
+            f"{orphan_files.num_rows} files",
             f"{size_bytes} bytes that no version names, older than the retention, "
-            f"{found['key'][0].as_py()} for one; readers do not see them",
+            f"{orphan_files['key'][0].as_py()} for one; readers do not see them",
             "delete them with `tidegate table vacuum`",
         )
 
@@ -147,13 +149,13 @@ def _contents(store: LogStore, snapshot: Snapshot, limit: int) -> Iterator[Findi
     newest = pc.array_sort_indices(snapshot.files["modificationTime"], order="descending")
     chosen = snapshot.files.take(newest.slice(0, limit))
     rows = row_counts(chosen).to_pylist()
-    for file, stated in zip(
+    for file, stated_rows in zip(
         chosen.select(["path", "deletionVector"]).to_pylist(), rows, strict=True
     ):
-        yield from _content(store, file, stated)
+        yield from _content(store, file, stated_rows)
 
 
-def _content(store: LogStore, file: dict[str, Any], stated: int | None) -> Iterator[Finding]:
+def _content(store: LogStore, file: dict[str, Any], stated_rows: int | None) -> Iterator[Finding]:
     path = file["path"]
     try:
         with open_table_file(store, path) as opened:
@@ -166,11 +168,12 @@ def _content(store: LogStore, file: dict[str, Any], stated: int | None) -> Itera
     except (ValueError, OSError, pa.ArrowException) as error:
         yield Finding("unreadable_file", path, f"it is no whole Parquet file: {error}", _RESTORE)
         return
-    if stated is not None and stated != rows:
+    if stated_rows is not None and stated_rows != rows:
         yield Finding(
             "wrong_row_count",
             path,
-            f"it has {rows} rows, its statistics state {stated}: queries may count or skip wrong",
+            f"it has {rows} rows, its statistics state {stated_rows}: queries may count or skip "
+            "wrong",
             "rewrite its rows; see which writer states wrong statistics",
         )
     if file["deletionVector"] is not None:
@@ -180,14 +183,16 @@ def _content(store: LogStore, file: dict[str, Any], stated: int | None) -> Itera
 def _vector(store: LogStore, file: dict[str, Any], rows: int) -> Iterator[Finding]:
     vector = DeletionVector.model_validate(file["deletionVector"])
     try:
-        found = read_vector(store, vector, file["path"])
+        deleted_rows = read_vector(store, vector, file["path"])
     except (BrokenLog, UnsupportedFeature) as error:
         if getattr(error, "error_class", "") != "DeletionVectorMissing":
             yield Finding("broken_vector", file["path"], str(error), _RESTORE)
         return
-    if len(found) != vector.cardinality:
-        what = f"its deletion vector deletes {len(found)} rows, and states {vector.cardinality}"
-        yield Finding("broken_vector", file["path"], what, _RESTORE)
+    if len(deleted_rows) != vector.cardinality:
+        problem = (
+            f"its deletion vector deletes {len(deleted_rows)} rows, and states {vector.cardinality}"
+        )
+        yield Finding("broken_vector", file["path"], problem, _RESTORE)
 
 
 def _is_there(store: LogStore, path: str, *, is_key: bool = False) -> bool:

@@ -98,11 +98,11 @@ def _checkpoints(
             "delete_checkpoint",
         )
     for version in whole if request.checks_all else whole[-1:]:
-        if found := contradiction(store, version, request.now_ms):
+        if problem := contradiction(store, version, request.now_ms):
             yield Finding(
                 "lying_checkpoint",
                 f"{version:020d}.checkpoint",
-                found,
+                problem,
                 "if the commits before it are there, delete it, and see who wrote it; otherwise "
                 "compare the table with a backup",
                 "delete_checkpoint",

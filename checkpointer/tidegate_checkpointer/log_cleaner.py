@@ -96,7 +96,7 @@ def survey(
     listing = LogListing(_list(store, LOG_FOLDER), sidecars, _list(store, in_log(STAGED_FOLDER)))
     is_protected = PROTECTION in writer_features(table.protocol)
     sidecars_of, unread = _references(store, memory, listing) if sidecars else ({}, frozenset())
-    given = Circumstances(
+    circumstances = Circumstances(
         now_ms=now_ms,
         cutoff_version=_cutoff_version(table, cutoff_ms(now_ms, log_retention_ms(metadata))),
         is_enabled=log_cleanup_enabled(metadata),
@@ -106,7 +106,7 @@ def survey(
         sidecars_of=sidecars_of,
         unread=unread,
     )
-    return plan(listing, given)
+    return plan(listing, circumstances)
 
 
 def verify(store: LogStore, due: CleanupPlan, memory: CleanupMemory, now_ms: int) -> bool:
@@ -120,10 +120,10 @@ def verify(store: LogStore, due: CleanupPlan, memory: CleanupMemory, now_ms: int
             return False
         memory.contradiction = ""
     for version in due.to_verify:
-        if found := contradiction(store, version, now_ms):
-            memory.contradiction, memory.contradicted_ms = found, now_ms
+        if problem := contradiction(store, version, now_ms):
+            memory.contradiction, memory.contradicted_ms = problem, now_ms
             log_event(
-                _log, "checkpoint_contradicted", level=logging.ERROR, root=store.root, why=found
+                _log, "checkpoint_contradicted", level=logging.ERROR, root=store.root, why=problem
             )
             return False
         memory.verified[version] = now_ms
@@ -148,11 +148,11 @@ def delete(store: LogStore, due: CleanupPlan, may_go_on: Callable[[], bool]) -> 
     Raises: Unavailable.
     """
     files = size_bytes = 0
-    for one in due.goes:
+    for verdict in due.goes:
         if not may_go_on():
             return Cleaned(files, size_bytes, is_finished=False)
-        store.delete(one.file.path)
-        files, size_bytes = files + 1, size_bytes + one.file.size_bytes
+        store.delete(verdict.file.path)
+        files, size_bytes = files + 1, size_bytes + verdict.file.size_bytes
     return Cleaned(files, size_bytes)
 
 
@@ -174,21 +174,21 @@ def _references(
     store: LogStore, memory: CleanupMemory, listing: LogListing
 ) -> tuple[Mapping[str, frozenset[str]], frozenset[str]]:
     """Return the sidecars of each checkpoint file, and the files of which they are not known."""
-    found: dict[str, frozenset[str]] = {}
+    sidecars_of: dict[str, frozenset[str]] = {}
     unread: set[str] = set()
-    known = memory.sidecars
+    remembered = memory.sidecars
     memory.sidecars = {}
     for file in _checkpoint_files(listing):
         parsed, key = parse(file.name), (file.name, file.modified_ms)
         assert parsed is not None, "a checkpoint's name"
         try:
-            names = known[key] if key in known else read_sidecar_names(store, parsed)
+            names = remembered[key] if key in remembered else read_sidecar_names(store, parsed)
         except BrokenLog:
             unread.add(file.name)
             continue
         if names is not None:
-            found[file.name] = memory.sidecars[key] = names
-    return found, frozenset(unread)
+            sidecars_of[file.name] = memory.sidecars[key] = names
+    return sidecars_of, frozenset(unread)
 
 
 def _checkpoint_files(listing: LogListing) -> Iterator[ListedFile]:
@@ -205,10 +205,10 @@ def contradiction(store: LogStore, version: int, now_ms: int) -> str:
     Raises: Unavailable.
     """
     try:
-        held = open_checkpoint(store, version)
-        found = differences(held, open_without_checkpoint(store, version), now_ms)
+        checkpoint = open_checkpoint(store, version)
+        problems = differences(checkpoint, open_without_checkpoint(store, version), now_ms)
     except (BrokenLog, InvalidRequest) as error:
         return f"the checkpoint of version {version} can't be verified: {error}"
-    if not found:
+    if not problems:
         return ""
-    return f"the checkpoint of version {version} contradicts the log: {'; '.join(found)}"
+    return f"the checkpoint of version {version} contradicts the log: {'; '.join(problems)}"

@@ -117,7 +117,7 @@ class CleanupPlan:
     @property
     def bytes_going(self) -> int:
         """The bytes of the files that go."""
-        return sum(one.file.size_bytes for one in self.goes)
+        return sum(verdict.file.size_bytes for verdict in self.goes)
 
 
 def cutoff_ms(now_ms: int, retention_ms: int) -> int:
@@ -125,7 +125,7 @@ def cutoff_ms(now_ms: int, retention_ms: int) -> int:
     return (now_ms - retention_ms) // DAY_MS * DAY_MS
 
 
-def plan(listing: LogListing, given: Circumstances) -> CleanupPlan:
+def plan(listing: LogListing, circumstances: Circumstances) -> CleanupPlan:
     """Return which files go and which stay.
 
     Law: `_last_checkpoint`, unknown files, the two newest checkpoints, two verified ones, and all
@@ -133,20 +133,21 @@ def plan(listing: LogListing, given: Circumstances) -> CleanupPlan:
     Law: every version from the floor on can be read without any file that goes.
     """
     every = (*listing.log, *listing.sidecars, *listing.staged)
-    if not given.is_enabled:
-        why = "delta.enableExpiredLogCleanup is false, so nothing of this log is ever deleted"
+    if not circumstances.is_enabled:
+        reason = "delta.enableExpiredLogCleanup is false, so nothing of this log is ever deleted"
         return CleanupPlan(
-            stays=tuple(Verdict(file, why) for file in every), blocked=(Blocked("disabled", why),)
+            stays=tuple(Verdict(file, reason) for file in every),
+            blocked=(Blocked("disabled", reason),),
         )
-    log = _Log(listing, given)
+    log = _Log(listing, circumstances)
     if log.gap is not None:
-        why = f"version {log.gap} is missing from the log: restore it before anything is deleted"
+        reason = f"version {log.gap} is missing from the log: restore it before anything is deleted"
         return CleanupPlan(
-            stays=tuple(Verdict(file, why) for file in every), blocked=(Blocked("gap", why),)
+            stays=tuple(Verdict(file, reason) for file in every), blocked=(Blocked("gap", reason),)
         )
-    goes, stays = log.verdicts()
-    to_verify = log.to_verify if goes else ()
-    return CleanupPlan(goes, stays, log.floor, to_verify, tuple(log.blocked()), log.rest_bytes)
+    going, staying = log.verdicts()
+    to_verify = log.to_verify if going else ()
+    return CleanupPlan(going, staying, log.floor, to_verify, tuple(log.blocked()), log.rest_bytes)
 
 
 def is_due(since_ms: float, written_bytes: int, rest_bytes: int) -> bool:
@@ -186,8 +187,8 @@ class _Instance:
 class _Log:
     """A listed log, and what of it is needed."""
 
-    def __init__(self, listing: LogListing, given: Circumstances) -> None:
-        self._listing, self._given = listing, given
+    def __init__(self, listing: LogListing, circumstances: Circumstances) -> None:
+        self._listing, self._circumstances = listing, circumstances
         self._known: list[tuple[LogFile, ListedFile]] = []
         self._unknown: list[ListedFile] = []
         for file in listing.log:
@@ -199,10 +200,10 @@ class _Log:
         self._commits = {int(p.version): f for p, f in self._known if p.kind is LogFileKind.COMMIT}
         self._instances = list(_instances(self._known))
         best: dict[int, _Instance] = {}
-        for one in self._instances:
-            known = best.get(one.version)
-            if one.is_complete and (known is None or known.rank < one.rank):
-                best[one.version] = one
+        for checkpoint in self._instances:
+            rival = best.get(checkpoint.version)
+            if checkpoint.is_complete and (rival is None or rival.rank < checkpoint.rank):
+                best[checkpoint.version] = checkpoint
         self._best = dict(sorted(best.items()))
         self._versions = list(self._best)
         self._sizes = {file.name: file.size_bytes for file in listing.sidecars}
@@ -221,52 +222,52 @@ class _Log:
     def floor(self) -> int:
         """The version from which everything stays, or -1."""
         unprotected = self._floor_by_age
-        return -1 if unprotected < self._given.protected_before else unprotected
+        return -1 if unprotected < self._circumstances.protected_before else unprotected
 
     @cached_property
     def rest_bytes(self) -> int:
         """The bytes of the commits that stay and of the two newest checkpoints."""
         newest = [self._best[version] for version in self._versions[-2:]]
         commits = self._weights.between(self.floor - 1, 2**63)
-        return commits + sum(self._own_bytes(one, ()) for one in newest)
+        return commits + sum(self._own_bytes(checkpoint, ()) for checkpoint in newest)
 
     @cached_property
     def to_verify(self) -> tuple[int, ...]:
         """The versions to verify: the floor where files go below it, and the newest up to two."""
-        verified = self._given.verified & self._best.keys()
-        found = [self.floor] if self._goes_below and self.floor not in verified else []
+        verified = self._circumstances.verified & self._best.keys()
+        unverified = [self.floor] if self._goes_below and self.floor not in verified else []
         for version in reversed(self._versions):
-            if len(verified.union(found)) >= 2:
+            if len(verified.union(unverified)) >= 2:
                 break
-            if version not in verified and version not in found:
-                found.append(version)
-        return tuple(found)
+            if version not in verified and version not in unverified:
+                unverified.append(version)
+        return tuple(unverified)
 
     def blocked(self) -> Iterator[Blocked]:
         """Yield why less goes by age than the table's properties allow."""
-        given = self._given
-        for gate in given.gates:
-            if gate.needed_from < min(given.cutoff_version, self._second_newest):
-                why = f"{gate.holder} needs the versions from {gate.needed_from} on"
-                yield Blocked("held", why)
-        if 0 <= self._floor_by_age < given.protected_before:
-            why = (
-                f"checkpoints before version {given.protected_before} are protected until "
+        circumstances = self._circumstances
+        for gate in circumstances.gates:
+            if gate.needed_from < min(circumstances.cutoff_version, self._second_newest):
+                reason = f"{gate.holder} needs the versions from {gate.needed_from} on"
+                yield Blocked("held", reason)
+        if 0 <= self._floor_by_age < circumstances.protected_before:
+            reason = (
+                f"checkpoints before version {circumstances.protected_before} are protected until "
                 "everything before it can go at once"
             )
-            yield Blocked("protected", why)
-        if given.unread:
-            why = f"checkpoint {min(given.unread)} can't be read, so no sidecar goes"
-            yield Blocked("unreadable", why)
+            yield Blocked("protected", reason)
+        if circumstances.unread:
+            reason = f"checkpoint {min(circumstances.unread)} can't be read, so no sidecar goes"
+            yield Blocked("unreadable", reason)
 
     def verdicts(self) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         """Return what goes, in the order of deletion, and what stays."""
         judged = list(chain(self._small_files(), self._staged(), self._checkpoints()))
-        gone = {file.name for file, _, goes in judged if goes}
-        judged += self._sidecars(gone)
+        names_going = {checked.name for checked, _, goes in judged if goes}
+        judged += self._sidecars(names_going)
         judged += [(file, _unknown_because(file.name), False) for file in self._unknown]
-        goes = tuple(Verdict(file, why) for file, why, goes in judged if goes)
-        return goes, tuple(Verdict(file, why) for file, why, goes in judged if not goes)
+        goes = tuple(Verdict(file, reason) for file, reason, goes in judged if goes)
+        return goes, tuple(Verdict(file, reason) for file, reason, goes in judged if not goes)
 
     @cached_property
     def _second_newest(self) -> int:
@@ -274,9 +275,9 @@ class _Log:
 
     @cached_property
     def _floor_by_age(self) -> int:
-        needed = [gate.needed_from for gate in self._given.gates]
+        needed = [gate.needed_from for gate in self._circumstances.gates]
         return self._at_or_before(
-            min(self._given.cutoff_version, self._second_newest, *needed, 2**63)
+            min(self._circumstances.cutoff_version, self._second_newest, *needed, 2**63)
         )
 
     def _at_or_before(self, version: int) -> int:
@@ -318,7 +319,7 @@ class _Log:
             return file, "readers of new versions read it instead of commits", False
         if self._is_held(parsed):
             return file, "a reader holds a version that it is part of", False
-        if self._given.now_ms - file.modified_ms < GRACE_MS:
+        if self._circumstances.now_ms - file.modified_ms < GRACE_MS:
             return file, "replaced, and kept for readers that have listed it", False
         return file, "replaced by a newer checkpoint or a longer compaction", True
 
@@ -326,7 +327,7 @@ class _Log:
         return any(
             self._at_or_before(gate.needed_from) < parsed.start
             and parsed.version <= gate.needed_from
-            for gate in self._given.gates
+            for gate in self._circumstances.gates
         )
 
     def _staged(self) -> Iterator[tuple[ListedFile, str, bool]]:
@@ -340,102 +341,120 @@ class _Log:
                 yield file, "staged for a version that is kept, or not yet decided", False
 
     def _checkpoints(self) -> Iterator[tuple[ListedFile, str, bool]]:
-        kept = self._kept()
-        for one in self._instances:
-            why, goes = self._checkpoint(one, kept)
-            for file in one.files:
-                yield file, why, goes
+        reasons_to_stay = self._kept()
+        for checkpoint in self._instances:
+            reason, goes = self._checkpoint(checkpoint, reasons_to_stay)
+            for file in checkpoint.files:
+                yield file, reason, goes
 
-    def _checkpoint(self, one: _Instance, kept: Mapping[int, str]) -> tuple[str, bool]:
-        given = self._given
-        if one.version < self.floor:
+    def _checkpoint(
+        self, checkpoint: _Instance, reasons_to_stay: Mapping[int, str]
+    ) -> tuple[str, bool]:
+        circumstances = self._circumstances
+        if checkpoint.version < self.floor:
             return f"older than the retention: the checkpoint of {self.floor} replaces it", True
-        if one.version < given.protected_before:
-            return f"checkpoints before version {given.protected_before} are protected", False
-        if not one.is_complete:
-            is_torn = bool(self._versions) and one.version < self._versions[-1]
-            if is_torn and given.now_ms - one.modified_ms >= DAY_MS:
+        if checkpoint.version < circumstances.protected_before:
+            return (
+                f"checkpoints before version {circumstances.protected_before} are protected",
+                False,
+            )
+        if not checkpoint.is_complete:
+            is_torn = bool(self._versions) and checkpoint.version < self._versions[-1]
+            if is_torn and circumstances.now_ms - checkpoint.modified_ms >= DAY_MS:
                 return "never completed, and a day old", True
             return "not complete: it may be being written", False
-        if one.version not in kept:
+        if checkpoint.version not in reasons_to_stay:
             return "replaced by newer checkpoints; commits lead to its version", True
-        best = self._best[one.version]
-        if one is best or one.kind is LogFileKind.CHECKPOINT_CLASSIC:
-            return kept[one.version], False
-        if given.now_ms - best.modified_ms < GRACE_MS or one.version >= self._second_newest:
+        best = self._best[checkpoint.version]
+        if checkpoint is best or checkpoint.kind is LogFileKind.CHECKPOINT_CLASSIC:
+            return reasons_to_stay[checkpoint.version], False
+        if (
+            circumstances.now_ms - best.modified_ms < GRACE_MS
+            or checkpoint.version >= self._second_newest
+        ):
             return "a second checkpoint of its version, kept for its readers", False
         return f"a second checkpoint of its version, beside {best.files[0].name}", True
 
     def _kept(self) -> dict[int, str]:
         """Return the versions whose checkpoints stay, each with the reason."""
-        given = self._given
-        verified = sorted({*given.verified, *self.to_verify} & self._best.keys())[-2:]
-        kept = {version: "starts an hour of its own" for version in self._hourly()}
-        held = {self._at_or_before(gate.needed_from): gate.holder for gate in given.gates}
-        kept |= {version: f"{holder} needs it" for version, holder in held.items() if version >= 0}
-        kept |= {version: "one of two that are verified" for version in verified}
-        kept |= {version: "one of the two newest" for version in self._versions[-2:]}
+        circumstances = self._circumstances
+        verified = sorted({*circumstances.verified, *self.to_verify} & self._best.keys())[-2:]
+        reasons = {version: "starts an hour of its own" for version in self._hourly()}
+        holder_by_version = {
+            self._at_or_before(gate.needed_from): gate.holder for gate in circumstances.gates
+        }
+        reasons |= {
+            version: f"{holder} needs it"
+            for version, holder in holder_by_version.items()
+            if version >= 0
+        }
+        reasons |= {version: "one of two that are verified" for version in verified}
+        reasons |= {version: "one of the two newest" for version in self._versions[-2:]}
         if self.floor >= 0:
-            kept[self.floor] = "the oldest version that is kept is read from it"
+            reasons[self.floor] = "the oldest version that is kept is read from it"
         elif self._versions:
-            kept.setdefault(self._versions[0], "no checkpoint is as old as the retention")
-        return kept | self._in_grace(kept)
+            reasons.setdefault(self._versions[0], "no checkpoint is as old as the retention")
+        return reasons | self._in_grace(reasons)
 
     def _hourly(self) -> Iterator[int]:
         """Yield the first checkpoint of each hour, unless it weighs more than what it spares."""
         last: int | None = None
-        for version, one in self._best.items():
+        for version, checkpoint in self._best.items():
             if version < self.floor:
                 continue
             if last is not None:
-                is_new_hour = one.modified_ms // HOUR_MS > self._best[last].modified_ms // HOUR_MS
+                is_new_hour = (
+                    checkpoint.modified_ms // HOUR_MS > self._best[last].modified_ms // HOUR_MS
+                )
                 spared = self._weights.between(last, version)
-                if not is_new_hour or self._own_bytes(one, self._below(last)) > spared:
+                if not is_new_hour or self._own_bytes(checkpoint, self._below(last)) > spared:
                     continue
                 yield version
             last = version
 
-    def _in_grace(self, kept: Mapping[int, str]) -> dict[int, str]:
+    def _in_grace(self, reasons_to_stay: Mapping[int, str]) -> dict[int, str]:
         """Return replaced checkpoints that stay for a while, the newest first, within a weight."""
-        found: dict[int, str] = {}
-        counted = set(chain.from_iterable(self._below(version) for version in kept))
+        in_grace: dict[int, str] = {}
+        counted = set(chain.from_iterable(self._below(version) for version in reasons_to_stay))
         left = max(GRACE_BYTES, self.rest_bytes // 2)
-        for before, version in pairwise(reversed(self._versions)):
-            if version < self.floor or version in kept:
+        for newer, version in pairwise(reversed(self._versions)):
+            if version < self.floor or version in reasons_to_stay:
                 continue
-            one = self._best[version]
-            age_ms = self._given.now_ms - self._best[before].modified_ms
-            left -= self._own_bytes(one, counted)
+            checkpoint = self._best[version]
+            age_ms = self._circumstances.now_ms - self._best[newer].modified_ms
+            left -= self._own_bytes(checkpoint, counted)
             counted |= self._below(version)
             if age_ms < GRACE_LEAST_MS or (age_ms < GRACE_MS and left >= 0):
-                found[version] = "replaced, and kept for readers that have listed it"
-        return found
+                in_grace[version] = "replaced, and kept for readers that have listed it"
+        return in_grace
 
     def _below(self, version: int) -> frozenset[str]:
         return self._sidecars_of(self._best[version])
 
-    def _sidecars_of(self, one: _Instance) -> frozenset[str]:
-        of = self._given.sidecars_of
-        return frozenset().union(*(of.get(file.name, frozenset()) for file in one.files))
+    def _sidecars_of(self, checkpoint: _Instance) -> frozenset[str]:
+        sidecars_of = self._circumstances.sidecars_of
+        return frozenset().union(
+            *(sidecars_of.get(file.name, frozenset()) for file in checkpoint.files)
+        )
 
-    def _own_bytes(self, one: _Instance, shared: Iterable[str]) -> int:
+    def _own_bytes(self, checkpoint: _Instance, shared: Iterable[str]) -> int:
         """Return the bytes of a checkpoint with the sidecars that it does not share."""
-        own = self._sidecars_of(one).difference(shared)
-        top = sum(file.size_bytes for file in one.files)
-        return top + sum(self._sizes.get(name, 0) for name in own)
+        own_sidecars = self._sidecars_of(checkpoint).difference(shared)
+        top = sum(file.size_bytes for file in checkpoint.files)
+        return top + sum(self._sizes.get(name, 0) for name in own_sidecars)
 
-    def _sidecars(self, gone: set[str]) -> Iterator[tuple[ListedFile, str, bool]]:
+    def _sidecars(self, names_going: set[str]) -> Iterator[tuple[ListedFile, str, bool]]:
         """Yield the sidecars; those of checkpoints that go need no age."""
-        given = self._given
+        circumstances = self._circumstances
         needed: set[str] = set()
         freed: set[str] = set()
-        for name, sidecars in given.sidecars_of.items():
-            (freed if name in gone else needed).update(sidecars)
-        cutoff = cutoff_ms(given.now_ms, DAY_MS)
+        for name, sidecars in circumstances.sidecars_of.items():
+            (freed if name in names_going else needed).update(sidecars)
+        cutoff = cutoff_ms(circumstances.now_ms, DAY_MS)
         for file in self._listing.sidecars:
             if file.name in needed:
                 yield file, "a checkpoint that stays refers to it", False
-            elif given.unread - gone:
+            elif circumstances.unread - names_going:
                 yield file, "a checkpoint can't be read that may refer to it", False
             elif file.name in freed:
                 yield file, "only checkpoints that go refer to it", True
@@ -462,25 +481,25 @@ class _Spans:
     """The ranges of log compactions."""
 
     def __init__(self, compactions: Iterable[LogFile]) -> None:
-        self._sorted = sorted((one.start, -one.version) for one in compactions)
+        self._sorted = sorted((compaction.start, -compaction.version) for compaction in compactions)
         self._reach = list(accumulate((-end for _, end in self._sorted), max))
 
-    def covers(self, one: LogFile) -> bool:
+    def covers(self, compaction: LogFile) -> bool:
         """Return whether a longer compaction holds all versions of this one."""
-        place = self._sorted.index((one.start, -one.version))
-        return place > 0 and self._reach[place - 1] >= one.version
+        place = self._sorted.index((compaction.start, -compaction.version))
+        return place > 0 and self._reach[place - 1] >= compaction.version
 
 
-def _instances(known: Iterable[tuple[LogFile, ListedFile]]) -> Iterator[_Instance]:
+def _instances(parsed_files: Iterable[tuple[LogFile, ListedFile]]) -> Iterator[_Instance]:
     """Yield the checkpoints, ascending by version; an empty file makes one incomplete."""
-    found: dict[tuple[int, str], list[tuple[LogFile, ListedFile]]] = defaultdict(list)
-    for parsed, file in known:
+    by_instance: dict[tuple[int, str], list[tuple[LogFile, ListedFile]]] = defaultdict(list)
+    for parsed, file in parsed_files:
         if parsed.is_checkpoint:
             is_part = parsed.kind is LogFileKind.CHECKPOINT_PART
-            found[parsed.version, str(parsed.parts) if is_part else parsed.name].append(
+            by_instance[parsed.version, str(parsed.parts) if is_part else parsed.name].append(
                 (parsed, file)
             )
-    for (version, _), members in sorted(found.items()):
+    for (version, _), members in sorted(by_instance.items()):
         first = members[0][0]
         is_whole = first.kind is not LogFileKind.CHECKPOINT_PART or len(members) == first.parts
         files = tuple(file for _, file in members)

@@ -74,26 +74,26 @@ class CleanupSchedule:
         self._of(table).written_bytes += size_bytes
 
     def note_checksum(
-        self, table: UUID, name: str, store: LogStore, version: int, found: VersionChecksum
+        self, table: UUID, name: str, store: LogStore, version: int, checksum: VersionChecksum
     ) -> None:
         """Compare a version with its checksum file; a contradiction stops the table's cleanup.
 
         Checkpoints go on: a wrong checksum costs readers nothing, and a missing checkpoint much.
         Raises: Unavailable.
         """
-        why = contradiction_of(store, version, found)
-        if not why:
+        contradiction = contradiction_of(store, version, checksum)
+        if not contradiction:
             return
-        self._of(table).memory.doubts[version] = why
+        self._of(table).memory.doubts[version] = contradiction
         metrics.CHECKSUM_CONTRADICTIONS.labels(name).inc()
-        log_event(_log, "checksum_contradicted", level=logging.ERROR, table=name, why=why)
+        log_event(_log, "checksum_contradicted", level=logging.ERROR, table=name, why=contradiction)
 
     def is_due(self, table: UUID) -> bool:
         """Return whether a table's log is to be cleaned now."""
-        one, now_s = self._of(table), self._running.clock.boot_s()
+        cleanup, now_s = self._of(table), self._running.clock.boot_s()
         # Sidecars of a table that was not looked through yet may weigh anything.
-        return now_s >= one.next_s or (
-            one.rest_bytes > 0 and is_due(0, one.written_bytes, one.rest_bytes)
+        return now_s >= cleanup.next_s or (
+            cleanup.rest_bytes > 0 and is_due(0, cleanup.written_bytes, cleanup.rest_bytes)
         )
 
     def clean(self, record: TableRecord, table: CleanedTable) -> None:
@@ -101,29 +101,29 @@ class CleanupSchedule:
 
         Raises: UnsupportedFeature; BrokenLog; Unavailable.
         """
-        one, clock = self._of(record.table), self._running.clock
+        cleanup, clock = self._of(record.table), self._running.clock
         now_ms = clock.now_ms()
-        one.written_bytes, one.next_s = 0, clock.boot_s() + HOUR_MS / 1000
+        cleanup.written_bytes, cleanup.next_s = 0, clock.boot_s() + HOUR_MS / 1000
         try:
             gates = self._gates.of(record, now_ms)
         except (Misconfigured, Unavailable) as error:
             # Who needs what is not known, so nothing goes; the table itself is all right.
-            why = f"it is not known who needs which versions: {error}"
-            _report(record.name, [Blocked("held", why)], one.memory)
+            reason = f"it is not known who needs which versions: {error}"
+            _report(record.name, [Blocked("held", reason)], cleanup.memory)
             return
-        due = survey(table, one.memory, gates, now_ms)
-        one.rest_bytes = due.rest_bytes
+        due = survey(table, cleanup.memory, gates, now_ms)
+        cleanup.rest_bytes = due.rest_bytes
         metrics.LOG_CLEANUP_TIME.labels(record.name).set(now_ms / 1000)
-        is_sure = not doubted(table.store, one.memory)
-        is_right = is_sure and (not due.goes or verify(table.store, due, one.memory, now_ms))
-        _report(record.name, due.blocked, one.memory)
+        is_sure = not doubted(table.store, cleanup.memory)
+        is_right = is_sure and (not due.goes or verify(table.store, due, cleanup.memory, now_ms))
+        _report(record.name, due.blocked, cleanup.memory)
         if not due.goes or not is_right:
             return
         reach("checkpointer.before_cleanup")
         until_s = clock.boot_s() + TURN_S
         cleaned = delete(table.store, due, lambda: self._may_go_on(until_s))
         if not cleaned.is_finished:
-            one.next_s = clock.boot_s()
+            cleanup.next_s = clock.boot_s()
         metrics.LOG_CLEANUP_FILES.labels(record.name).inc(cleaned.files)
         metrics.LOG_CLEANUP_BYTES.labels(record.name).inc(cleaned.size_bytes)
         log_event(
@@ -141,21 +141,21 @@ class CleanupSchedule:
         return self._running.clock.boot_s() < until_s and not self._running.stopping.is_set()
 
     def _of(self, table: UUID) -> _Cleanup:
-        known = self._tables.get(table)
-        if known is None:
+        cleanup = self._tables.get(table)
+        if cleanup is None:
             # Tables that are met together begin at different times of the hour.
             now_s = self._running.clock.boot_s()
             offset_s = table.int % (HOUR_MS // 1000)
-            known = self._tables[table] = _Cleanup(now_s + offset_s)
-        return known
+            cleanup = self._tables[table] = _Cleanup(now_s + offset_s)
+        return cleanup
 
 
 def _report(name: str, blocked: Sequence[Blocked], memory: CleanupMemory) -> None:
     """Publish why less goes than a table's properties allow."""
-    told: dict[str, str] = {one.cause: one.why for one in blocked}
-    if why := memory.contradiction or next(iter(memory.doubts.values()), ""):
-        told["contradicted"] = why
+    reasons: dict[str, str] = {blocked_cause.cause: blocked_cause.why for blocked_cause in blocked}
+    if reason := memory.contradiction or next(iter(memory.doubts.values()), ""):
+        reasons["contradicted"] = reason
     for cause in _CAUSES:
-        metrics.LOG_CLEANUP_BLOCKED.labels(name, cause).set(cause in told)
-    for cause, why in told.items():
-        log_event(_log, "cleanup_blocked", table=name, cause=cause, why=why)
+        metrics.LOG_CLEANUP_BLOCKED.labels(name, cause).set(cause in reasons)
+    for cause, reason in reasons.items():
+        log_event(_log, "cleanup_blocked", table=name, cause=cause, why=reason)

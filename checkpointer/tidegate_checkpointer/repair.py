@@ -27,24 +27,24 @@ def repair_log(store: LogStore, findings: Sequence[Finding]) -> list[str]:
     A checkpoint is deleted only if its version can be built without it.
     Raises: Unavailable.
     """
-    done: list[str] = []
-    moves_hint = any(one.repair in ("delete_checkpoint", "move_hint") for one in findings)
+    repairs: list[str] = []
+    moves_hint = any(finding.repair in ("delete_checkpoint", "move_hint") for finding in findings)
     if moves_hint:
         # Other engines fail on a hint whose checkpoint is gone; without a hint they list the log.
         store.delete(in_log(LAST_CHECKPOINT))
-    for one in findings:
-        match one.repair:
+    for finding in findings:
+        match finding.repair:
             case "delete_checkpoint":
-                done += _delete_checkpoint(store, int(one.about[:20]))
+                repairs += _delete_checkpoint(store, int(finding.about[:20]))
             case "delete_checksum":
-                store.delete(in_log(one.about))
-                done.append(f"{one.about} is deleted")
+                store.delete(in_log(finding.about))
+                repairs.append(f"{finding.about} is deleted")
     newest = newest_whole_checkpoint(store, -1) if moves_hint else None
     if newest is not None and move_hint_forward(store, newest):
-        done.append(f"_last_checkpoint points to {newest.version}")
+        repairs.append(f"_last_checkpoint points to {newest.version}")
     elif moves_hint:
-        done.append("_last_checkpoint is deleted, as there is no whole checkpoint")
-    return done
+        repairs.append("_last_checkpoint is deleted, as there is no whole checkpoint")
+    return repairs
 
 
 def remove_missing(
@@ -59,8 +59,8 @@ def remove_missing(
 
     Raises: Rejected, if another commit removed one of them meanwhile; OutcomeUnknown; Unavailable.
     """
-    gone = [one.about for one in findings if one.repair == "remove_file"]
-    chosen = pc.is_in(snapshot.files["path"], pa.array(gone, pa.string()))
+    missing_paths = [finding.about for finding in findings if finding.repair == "remove_file"]
+    chosen = pc.is_in(snapshot.files["path"], pa.array(missing_paths, pa.string()))
     adds = rows_to_adds(snapshot.files.filter(chosen))
     now_ms = client.clock.now_ms()
     target = proposal_drafts.Target(

@@ -38,8 +38,8 @@ def check_checkpointable(protocol: Protocol, metadata: Metadata, table: str) -> 
     """
     check_readable(protocol, metadata, table)
     for name in sorted(writer_features(protocol)):
-        known = FEATURES.get(name)
-        if name not in WRITER_ONLY_FEATURES and (known is None or known.writes is Support.NO):
+        feature = FEATURES.get(name)
+        if name not in WRITER_ONLY_FEATURES and (feature is None or feature.writes is Support.NO):
             raise _refusal(table, name)
     if wants_v2(metadata) and V2_CHECKPOINT not in reader_features(protocol):
         raise _refusal(table, V2_CHECKPOINT)

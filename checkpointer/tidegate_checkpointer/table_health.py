@@ -80,9 +80,9 @@ def assess(facts: TableFacts) -> Health:
 
     Law: the score falls with each penalty, and a table without any has 100 and no task.
     """
-    found = [task for task in _tasks(facts) if task.penalty > 0]
-    found.sort(key=lambda task: -task.penalty)
-    return Health(max(0, 100 - sum(task.penalty for task in found)), tuple(found))
+    tasks = [task for task in _tasks(facts) if task.penalty > 0]
+    tasks.sort(key=lambda task: -task.penalty)
+    return Health(max(0, 100 - sum(task.penalty for task in tasks)), tuple(tasks))
 
 
 def histogram(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -104,38 +104,38 @@ def _tasks(facts: TableFacts) -> list[Advice]:
 
 
 def _checkpointing(facts: TableFacts) -> Advice:
-    behind = facts.tail / facts.interval
-    why = (
+    intervals = facts.tail / facts.interval
+    reason = (
         f"{facts.tail} commits are read above the checkpoint of {facts.checkpoint}; the table asks "
         f"for one every {facts.interval}"
         if facts.checkpoint >= 0
         else f"{facts.tail} commits are read, and there is no checkpoint"
     )
-    penalty = min(20, round(5 * (behind - 1))) if behind > 1 else 0
-    return Advice("write a checkpoint", why, "tidegate table checkpoint", penalty)
+    penalty = min(20, round(5 * (intervals - 1))) if intervals > 1 else 0
+    return Advice("write a checkpoint", reason, "tidegate table checkpoint", penalty)
 
 
 def _merging(facts: TableFacts) -> Advice:
     spared = facts.files - facts.files_needed
     share = spared / facts.files if facts.files else 0.0
-    why = (
+    reason = (
         f"{facts.files} files hold {facts.size_bytes} bytes, which {facts.files_needed} of "
         f"{TARGET_BYTES // MIB} MiB would hold: a scan sends {spared} requests too many"
     )
     # A table of a few files is read in one go, however small these are.
     penalty = round(30 * share) if spared > facts.interval else 0
-    return Advice("merge data files", why, "tidegate table optimize", penalty)
+    return Advice("merge data files", reason, "tidegate table optimize", penalty)
 
 
 def _purging(facts: TableFacts) -> Advice:
     share = facts.deleted_share
-    why = f"{share:.0%} of the rows stored are deleted, and each scan reads and drops them"
+    reason = f"{share:.0%} of the rows stored are deleted, and each scan reads and drops them"
     penalty = round(20 * min(1.0, share / DELETED_HIGH)) if share >= 0.05 else 0
-    return Advice("purge deleted rows", why, "tidegate table optimize", penalty)
+    return Advice("purge deleted rows", reason, "tidegate table optimize", penalty)
 
 
 def _vacuuming(facts: TableFacts) -> Advice:
     share = facts.orphan_bytes / facts.size_bytes if facts.size_bytes else float(facts.orphans or 0)
-    why = f"{facts.orphans} files of {facts.orphan_bytes} bytes are named by no version"
+    reason = f"{facts.orphans} files of {facts.orphan_bytes} bytes are named by no version"
     penalty = min(10, ceil(10 * share)) if facts.orphans else 0
-    return Advice("delete orphans", why, "tidegate table vacuum", penalty)
+    return Advice("delete orphans", reason, "tidegate table vacuum", penalty)

@@ -13,11 +13,11 @@ def settle(views: Sequence[TableView], bytes_max: int) -> None:
     long they have not been used.
     """
     now_s = time.monotonic()
-    held = [(view, state.size_bytes) for view in views if (state := view.warm) is not None]
-    total = sum(size for _, size in held)
+    warm_views = [(view, state.size_bytes) for view in views if (state := view.warm) is not None]
+    total = sum(size for _, size in warm_views)
     if total <= bytes_max:
         return
-    for view, size in sorted(held, key=lambda pair: _spared(pair[0], pair[1], now_s)):
+    for view, size in sorted(warm_views, key=lambda pair: _spared(pair[0], pair[1], now_s)):
         view.warm = None
         total -= size
         if total <= bytes_max:

@@ -54,14 +54,14 @@ def fsck(  # noqa: PLR0913 - each is an option of the command
         table = followed_table(uri, settings, offline=offline)
         request = CheckRequest(SystemClock().now_ms(), footers, all_checkpoints, _committed(table))
         findings = list(check_log(table.store, request, _progress))
-        if any(one.kind in ("gap", "unreadable_commit") for one in findings):
+        if any(finding.kind in ("gap", "unreadable_commit") for finding in findings):
             _show(table.root, findings, (), as_json=as_json)
             raise typer.Exit(FOUND_STATUS)
         snapshot = open_snapshot(table.store)
         findings += check_files(table.store, snapshot, request, _progress)
-        done = _repaired(table, settings, snapshot, findings) if repair else []
-        _show(table.root, findings, done, as_json=as_json)
-    left = [one for one in findings if not (repair and one.repair)]
+        repaired = _repaired(table, settings, snapshot, findings) if repair else []
+        _show(table.root, findings, repaired, as_json=as_json)
+    left = [finding for finding in findings if not (repair and finding.repair)]
     if left:
         raise typer.Exit(FOUND_STATUS)
 
@@ -72,9 +72,9 @@ def _repaired(
     snapshot: Snapshot,
     findings: Sequence[Finding],
 ) -> list[str]:
-    done = repair_log(table.store, findings)
-    if not any(one.repair == "remove_file" for one in findings):
-        return done
+    repaired = repair_log(table.store, findings)
+    if not any(finding.repair == "remove_file" for finding in findings):
+        return repaired
     if table.record is None or table.bus is None:
         raise InvalidRequest(
             f"files of table {table.root} are missing, and taking them out of the table needs a "
@@ -83,7 +83,7 @@ def _repaired(
         )
     with Client(table.bus, settings.kafka.topics) as client:
         outcome = remove_missing(client, table.store, table.record, snapshot, findings, TIMEOUT_S)
-    return [*done, f"missing files are removed in version {outcome.version}"]
+    return [*repaired, f"missing files are removed in version {outcome.version}"]
 
 
 def _committed(table: FollowedTable) -> CommittedFile | None:
@@ -97,21 +97,23 @@ def _committed(table: FollowedTable) -> CommittedFile | None:
     return CommittedFile(version=record.published_through, sha256=record.sha256)
 
 
-def _progress(what: str) -> None:
-    typer.echo(f"checking {what}", err=True)
+def _progress(subject: str) -> None:
+    typer.echo(f"checking {subject}", err=True)
 
 
-def _show(root: str, findings: Sequence[Finding], done: Sequence[str], *, as_json: bool) -> None:
+def _show(
+    root: str, findings: Sequence[Finding], repaired: Sequence[str], *, as_json: bool
+) -> None:
     if as_json:
-        told = [vars(one) for one in findings]
-        _OUT.print_json(data={"table_root": root, "findings": told, "repaired": list(done)})
+        rows = [vars(finding) for finding in findings]
+        _OUT.print_json(data={"table_root": root, "findings": rows, "repaired": list(repaired)})
         return
-    for one in findings:
-        _OUT.print(printable(f"{one.kind}: {one.about}: {one.what}"), soft_wrap=True)
-        _OUT.print(printable(f"  do: {one.remedy}"), soft_wrap=True)
-    for text in done:
+    for finding in findings:
+        _OUT.print(printable(f"{finding.kind}: {finding.about}: {finding.what}"), soft_wrap=True)
+        _OUT.print(printable(f"  do: {finding.remedy}"), soft_wrap=True)
+    for text in repaired:
         _OUT.print(printable(f"repaired: {text}"), soft_wrap=True)
     if not findings:
         _OUT.print(f"nothing is wrong with {root}", soft_wrap=True)
-    elif not done and (count := sum(one.repair is not None for one in findings)):
+    elif not repaired and (count := sum(finding.repair is not None for finding in findings)):
         _OUT.print(f"--repair does something about {count} of these", soft_wrap=True)

@@ -43,11 +43,11 @@ def health(
     with errors_as_exit_status():
         store = by_path(uri, settings).store
         facts = facts_of(store, SystemClock().now_ms() if with_orphans else None)
-    found = assess(facts)
+    assessed = assess(facts)
     if as_json:
-        _OUT.print_json(data={"table_root": store.root, **_as_data(facts, found)})
+        _OUT.print_json(data={"table_root": store.root, **_as_data(facts, assessed)})
         return
-    for line in _lines(facts, found):
+    for line in _lines(facts, assessed):
         _OUT.print(printable(line), soft_wrap=True)
 
 
@@ -66,11 +66,14 @@ def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:
     ]
     deletions = deletion_vector_totals.of_files(snapshot.files)
     rows = row_counts(snapshot.files)
-    left, left_bytes = None, 0
+    orphan_count, orphan_bytes = None, 0
     if now_ms is not None:
         before_ms = now_ms - tombstone_retention_ms(snapshot.metadata)
-        found = orphans(store, snapshot, listed_files(store, snapshot), before_ms)
-        left, left_bytes = found.num_rows, pc.sum(found["size_bytes"], min_count=0).as_py()
+        orphan_files = orphans(store, snapshot, listed_files(store, snapshot), before_ms)
+        orphan_count, orphan_bytes = (
+            orphan_files.num_rows,
+            pc.sum(orphan_files["size_bytes"], min_count=0).as_py(),
+        )
     return TableFacts(
         version=int(snapshot.version),
         checkpoint=checkpoint,
@@ -85,31 +88,33 @@ def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:
         rows=None if rows.null_count else total(rows),
         deleted_rows=deletions.records if deletions else 0,
         vectors=deletions.vectors if deletions else 0,
-        orphans=left,
-        orphan_bytes=left_bytes,
+        orphans=orphan_count,
+        orphan_bytes=orphan_bytes,
         doubt=str(snapshot.checksum) if snapshot.checksum.is_doubtful else "",
     )
 
 
-def _as_data(facts: TableFacts, found: Health) -> dict[str, Any]:
+def _as_data(facts: TableFacts, assessed: Health) -> dict[str, Any]:
     return {
         **vars(facts),
         "histogram": dict(zip(_NAMES, facts.histogram, strict=True)),
         "deleted_share": facts.deleted_share,
-        "score": found.score,
-        "tasks": [vars(task) for task in found.tasks],
+        "score": assessed.score,
+        "tasks": [vars(task) for task in assessed.tasks],
     }
 
 
-def _lines(facts: TableFacts, found: Health) -> list[str]:
-    behind = "no checkpoint" if facts.checkpoint < 0 else f"checkpoint {facts.checkpoint}"
+def _lines(facts: TableFacts, assessed: Health) -> list[str]:
+    newest_checkpoint = (
+        "no checkpoint" if facts.checkpoint < 0 else f"checkpoint {facts.checkpoint}"
+    )
     rows = "rows are not stated by all files" if facts.rows is None else f"{facts.rows} rows"
     sizes = ", ".join(
         f"{name}: {count}" for name, count in zip(_NAMES, facts.histogram, strict=True) if count
     )
     lines = [
-        f"score {found.score} of 100, version {facts.version}",
-        f"to open: {facts.log_requests} requests, {facts.log_bytes} bytes: {behind} and "
+        f"score {assessed.score} of 100, version {facts.version}",
+        f"to open: {facts.log_requests} requests, {facts.log_bytes} bytes: {newest_checkpoint} and "
         f"{facts.tail} commits",
         f"to scan: {facts.files} files, {facts.size_bytes} bytes, {rows}",
         f"sizes of files: {sizes or 'none'}",
@@ -118,9 +123,9 @@ def _lines(facts: TableFacts, found: Health) -> list[str]:
     ]
     if facts.orphans is not None:
         lines.append(f"orphans: {facts.orphans} files, {facts.orphan_bytes} bytes")
-    if not found.tasks:
+    if not assessed.tasks:
         return [*lines, "next: nothing"]
-    for at, task in enumerate(found.tasks):
-        when = "next" if at == 0 else "then"
-        lines.append(f"{when}: {task.name} (-{task.penalty}): {task.why}; {task.command}")
+    for index, task in enumerate(assessed.tasks):
+        order = "next" if index == 0 else "then"
+        lines.append(f"{order}: {task.name} (-{task.penalty}): {task.why}; {task.command}")
     return lines

@@ -53,22 +53,22 @@ def checkpoint(
         state = load_state(store, version)
         fresh = state.fresh
         check_checkpointable(fresh.protocol, fresh.metadata, store.root)
-        there = whole_checkpoint(store, state.version)
-        told: dict[str, Any] = {
+        existing = whole_checkpoint(store, state.version)
+        facts: dict[str, Any] = {
             "version": int(state.version),
             "form": "V2" if wants_v2(fresh.metadata) else "classic",
             "files": state.totals.files,
             "hint": hinted_version(store),
-            "exists": there is not None,
+            "exists": existing is not None,
             "doubt": contradiction_of(store, state.version, state.checksum),
             "written": False,
         }
         if apply:
-            hint = there or write_checkpoint(store, state, SystemClock()).hint
+            hint = existing or write_checkpoint(store, state, SystemClock()).hint
             move_hint_forward(store, hint)
-            told |= {"written": there is None, "bytes": hint.size_in_bytes}
-            told["hint"] = hinted_version(store)
-    _show(told, _checkpoint_told(told, apply=apply), as_json=as_json)
+            facts |= {"written": existing is None, "bytes": hint.size_in_bytes}
+            facts["hint"] = hinted_version(store)
+    _show(facts, _checkpoint_told(facts, apply=apply), as_json=as_json)
 
 
 def compact(
@@ -85,17 +85,21 @@ def compact(
     settings = loaded(CheckpointerSettings, config, set_)
     with errors_as_exit_status():
         table, view, due = _due(uri, settings)
-        found = []
-        for one in due:
-            if not isinstance(one, CompactionDue):
+        compactions = []
+        for task in due:
+            if not isinstance(task, CompactionDue):
                 continue
-            content = view.compacted(one.start, one.end)
-            name = compacted_name(one.start, one.end)
+            content = view.compacted(task.start, task.end)
+            name = compacted_name(task.start, task.end)
             if apply and content:
-                write_compaction(table.store, one.start, one.end, content)
-            found.append({"file": name, "bytes": len(content), "written": apply and bool(content)})
+                write_compaction(table.store, task.start, task.end, content)
+            compactions.append(
+                {"file": name, "bytes": len(content), "written": apply and bool(content)}
+            )
     _show(
-        {"head": view.head, "compactions": found}, _files_told(found, apply=apply), as_json=as_json
+        {"head": view.head, "compactions": compactions},
+        _files_told(compactions, apply=apply),
+        as_json=as_json,
     )
 
 
@@ -110,14 +114,18 @@ def checksum(
     settings = loaded(CheckpointerSettings, config, set_)
     with errors_as_exit_status():
         table, view, due = _due(uri, settings)
-        found = []
-        for one in due:
-            if not isinstance(one, ChecksumDue):
+        checksums = []
+        for task in due:
+            if not isinstance(task, ChecksumDue):
                 continue
             if apply:
-                write_checksum(table.store, view.at(one.version))
-            found.append({"file": checksum_name(one.version), "written": apply})
-    _show({"head": view.head, "checksums": found}, _files_told(found, apply=apply), as_json=as_json)
+                write_checksum(table.store, view.at(task.version))
+            checksums.append({"file": checksum_name(task.version), "written": apply})
+    _show(
+        {"head": view.head, "checksums": checksums},
+        _files_told(checksums, apply=apply),
+        as_json=as_json,
+    )
 
 
 def _due(uri: str, settings: CheckpointerSettings) -> tuple[FollowedTable, TableView, Any]:
@@ -132,35 +140,35 @@ def _due(uri: str, settings: CheckpointerSettings) -> tuple[FollowedTable, Table
     return table, view, decide(view.state, Notice(view.head, interval))
 
 
-def _show(told: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
+def _show(facts: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
     if as_json:
-        _OUT.print_json(data=told)
+        _OUT.print_json(data=facts)
         return
     for line in lines:
         _OUT.print(line, soft_wrap=True)
 
 
-def _checkpoint_told(told: dict[str, Any], *, apply: bool) -> list[str]:
-    return [told["doubt"]] * bool(told["doubt"]) + _written_told(told, apply=apply)
+def _checkpoint_told(facts: dict[str, Any], *, apply: bool) -> list[str]:
+    return [facts["doubt"]] * bool(facts["doubt"]) + _written_told(facts, apply=apply)
 
 
-def _written_told(told: dict[str, Any], *, apply: bool) -> list[str]:
-    version, pointed = told["version"], told["hint"]
+def _written_told(facts: dict[str, Any], *, apply: bool) -> list[str]:
+    version, pointed = facts["version"], facts["hint"]
     hint = "no _last_checkpoint" if pointed < 0 else f"_last_checkpoint points to {pointed}"
-    if told["exists"]:
+    if facts["exists"]:
         return [f"version {version} has a checkpoint; {hint}"]
-    what = f"{told['form']} checkpoint of version {version}, {told['files']} live files"
+    description = f"{facts['form']} checkpoint of version {version}, {facts['files']} live files"
     if apply:
-        return [f"wrote the {what}, {told['bytes']} bytes; {hint}"]
-    return [f"would write the {what}; {hint}", "--apply writes it"]
+        return [f"wrote the {description}, {facts['bytes']} bytes; {hint}"]
+    return [f"would write the {description}; {hint}", "--apply writes it"]
 
 
-def _files_told(found: list[dict[str, Any]], *, apply: bool) -> list[str]:
-    if not found:
+def _files_told(files: list[dict[str, Any]], *, apply: bool) -> list[str]:
+    if not files:
         return ["nothing is due"]
     verb = "wrote" if apply else "would write"
     lines = [
-        f"{verb} {one['file']}" + (f", {one['bytes']} bytes" if "bytes" in one else "")
-        for one in found
+        f"{verb} {file['file']}" + (f", {file['bytes']} bytes" if "bytes" in file else "")
+        for file in files
     ]
-    return lines if apply else [*lines, f"--apply writes {len(found)} files"]
+    return lines if apply else [*lines, f"--apply writes {len(files)} files"]

@@ -112,17 +112,19 @@ def _show(root: str, due: CleanupPlan, *, apply: bool, as_json: bool) -> None:
     for title, verdicts in ((verb, due.goes), ("stays", due.stays)):
         files: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
-        for one in verdicts:
-            files[one.why] += 1
-            sizes[one.why] += one.file.size_bytes
-        for why, count in files.items():
-            told = f"{title}: {count} files, {sizes[why]} bytes: {why}"
-            _OUT.print(printable(told), soft_wrap=True)
-            shown = [one.file.path for one in verdicts if one.why == why][:_SHOWN_MAX]
-            for path in shown if title != "stays" else ():
+        for verdict in verdicts:
+            files[verdict.why] += 1
+            sizes[verdict.why] += verdict.file.size_bytes
+        for reason, count in files.items():
+            message = f"{title}: {count} files, {sizes[reason]} bytes: {reason}"
+            _OUT.print(printable(message), soft_wrap=True)
+            paths = [verdict.file.path for verdict in verdicts if verdict.why == reason][
+                :_SHOWN_MAX
+            ]
+            for path in paths if title != "stays" else ():
                 _OUT.print(printable(f"  {path}"), soft_wrap=True)
-            if title != "stays" and count > len(shown):
-                _OUT.print(f"  and {count - len(shown)} more", soft_wrap=True)
+            if title != "stays" and count > len(paths):
+                _OUT.print(f"  and {count - len(paths)} more", soft_wrap=True)
     for blocked in due.blocked:
         _OUT.print(printable(f"kept back: {blocked.why}"), soft_wrap=True)
     if not apply and due.goes:
@@ -137,8 +139,8 @@ def _show(root: str, due: CleanupPlan, *, apply: bool, as_json: bool) -> None:
 def _as_data(root: str, due: CleanupPlan, *, apply: bool) -> dict[str, Any]:
     def told(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         return [
-            {"path": one.file.path, "bytes": one.file.size_bytes, "why": one.why}
-            for one in verdicts
+            {"path": verdict.file.path, "bytes": verdict.file.size_bytes, "why": verdict.why}
+            for verdict in verdicts
         ]
 
     return {
@@ -146,7 +148,7 @@ def _as_data(root: str, due: CleanupPlan, *, apply: bool) -> dict[str, Any]:
         "applied": apply,
         "floor": due.floor,
         "to_verify": list(due.to_verify),
-        "blocked": [vars(one) for one in due.blocked],
+        "blocked": [vars(blocked) for blocked in due.blocked],
         "goes": told(due.goes),
         "stays": told(due.stays),
     }
