@@ -50,21 +50,21 @@ def avro_encoder(connect: Mapping[str, Any]) -> Callable[[bytes], bytes]:
     return encode
 
 
-def _struct(connect: Mapping[str, Any], name: str, known: set[str]) -> dict[str, Any]:
+def _struct(connect: Mapping[str, Any], name: str, known_names: set[str]) -> dict[str, Any]:
     full = _ILLEGAL.sub("_", name)
-    known.add(full)
+    known_names.add(full)
     fields = []
-    for one in connect["fields"]:
-        if not _NAME.fullmatch(one["field"]):
+    for column in connect["fields"]:
+        if not _NAME.fullmatch(column["field"]):
             raise UnsupportedFeature(
-                f"column {one['field']!r} has a name that Avro does not allow (letters, digits and "
-                "_ are allowed); set `value_format` and `key_format` of its table to another "
+                f"column {column['field']!r} has a name that Avro does not allow (letters, digits "
+                "and _ are allowed); set `value_format` and `key_format` of its table to another "
                 "format, or rename the column",
                 feature="Avro names",
             )
-        kind = _optional(one, f"{full}.{one['field']}", known)
-        field = {"name": one["field"], "type": kind}
-        fields.append({**field, "default": None} if one.get("optional") else field)
+        kind = _optional(column, f"{full}.{column['field']}", known_names)
+        field = {"name": column["field"], "type": kind}
+        fields.append({**field, "default": None} if column.get("optional") else field)
     namespace, _, last = full.rpartition(".")
     return {
         "type": "record",
@@ -75,33 +75,33 @@ def _struct(connect: Mapping[str, Any], name: str, known: set[str]) -> dict[str,
     }
 
 
-def _optional(connect: Mapping[str, Any], path: str, known: set[str]) -> Any:
-    kind = _kind(connect, path, known)
+def _optional(connect: Mapping[str, Any], path: str, known_names: set[str]) -> Any:
+    kind = _kind(connect, path, known_names)
     return ["null", kind] if connect.get("optional") else kind
 
 
-def _kind(connect: Mapping[str, Any], path: str, known: set[str]) -> Any:
+def _kind(connect: Mapping[str, Any], path: str, known_names: set[str]) -> Any:
     match connect["type"]:
         case "struct":
             name = _ILLEGAL.sub("_", connect.get("name", path))
-            return name if name in known else _struct(connect, name, known)
+            return name if name in known_names else _struct(connect, name, known_names)
         case "array":
-            return {"type": "array", "items": _optional(connect["items"], path, known)}
+            return {"type": "array", "items": _optional(connect["items"], path, known_names)}
         case "map":
-            return {"type": "map", "values": _optional(connect["values"], path, known)}
+            return {"type": "map", "values": _optional(connect["values"], path, known_names)}
     plain = _SCALARS[connect["type"]]
     if "name" not in connect:
         return plain
     name = connect["name"]
-    told = {"type": plain, "connect.version": connect["version"], "connect.name": name}
+    avro_type = {"type": plain, "connect.version": connect["version"], "connect.name": name}
     if name != _DECIMAL:
-        return told
+        return avro_type
     parameters = connect["parameters"]
     digits = {
         "scale": int(parameters["scale"]),
         "precision": int(parameters["connect.decimal.precision"]),
     }
-    return {**told, **digits, "connect.parameters": parameters, "logicalType": "decimal"}
+    return {**avro_type, **digits, "connect.parameters": parameters, "logicalType": "decimal"}
 
 
 def _of(connect: Mapping[str, Any]) -> _ToAvro | None:
@@ -111,11 +111,11 @@ def _of(connect: Mapping[str, Any]) -> _ToAvro | None:
             return _or_null(_of_struct(connect))
         case "array":
             of_item = _of(connect["items"])
-            return of_item and _or_null(lambda value: [of_item(one) for one in value])
+            return of_item and _or_null(lambda value: [of_item(item) for item in value])
         case "map":
             of_value = _of(connect["values"])
             return of_value and _or_null(
-                lambda value: {key: of_value(one) for key, one in value.items()}
+                lambda value: {key: of_value(item) for key, item in value.items()}
             )
         case "bytes":
             return _or_null(b64decode)
@@ -124,7 +124,9 @@ def _of(connect: Mapping[str, Any]) -> _ToAvro | None:
 
 
 def _of_struct(connect: Mapping[str, Any]) -> _ToAvro:
-    inside = [(one["field"], of) for one in connect["fields"] if (of := _of(one)) is not None]
+    inside = [
+        (column["field"], of) for column in connect["fields"] if (of := _of(column)) is not None
+    ]
 
     def to_avro(value: dict[str, Any]) -> dict[str, Any]:
         for name, of in inside:

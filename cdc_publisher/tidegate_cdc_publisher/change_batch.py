@@ -61,7 +61,9 @@ class Batch:
     @property
     def size_bytes(self) -> int:
         """The size of the images' text."""
-        return sum(one.texts.nbytes for one in (self.before, self.after) if one is not None)
+        return sum(
+            images.texts.nbytes for images in (self.before, self.after) if images is not None
+        )
 
     @property
     def keys(self) -> pa.Array | None:

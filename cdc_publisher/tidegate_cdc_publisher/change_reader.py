@@ -66,13 +66,13 @@ def snapshot_batches(store: LogStore, snapshot: Snapshot, wanted: Wanted) -> Ite
     order = pc.sort_indices(snapshot.files["path"])
     files = rows_of(snapshot.files.select(_FILE_COLUMNS).take(order))
     rows = (batch for file in files for batch in read_file(store, file, snapshot.metadata))
-    held: Batch | None = None
+    last_batch: Batch | None = None
     for batch in _numbered("r", rows, wanted):
-        if held is not None:
-            yield held
-        held = batch
-    if held is not None:
-        yield Batch(held.op, held.start, held.before, held.after, ends=True)
+        if last_batch is not None:
+            yield last_batch
+        last_batch = batch
+    if last_batch is not None:
+        yield Batch(last_batch.op, last_batch.start, last_batch.before, last_batch.after, ends=True)
 
 
 def version_batches(
@@ -106,9 +106,13 @@ def _numbered(
     for batch in rows:
         skipped = max(0, wanted.start - index)
         if skipped < batch.num_rows:
-            told = images(batch.slice(skipped), wanted.keys, wanted.form)
+            batch_images = images(batch.slice(skipped), wanted.keys, wanted.form)
             first = index + skipped
-            yield Batch(op, first, before=told) if op == "d" else Batch(op, first, after=told)
+            yield (
+                Batch(op, first, before=batch_images)
+                if op == "d"
+                else Batch(op, first, after=batch_images)
+            )
         index += batch.num_rows
 
 
@@ -122,9 +126,9 @@ def _compared(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterato
         sides = list(_sides(store, change, wanted))
         old = _table([rows for side, rows in sides if side == "old"], change.before)
         new = _table([rows for side, rows in sides if side == "new"], change.after)
-        found = compare(old, new, wanted.keys, wanted.form, wanted.shift)
-        updated = [(found.updated_before, found.updated_after)]
-        yield from _parts(wanted.start, [found.deleted], updated, [found.inserted])
+        changes = compare(old, new, wanted.keys, wanted.form, wanted.shift)
+        updated = [(changes.updated_before, changes.updated_after)]
+        yield from _parts(wanted.start, [changes.deleted], updated, [changes.inserted])
         return
     with TemporaryDirectory(prefix="tidegate-cdc-") as folder:
         old_rows = Buckets(Path(folder), "old", _table([], change.before).schema)
@@ -137,19 +141,21 @@ def _compared(store: LogStore, change: VersionChange, wanted: Wanted) -> Iterato
             to.add(rows, bucket_numbers(as_new, wanted.keys, count))
             yield None
         kinds = ("deleted", "updated_before", "updated_after", "inserted")
-        kept = {kind: KeptImages(Path(folder, kind)) for kind in kinds}
+        kept_images = {kind: KeptImages(Path(folder, kind)) for kind in kinds}
         old_rows.finish()
         new_rows.finish()
         for number in range(count):
-            found = compare(
+            bucket_changes = compare(
                 old_rows.take(number), new_rows.take(number), wanted.keys, wanted.form, wanted.shift
             )
             for kind in kinds:
-                kept[kind].add(getattr(found, kind))
+                kept_images[kind].add(getattr(bucket_changes, kind))
             yield None
-        before, after = kept["updated_before"].read(), kept["updated_after"].read()
+        before, after = kept_images["updated_before"].read(), kept_images["updated_after"].read()
         pairs = zip(before, after, strict=True)
-        yield from _parts(wanted.start, kept["deleted"].read(), pairs, kept["inserted"].read())
+        yield from _parts(
+            wanted.start, kept_images["deleted"].read(), pairs, kept_images["inserted"].read()
+        )
 
 
 def bucket_count(plan: ChangePlan) -> int:
@@ -185,12 +191,12 @@ def _parts(
 ) -> Iterator[Batch]:
     """Yield the changes from `start` on: deletes, updates, inserts, numbered in this order."""
     index = 0
-    made: Iterator[tuple[Op, Images | None, Images | None]] = chain(
-        (("d", one, None) for one in deleted),
-        (("u", *both) for both in updated),
-        (("c", None, one) for one in inserted),
+    parts: Iterator[tuple[Op, Images | None, Images | None]] = chain(
+        (("d", part, None) for part in deleted),
+        (("u", *pair) for pair in updated),
+        (("c", None, part) for part in inserted),
     )
-    for op, before, after in made:
+    for op, before, after in parts:
         batch = Batch(op, index, before, after)
         index += len(batch)
         skipped = max(0, start - batch.start)

@@ -119,10 +119,10 @@ def _feed(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
 
 
 def _with_fields(
-    more: Mapping[str, str], topic: str, rows: pa.Schema, types: ValueTypes
+    extra_types: Mapping[str, str], topic: str, rows: pa.Schema, types: ValueTypes
 ) -> _Schema:
     row = _row(f"{topic}.Value", rows, types)
-    fields = [_plain(name, kind, optional=True) for name, kind in more.items()]
+    fields = [_plain(name, kind, optional=True) for name, kind in extra_types.items()]
     return {**row, "fields": [*fields, *row["fields"]], "optional": False, "version": 1}
 
 
@@ -154,7 +154,7 @@ def _key(topic: str, rows: pa.Schema, columns: Sequence[str], types: ValueTypes)
 
 
 def _row(name: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
-    return {"type": "struct", "fields": [_field(one, types) for one in rows], "name": name}
+    return {"type": "struct", "fields": [_field(field, types) for field in rows], "name": name}
 
 
 def _plain(field: str, kind: str, *, optional: bool = False) -> _Schema:
@@ -176,14 +176,14 @@ def _of(field: pa.Field, types: ValueTypes) -> _Schema:
 
 def _type(field: pa.Field, types: ValueTypes) -> _Schema:
     kind = field.type
-    if types.types == "debezium" and (named := _debezium_type(kind, types)) is not None:
-        return named
+    if types.types == "debezium" and (semantic_type := _debezium_type(kind, types)) is not None:
+        return semantic_type
     if kind in _SCALARS:
         return {"type": _SCALARS[kind]}
     if pa.types.is_timestamp(kind) or pa.types.is_decimal(kind):
         return {"type": "string"}
     if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_field(one, types) for one in kind.fields]}
+        return {"type": "struct", "fields": [_field(child, types) for child in kind.fields]}
     if pa.types.is_list(kind):
         return {"type": "array", "items": _of(kind.value_field, types)}
     if pa.types.is_map(kind):

@@ -42,10 +42,10 @@ class DeclaredKeys:
         try:
             keys = key_columns(metadata, self._name, self._changes.key, self._changes.key_columns)
         except InvalidRequest:
-            wanted = declared_columns(metadata, self._name, self._changes.key_columns)
-            renamed = _renamed(wanted, metadata, before, position)
+            declared = declared_columns(metadata, self._name, self._changes.key_columns)
+            renamed = _renamed(declared, metadata, before, position)
             if renamed is not None:
-                self.declared = tuple(wanted)
+                self.declared = tuple(declared)
                 return renamed
             corrected = self._corrected(metadata)
             if corrected is None:
@@ -87,13 +87,13 @@ class DeclaredKeys:
 
 
 def _renamed(
-    wanted: Sequence[str], metadata: Metadata, before: Metadata, position: Position | None
+    declared_now: Sequence[str], metadata: Metadata, before: Metadata, position: Position | None
 ) -> KeyColumns:
     """Return the columns of before under their new names, if they were declared as now."""
     used = keys_of_order(position.order, of_any_rules=True) if position is not None else None
     if position is None or used is None:
         return None
     declared = position.declared or used
-    if [one.lower() for one in declared] != [one.lower() for one in wanted]:
+    if [one.lower() for one in declared] != [name.lower() for name in declared_now]:
         return None
     return carried_over(used, before, metadata)

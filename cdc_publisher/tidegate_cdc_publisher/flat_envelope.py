@@ -31,16 +31,16 @@ def flat_rows(
 def feed_rows(origin: SourceBlock, batch: Batch) -> tuple[pa.Array, ...]:
     """Return the changes as rows of Delta's change feed; an update has two, before and after."""
     if batch.op == "u":
-        told = ((batch.before, "update_preimage"), (batch.after, "update_postimage"))
-        return tuple(_feed(origin, images, kind) for images, kind in told)
+        sides = ((batch.before, "update_preimage"), (batch.after, "update_postimage"))
+        return tuple(_feed(origin, images, kind) for images, kind in sides)
     images = batch.before if batch.after is None else batch.after
     return (_feed(origin, images, _CHANGE_TYPES[batch.op]),)
 
 
 def _feed(origin: SourceBlock, images: Images | None, kind: str) -> pa.Array:
-    at = json.dumps(instant_text(origin.timestamp_ms))
+    timestamp_json = json.dumps(instant_text(origin.timestamp_ms))
     constant = f'{{"_change_type":"{kind}","_commit_version":{origin.version}'
-    return join([f'{constant},"_commit_timestamp":{at}', _rest(images)])
+    return join([f'{constant},"_commit_timestamp":{timestamp_json}', _rest(images)])
 
 
 def _rest(images: Images | None) -> pa.Array:

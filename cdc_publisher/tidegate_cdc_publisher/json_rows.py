@@ -109,8 +109,8 @@ def _texts(column: pa.Array, of: _Column) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _texts(column.cast(kind.value_type), of)
-    for fits, text_of in _DEBEZIUM_KINDS if of.types.types == "debezium" else _KINDS:
-        if fits(kind):
+    for is_kind, text_of in _DEBEZIUM_KINDS if of.types.types == "debezium" else _KINDS:
+        if is_kind(kind):
             return pc.fill_null(text_of(column, of), "null")
     raise UnsupportedFeature(
         f"column {of.name!r} has the type {kind}, which has no JSON form in the change stream; "
@@ -148,7 +148,7 @@ def _timestamp(column: pa.Array, _of: _Column) -> pa.Array:
     counts = column.cast(pa.timestamp(unit, zone)).cast(pa.int64())
     ending = 'Z"' if zone else '"'
     if unit == "us" and _reaches_past(counts, pa.int64(), _DAY_US):
-        far = pa.array([_moment_or_none(one) for one in counts.to_pylist()], TEXT)
+        far = pa.array([_moment_or_none(count) for count in counts.to_pylist()], TEXT)
         return join(['"', far, ending])
     # Cast without a zone: with one, Arrow takes eight times as long.
     text = pc.cast(counts.cast(pa.timestamp(unit)), TEXT)
@@ -209,7 +209,7 @@ def _timestamp_by_zone(column: pa.Array, of: _Column) -> pa.Array:
 
 def _nested(column: pa.Array, of: _Column) -> pa.Array:
     """Return a nested value, as JSON in a text where the types say so."""
-    text_of = next(text_of for fits, text_of in _NESTED_KINDS if fits(column.type))
+    text_of = next(text_of for is_kind, text_of in _NESTED_KINDS if is_kind(column.type))
     if of.types.structs == "struct" or not is_json(column.type):
         return text_of(column, of)
     return _string(text_of(column, of._replace(types=ISO)), of)
@@ -221,7 +221,7 @@ def is_json(kind: pa.DataType) -> bool:
     An array of simple values remains an array.
     """
     if _is_list(kind):
-        return any(fits(kind.value_type) for fits, _ in _NESTED_KINDS)
+        return any(is_kind(kind.value_type) for is_kind, _ in _NESTED_KINDS)
     return bool(pa.types.is_struct(kind) or pa.types.is_map(kind))
 
 
@@ -238,8 +238,8 @@ def _moment_or_none(count: int | None) -> str | None:
     if count is None:
         return None
     days, past = divmod(count, _DAY_US)
-    whole, micros = divmod(past, 1_000_000)
-    time = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{micros:06}"
+    seconds, micros = divmod(past, 1_000_000)
+    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
     return f"{_day(days)}T{time}"
 
 
@@ -265,8 +265,11 @@ def _in_utf8(text: pa.Array) -> pa.Array:
     try:
         return stored.cast(TEXT)
     except pa.ArrowInvalid:
-        told = [None if one is None else one.decode(errors="replace") for one in stored.to_pylist()]
-        return pa.array(told, TEXT)
+        texts = [
+            None if value is None else value.decode(errors="replace")
+            for value in stored.to_pylist()
+        ]
+        return pa.array(texts, TEXT)
 
 
 def _binary(column: pa.Array, _of: _Column) -> pa.Array:
@@ -331,8 +334,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    return bool(whole or pa.types.is_null(kind))
+    is_whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    return bool(is_whole or pa.types.is_null(kind))
 
 
 _Text = Callable[[pa.Array, _Column], pa.Array]

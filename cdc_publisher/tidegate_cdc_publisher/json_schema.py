@@ -18,32 +18,32 @@ _SCALARS: Final = {
 
 def json_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of a Connect schema; an optional value may be null."""
-    told = _kind(connect)
+    schema = _kind(connect)
     if connect.get("optional"):
-        return {"oneOf": [{"type": "null"}, told]}
-    return told
+        return {"oneOf": [{"type": "null"}, schema]}
+    return schema
 
 
 def _kind(connect: Mapping[str, Any]) -> dict[str, Any]:
     kind = connect["type"]
-    named = {"title": connect["name"]} if "name" in connect else {}
+    title = {"title": connect["name"]} if "name" in connect else {}
     if kind == "struct":
         properties = {
-            one["field"]: {"connect.index": place, **json_schema(one)}
-            for place, one in enumerate(connect["fields"])
+            column["field"]: {"connect.index": place, **json_schema(column)}
+            for place, column in enumerate(connect["fields"])
         }
-        required = [one["field"] for one in connect["fields"] if not one.get("optional")]
-        return {"type": "object", **named, "properties": properties, "required": required}
+        required = [column["field"] for column in connect["fields"] if not column.get("optional")]
+        return {"type": "object", **title, "properties": properties, "required": required}
     if kind == "array":
-        return {"type": "array", **named, "items": json_schema(connect["items"])}
+        return {"type": "array", **title, "items": json_schema(connect["items"])}
     if kind == "map":
         values = json_schema(connect["values"])
-        return {"type": "object", **named, "connect.type": "map", "additionalProperties": values}
-    told: dict[str, Any] = {"type": _SCALARS[kind], **named}
+        return {"type": "object", **title, "connect.type": "map", "additionalProperties": values}
+    schema: dict[str, Any] = {"type": _SCALARS[kind], **title}
     if kind not in ("string", "boolean"):
-        told["connect.type"] = {"float": "float32", "double": "float64"}.get(kind, kind)
+        schema["connect.type"] = {"float": "float32", "double": "float64"}.get(kind, kind)
     if "version" in connect:
-        told["connect.version"] = connect["version"]
+        schema["connect.version"] = connect["version"]
     if "parameters" in connect:
-        told["connect.parameters"] = connect["parameters"]
-    return told
+        schema["connect.parameters"] = connect["parameters"]
+    return schema

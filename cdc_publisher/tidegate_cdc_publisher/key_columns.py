@@ -29,8 +29,8 @@ def key_columns(
     """
     if key == "none":
         return None
-    wanted = declared_columns(metadata, table, declared)
-    if not wanted:
+    declared_names = declared_columns(metadata, table, declared)
+    if not declared_names:
         raise _missing(
             f"table {table} has no key columns, without which updates and deletes can't be "
             f"published; name them with `tidegate table alter {table} --property {PROPERTY}=…`, or "
@@ -40,7 +40,7 @@ def key_columns(
     names = {
         field.name.lower(): field.name for field in parse_schema(metadata.schema_string).fields
     }
-    absent = [name for name in wanted if name.lower() not in names]
+    absent = [name for name in declared_names if name.lower() not in names]
     if absent:
         raise _missing(
             f"table {table} has no column {absent[0]!r}, which is to be a key column; it has "
@@ -48,7 +48,7 @@ def key_columns(
             f"cdc.tables.{table}.key_columns if that names it, else the table's property with "
             f"`tidegate table alter {table} --property {PROPERTY}=…`; the stream goes on by itself"
         )
-    return tuple(names[name.lower()] for name in wanted)
+    return tuple(names[name.lower()] for name in declared_names)
 
 
 def declared_columns(metadata: Metadata, table: str, declared: Sequence[str]) -> list[str]:
@@ -66,8 +66,8 @@ def carried_over(keys: Sequence[str], before: Metadata, after: Metadata) -> KeyC
     Spec: "Column Mapping"
     """
     old, new = _physical(before), {name: field for field, name in _physical(after).items()}
-    found = [new.get(old.get(name, "")) for name in keys]
-    return None if None in found else tuple(name for name in found if name is not None)
+    new_names = [new.get(old.get(name, "")) for name in keys]
+    return None if None in new_names else tuple(name for name in new_names if name is not None)
 
 
 def keys_of_order(order: str, *, of_any_rules: bool = False) -> KeyColumns:

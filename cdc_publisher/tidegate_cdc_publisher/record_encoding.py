@@ -44,7 +44,7 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
     ids: list[_Column] = [[*in_utf8(_event_ids(origin, batch, numbers))]]
     if len(values) > 1:
         # The image before an update is a record of its own, which needs an id of its own.
-        ids = [[(one or b"") + b":before" for one in ids[0]], ids[0]]
+        ids = [[(event_id or b"") + b":before" for event_id in ids[0]], ids[0]]
     if batch.op == "d" and tombstones == "with" and batch.keys is not None:
         values, ids = [*values, [None] * len(batch)], [*ids, [None] * len(batch)]
     all_values = _interleaved(values)
@@ -103,7 +103,7 @@ def _event_ids(origin: SourceBlock, batch: Batch, numbers: pa.Array) -> pa.Array
 
 
 def _shared_headers(origin: SourceBlock, op: Op) -> Headers:
-    found: Headers = [
+    headers: Headers = [
         ("table", str(origin.table).encode()),
         ("delta_version", str(origin.version).encode()),
         ("op", op.encode()),
@@ -111,12 +111,12 @@ def _shared_headers(origin: SourceBlock, op: Op) -> Headers:
     ]
     if origin.form.cloud_events:
         source = f"/tidegate/{origin.logical_name}/{origin.table_name}"
-        found += [
+        headers += [
             ("ce_specversion", b"1.0"),
             ("ce_source", source.encode()),
             ("ce_type", b"tidegate.datachangeevent"),
             ("ce_time", instant_text(origin.timestamp_ms).encode()),
         ]
     if origin.traceparent is not None:
-        found.append((TRACEPARENT, origin.traceparent.encode()))
-    return found
+        headers.append((TRACEPARENT, origin.traceparent.encode()))
+    return headers

@@ -101,12 +101,14 @@ def compare(
     if not form.is_plain:
         old = images(carried.filter(old_kept), key_columns, form)
         new = images(inserted.filter(new_kept), key_columns, form)
-    gone = old if shift is None else images(deleted.filter(old_kept), shift.old_keys, form)
+    deleted_images = (
+        old if shift is None else images(deleted.filter(old_kept), shift.old_keys, form)
+    )
     if pairs is None:
-        return Changes(gone, _none(old), _none(new), new)
+        return Changes(deleted_images, _none(old), _none(new), new)
     old_paired, new_paired = pairs
     return Changes(
-        _without(gone, old_paired), _take(old, old_paired), _take(new, new_paired),
+        _without(deleted_images, old_paired), _take(old, old_paired), _take(new, new_paired),
         _without(new, new_paired),
     )  # fmt: skip
 
@@ -120,14 +122,14 @@ def _survivors(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
     )
 
 
-def _excess(codes: pa.Array, own: pa.Array, other: pa.Array) -> pa.Array:
+def _excess(codes: pa.Array, own_counts: pa.Array, other_counts: pa.Array) -> pa.Array:
     """Return the mask of rows that outnumber the other side's; of equal rows the last remain."""
-    alone = pc.equal(other, 0)
-    partly = pc.and_(pc.greater(other, 0), pc.greater(own, other))
+    alone = pc.equal(other_counts, 0)
+    partly = pc.and_(pc.greater(other_counts, 0), pc.greater(own_counts, other_counts))
     if not pc.any(partly).as_py():
         return alone.take(codes)
     mask = alone.take(codes).to_pylist()
-    cancelled = Counter(dict(enumerate(other.to_pylist())))
+    cancelled = Counter(dict(enumerate(other_counts.to_pylist())))
     doubtful = partly.take(codes).to_pylist()
     for row, (code, doubt) in enumerate(zip(codes.to_pylist(), doubtful, strict=True)):
         if doubt:
@@ -143,8 +145,8 @@ def _pairs(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
     return _rows_of(single, old_codes), _rows_of(single, new_codes)
 
 
-def _rows_of(wanted: pa.Array, codes: pa.Array) -> pa.Array:
-    rows = pc.indices_nonzero(wanted.take(codes))
+def _rows_of(chosen: pa.Array, codes: pa.Array) -> pa.Array:
+    rows = pc.indices_nonzero(chosen.take(codes))
     return rows.take(pc.sort_indices(codes.take(rows)))
 
 
@@ -168,10 +170,10 @@ def _counted(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array
 
 
 def _images(
-    rows: pa.Table, texts: pa.Array, kept: pa.Array, key_columns: Sequence[str] | None
+    rows: pa.Table, texts: pa.Array, is_kept: pa.Array, key_columns: Sequence[str] | None
 ) -> Images:
-    keys = None if key_columns is None else row_texts(rows.filter(kept), key_columns)
-    return Images(texts.filter(kept), keys)
+    keys = None if key_columns is None else row_texts(rows.filter(is_kept), key_columns)
+    return Images(texts.filter(is_kept), keys)
 
 
 def _take(side: Images, rows: pa.Array) -> Images:
@@ -179,8 +181,8 @@ def _take(side: Images, rows: pa.Array) -> Images:
 
 
 def _without(side: Images, rows: pa.Array) -> Images:
-    everything = pa.array(range(len(side)), pa.int64())
-    return _take(side, everything.filter(pc.invert(pc.is_in(everything, rows.cast(pa.int64())))))
+    places = pa.array(range(len(side)), pa.int64())
+    return _take(side, places.filter(pc.invert(pc.is_in(places, rows.cast(pa.int64())))))
 
 
 def _none(side: Images) -> Images:

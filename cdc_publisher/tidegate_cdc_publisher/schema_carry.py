@@ -32,7 +32,7 @@ def _carried(array: pa.Array | None, column: Column, kind: pa.DataType, rows: in
     if array is None:
         return pa.nulls(rows, kind)
     inside = (column.fields, column.element, column.key, column.value)
-    if all(one is None for one in inside):
+    if all(part is None for part in inside):
         return array if array.type == kind else array.cast(kind)
     if column.fields is not None:
         return _struct(array, column.fields, kind)
@@ -47,8 +47,10 @@ def _carried(array: pa.Array | None, column: Column, kind: pa.DataType, rows: in
 def _struct(array: pa.Array, fields: Sequence[Column], kind: pa.DataType) -> pa.Array:
     flat = dict(zip([field.name for field in array.type.fields], array.flatten(), strict=True))
     children = [
-        _carried(None if one.before is None else flat[one.before], one, field.type, len(array))
-        for one, field in zip(fields, kind.fields, strict=True)
+        _carried(
+            None if column.before is None else flat[column.before], column, field.type, len(array)
+        )
+        for column, field in zip(fields, kind.fields, strict=True)
     ]
     return pa.StructArray.from_arrays(children, fields=list(kind.fields), mask=pc.is_null(array))
 
@@ -59,11 +61,13 @@ def _map(array: pa.Array, column: Column, kind: pa.DataType) -> pa.Array:
     pair = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
     entries = array.cast(pa.list_(pair))
     keys, values = pc.list_flatten(entries).flatten()
-    told: list[Any] = [
+    entry_columns: list[Any] = [
         _carried(keys, column.key, kind.key_type, len(keys)),
         _carried(values, column.value, kind.item_type, len(values)),
     ]
-    return pa.MapArray.from_arrays(_offsets(entries), *told, type=kind, mask=pc.is_null(array))
+    return pa.MapArray.from_arrays(
+        _offsets(entries), *entry_columns, type=kind, mask=pc.is_null(array)
+    )
 
 
 def _offsets(lists: pa.Array) -> pa.Array:

@@ -76,13 +76,13 @@ class Registry:
             ) from error
 
     def _refusal(self, subject: str, error: SchemaRegistryError) -> Exception:
-        told = f"the schema registry at {self._url} refuses the schema of {subject}: {error}"
+        problem = f"the schema registry at {self._url} refuses the schema of {subject}: {error}"
         if error.http_status_code == _CONFLICT:
             return InvalidRequest(
-                f"{told}; set the subject's compatibility to NONE for this change, or publish the "
-                "table under another name",
+                f"{problem}; set the subject's compatibility to NONE for this change, or publish "
+                "the table under another name",
                 error_class=INCOMPATIBLE,
             )
         if error.http_status_code >= 500:
-            return Unavailable(told)
-        return Misconfigured(f"{told}; look at the publisher's setting cdc.registry")
+            return Unavailable(problem)
+        return Misconfigured(f"{problem}; look at the publisher's setting cdc.registry")

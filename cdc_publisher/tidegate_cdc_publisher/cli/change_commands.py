@@ -64,11 +64,11 @@ def list_streams(config: Config = None, set_: Set = None, as_json: Json = False)
         bus = KafkaBus(settings.kafka, CLIENT_ID)
         tables = read_registry(bus, topics).values()
         positions = read_positions(settings.kafka, _POSITIONS_S, "settled")
-        found = list(statuses(tables, positions, read_follower_state(bus, topics).values()))
+        streams = list(statuses(tables, positions, read_follower_state(bus, topics).values()))
     if as_json:
-        _OUT.print_json(data=[as_data(one, topics.changes(one.table)) for one in found])
+        _OUT.print_json(data=[as_data(stream, topics.changes(stream.table)) for stream in streams])
         return
-    _show(found)
+    _show(streams)
 
 
 @app.command()
@@ -108,24 +108,27 @@ def _tail(bus: Bus, topics: Topics, name: str, last: int, *, follow: bool) -> It
     reader = bus.reader()
     try:
         partitions = [TopicPartition(topic, number) for number in range(bus.partitions(topic))]
-        places = {at: _Place(*reader.bounds(at)) for at in partitions}
-        kept: deque[Record] = deque(maxlen=last)
-        for at, place in places.items():
+        places = {
+            topic_partition: _Place(*reader.bounds(topic_partition))
+            for topic_partition in partitions
+        }
+        last_records: deque[Record] = deque(maxlen=last)
+        for topic_partition, place in places.items():
             start = max(place.following, place.end - _PER_RECORD * max(1, last))
             place.following = Offset(start)
             while place.following < place.end:
-                read = reader.read(at, place.following, QUIET_S)
+                read = reader.read(topic_partition, place.following, QUIET_S)
                 if not read:
                     break
                 place.following = Offset(read[-1].offset + 1)
-                kept.extend(one for one in read if not _is_tombstone(one))
-        yield from kept
+                last_records.extend(record for record in read if not _is_tombstone(record))
+        yield from last_records
         while follow:
-            starts = {at: place.following for at, place in places.items()}
-            for one in reader.read_several(starts, _FOLLOW_S):
-                places[one.at].following = Offset(one.offset + 1)
-                if not _is_tombstone(one):
-                    yield one
+            starts = {topic_partition: place.following for topic_partition, place in places.items()}
+            for record in reader.read_several(starts, _FOLLOW_S):
+                places[record.at].following = Offset(record.offset + 1)
+                if not _is_tombstone(record):
+                    yield record
     finally:
         reader.close()
 
@@ -138,8 +141,8 @@ def _line(change: Record, *, as_json: bool) -> str:
     """Return a change in a line: version and place in it, operation, row; or what a marker says."""
     schema = schema_change_of(change)
     if schema is not None:
-        told = "; ".join(in_words(step) for step in schema.steps)
-        return encode(schema).decode() if as_json else f"{schema.version} schema: {told}"
+        steps_text = "; ".join(in_words(step) for step in schema.steps)
+        return encode(schema).decode() if as_json else f"{schema.version} schema: {steps_text}"
     assert change.value is not None, "no tombstones here"
     if as_json:
         return change.value.decode()
