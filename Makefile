@@ -156,7 +156,8 @@ night-judge:
 
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)
-	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_cdc_memory.py --full
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_cdc_memory.py \
+		"tests/integration/test_cdc_publisher.py::test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing" --full
 
 night-bench:
 	$(call heading,night: small runs of the bench that take long; 15 minutes)

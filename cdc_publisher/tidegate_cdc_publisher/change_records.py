@@ -30,6 +30,18 @@ class ChangeRecord(NamedTuple):
     place: Place | None = None
 
 
+class VersionBound(NamedTuple):
+    """Where the records of a version begin or end in a chunk: before the record of this number.
+
+    Units: `timestamp_ms` is the version's commit timestamp.
+    """
+
+    records: int
+    version: int
+    timestamp_ms: int
+    is_end: bool
+
+
 @dataclass
 class Records(Sequence[ChangeRecord]):
     """Records held as columns; each record is assembled when it is read.

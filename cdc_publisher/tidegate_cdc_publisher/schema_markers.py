@@ -29,6 +29,7 @@ from tidegate_delta.schema.types import parse_schema
 from tidegate_messages import codec
 from tidegate_messages.schema_change import (
     CONTENT,
+    END,
     GAP,
     MARKER,
     SCHEMA,
@@ -150,6 +151,11 @@ def announced(change: SchemaChange, streams: Streams, after: Shape, form: Record
 def empty_snapshot(origin: SourceBlock, topic: str, shape: Shape) -> Records:
     """Return the marker that ends the snapshot of a table without rows: no row can say so."""
     return _marker(origin, topic, shape, SNAPSHOT_ENDS)
+
+
+def end_marker(origin: SourceBlock, topic: str, shape: Shape) -> Records:
+    """Return the marker behind the last change of a version."""
+    return _marker(origin, topic, shape, END)
 
 
 def gap_marker(origin: SourceBlock, topic: str, shape: Shape, gap: StreamGap) -> Records:

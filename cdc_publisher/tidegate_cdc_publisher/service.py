@@ -265,7 +265,9 @@ class CdcPublisher:
             with self._contain_error(table):
                 self._prepare(table)
                 timeout_ms = self._settings.cdc.transaction_timeout_ms
-                writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms)
+                has_transactions = self._settings.cdc.has_transactions(table.name)
+                told_as = table.name if has_transactions else None
+                writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms, told_as)
                 writer.take_over()
                 writers[table.table] = writer
         positions = self._positions("end") if writers else {}
@@ -296,7 +298,8 @@ class CdcPublisher:
         config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
         topics = [Topic(topic, "key columns", partitions, "delete", -1, config)]
         declared = self._settings.kafka.topics
-        topics += [one for one in declared.declared() if one.name == declared.cdc_schema_changes]
+        ours = {declared.cdc_schema_changes, declared.cdc_transactions}
+        topics += [one for one in declared.declared() if one.name in ours]
         create_topics(self._settings.kafka, topics)
         if keyless and self._bus.partitions(topic) > 1:
             raise InvalidRequest(
@@ -323,6 +326,7 @@ class CdcPublisher:
             self._settings.cdc.gaps(table.name),
             kafka.topics.cdc_schema_changes,
             self._registry,
+            self._settings.cdc.has_transactions(table.name),
         )
         mode = self._settings.cdc.mode(table.name)
         store = open_store(table.table_root, self._settings.storage)
@@ -338,6 +342,7 @@ class CdcPublisher:
             anew=mode == "always" and table.table not in self._begun,
         )
         self._begun.add(table.table)
+        writer.go_on(told)
         return TableStream(source, store, writer, state, self._running)
 
     @contextmanager

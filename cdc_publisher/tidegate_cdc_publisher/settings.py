@@ -44,6 +44,7 @@ class TableChanges(Section):
     decimal_handling_mode: Decimals | None = None
     struct_handling: Structs | None = None
     on_schema_change: OnSchemaChange | None = None
+    provide_transaction_metadata: bool | None = None
 
     @model_validator(mode="after")
     def _begins_once(self) -> Self:
@@ -95,6 +96,10 @@ class CdcSection(Section):
     on_schema_change: OnSchemaChange = "marker"
     """How a version that adds, drops, renames or widens columns, or changes the key, is announced.
     """
+    provide_transaction_metadata: bool = False
+    """Say where each version ends: by a marker in every topic partition, and with the number of its
+    records on the topic of transactions.
+    """
     registry: RegistrySection = RegistrySection()
     """The registry of schemas for `avro` and `json_schema_registry`."""
     chunk_rows: int = Field(default=20_000, ge=1, le=100_000)
@@ -134,6 +139,11 @@ class CdcSection(Section):
         on_gap = self.tables.get(table, _AS_SET).on_gap or self.on_gap
         is_needed = on_gap == "fail" and self.mode(table) == "when_needed"
         return "resnapshot" if is_needed else on_gap
+
+    def has_transactions(self, table: str) -> bool:
+        """Return whether the stream of a table says where versions begin and end."""
+        own = self.tables.get(table, _AS_SET).provide_transaction_metadata
+        return self.provide_transaction_metadata if own is None else own
 
     def form(self, table: str) -> RecordForm:
         """Return how the records of a table are written; its own settings have precedence."""

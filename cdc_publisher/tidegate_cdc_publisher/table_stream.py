@@ -23,7 +23,7 @@ from tidegate_cdc_publisher.change_reader import (
     snapshot_batches,
     version_batches,
 )
-from tidegate_cdc_publisher.change_records import ChangeRecord, Records
+from tidegate_cdc_publisher.change_records import ChangeRecord, Records, VersionBound
 from tidegate_cdc_publisher.connect_schema import (
     NO_SCHEMAS,
     InlineSchemas,
@@ -62,6 +62,7 @@ from tidegate_cdc_publisher.schema_markers import (
     announced,
     check_may_change,
     empty_snapshot,
+    end_marker,
     gap_marker,
     schema_steps,
     shift_between,
@@ -117,6 +118,7 @@ class Chunk:
     size_bytes: int = 0
     whole: tuple[int, Position, Counter[Op]] | None = None
     spans: list[Span] = field(default_factory=list)
+    bounds: list[VersionBound] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
@@ -151,7 +153,15 @@ class Chunk:
         if self.whole is None:
             return Chunk(self.rows_max)
         length, position, counts = self.whole
-        return Chunk(self.rows_max, self.records[:length], position, counts, spans=self.spans)
+        bounds = [bound for bound in self.bounds if bound.is_end or bound.records < length]
+        return Chunk(
+            self.rows_max,
+            self.records[:length],
+            position,
+            counts,
+            spans=self.spans,
+            bounds=[bound for bound in bounds if bound.records <= length],
+        )
 
 
 class SendThread:
@@ -180,8 +190,17 @@ class SendThread:
 class Writer(Protocol):
     """Publishes whole chunks, each with its position, or nothing of them."""
 
-    def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
-        """Publish a chunk. Raises: Unavailable, Fenced, InvalidRequest."""
+    def publish(
+        self,
+        topic: str,
+        records: Sequence[ChangeRecord],
+        position: Position,
+        bounds: Sequence[VersionBound] = (),
+    ) -> None:
+        """Publish a chunk; `bounds` are those of the versions whose transactions are told.
+
+        Raises: Unavailable, Fenced, InvalidRequest.
+        """
 
     def close(self) -> None:
         """Release the writer's resources."""
@@ -202,6 +221,7 @@ class StreamSource:
     on_gap: OnGap = "fail"
     schema_changes_topic: str = "tidegate.cdc-schema-changes"
     registry: PayloadEncoder | None = None
+    has_transactions: bool = False
 
 
 @dataclass(frozen=True)
@@ -640,6 +660,8 @@ class TableStream:
         """
         told = due.start
         keys = layout.keys
+        if due.start == 0:
+            self._bound(origin, due, is_end=False)
         for batch in batches:
             if batch is None:
                 if self._interrupted:
@@ -660,9 +682,18 @@ class TableStream:
             self._announce(change, layout)
         if isinstance(due, SnapshotDue) and told == 0:
             self._chunk.records += empty_snapshot(origin, self._source.topic, layout)
+        if self._source.has_transactions:
+            self._bound(origin, due, is_end=True)
+            self._chunk.records += end_marker(origin, self._source.topic, layout)
         self._move(self._position(due, keys, told=told, complete=True))
         yield
         return True
+
+    def _bound(self, origin: SourceBlock, due: SnapshotDue | VersionDue, *, is_end: bool) -> None:
+        """Note where the records of a version begin or end; a snapshot is no transaction."""
+        if self._source.has_transactions and isinstance(due, VersionDue):
+            at, version, when_ms = len(self._chunk.records), origin.version, origin.timestamp_ms
+            self._chunk.bounds.append(VersionBound(at, version, when_ms, is_end=is_end))
 
     def _parts(self, origin: SourceBlock, batch: Batch) -> Iterator[Batch]:
         """Add changes to the chunk, in parts that fit; yield each for the position behind it."""
@@ -697,7 +728,7 @@ class TableStream:
     def _send(self, chunk: Chunk) -> None:
         if chunk.position is None:
             return
-        self._writer.publish(self._source.topic, chunk.records, chunk.position)
+        self._writer.publish(self._source.topic, chunk.records, chunk.position, chunk.bounds)
         self._running.health.progress("commits")
         for op, count in chunk.counts.items():
             metrics.CDC_EVENTS.labels(self._source.name, op).inc(count)

@@ -5,9 +5,11 @@ table fences the old one, and the old owner's open transaction is aborted before
 read.
 """
 
+import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -18,6 +20,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
@@ -26,7 +29,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     OffsetSpec,
 )
 
-from tidegate_cdc_publisher.change_records import EVERY_PARTITION, ChangeRecord, Place
+from tidegate_cdc_publisher.change_records import (
+    EVERY_PARTITION,
+    ChangeRecord,
+    Headers,
+    Place,
+    VersionBound,
+)
 from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
 from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of
@@ -61,11 +70,20 @@ class ChangeWriter:
     After any error it is unusable: close it, make another, and read the position again.
     """
 
-    def __init__(self, settings: KafkaSettings, table: UUID, timeout_ms: int) -> None:
+    def __init__(
+        self, settings: KafkaSettings, table: UUID, timeout_ms: int, told_as: str | None = None
+    ) -> None:
+        """`told_as` is the table's name on the topic of transactions, if they are told."""
         self._settings = settings
         self._table = table
         self._timeout_ms = timeout_ms
+        self._told_as = told_as
+        self._counts: Counter[int] = Counter()
         self._producer: Producer | None = None
+
+    def go_on(self, position: Position | None) -> None:
+        """Count on the records of a version that is published in part."""
+        self._counts = Counter(position.counts or {} if position is not None else {})
 
     def take_over(self) -> None:
         """Fence the table's previous owner and abort its open transaction.
@@ -85,7 +103,7 @@ class ChangeWriter:
                     "message.max.bytes": RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": _QUEUE_RECORDS_MAX,
                     # The commit says whether all records arrived: no reports for each are needed.
-                    "delivery.report.only.error": True,
+                    "delivery.report.only.error": self._told_as is None,
                     **_in_time(_client(self._settings), self._timeout_ms),
                     "transactional.id": f"{prefix}cdc.{self._table}",
                     "transaction.timeout.ms": self._timeout_ms,
@@ -93,9 +111,16 @@ class ChangeWriter:
             )
             self._producer.init_transactions(_WAIT_S)
 
-    def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
+    def publish(
+        self,
+        topic: str,
+        records: Sequence[ChangeRecord],
+        position: Position,
+        bounds: Sequence[VersionBound] = (),
+    ) -> None:
         """Publish changes and the position after them in one transaction.
 
+        `bounds` are those of the versions whose transactions are told.
         Raises: Unavailable, when it is not known whether they are visible; Fenced; Misconfigured;
         InvalidRequest (`RecordTooLarge`).
         """
@@ -104,8 +129,11 @@ class ChangeWriter:
         reach("publisher.before_begin", topic)
         with _translated(f"publish to {topic}"):
             producer.begin_transaction()
-            for record in records:
-                _produce(producer, topic, record)
+            if self._told_as is None:
+                for record in records:
+                    _produce(producer, topic, record)
+            else:
+                position = self._counted(topic, records, position, bounds)
             reach("publisher.in_transaction")
             key = str(self._table).encode()
             kept = ChangeRecord(key, codec.encode(position), [("format", FORMAT.encode())])
@@ -114,6 +142,77 @@ class ChangeWriter:
             reach("publisher.before_commit")
             producer.commit_transaction(_WAIT_S)
         reach("publisher.after_commit")
+
+    def _counted(
+        self,
+        topic: str,
+        records: Sequence[ChangeRecord],
+        position: Position,
+        bounds: Sequence[VersionBound],
+    ) -> Position:
+        """Queue records; tell where versions begin and end, and return the position with counts.
+
+        The brokers' reports say to which partitions the records went.
+        """
+        producer = self._producer
+        assert producer is not None, "taken over"
+        counts, ends, waiting = self._counts, list[tuple[VersionBound, Counter[int]]](), [*bounds]
+        for number, record in enumerate(records):
+            while waiting and waiting[0].records <= number:
+                counts = self._pass(waiting.pop(0), counts, ends)
+            is_counted = record[3] is None and record[1] is not None
+            _produce(producer, topic, record, _counter(counts) if is_counted else None)
+        for bound in waiting:
+            counts = self._pass(bound, counts, ends)
+        if ends:
+            # Reports come with the acknowledgements.
+            producer.flush(_WAIT_S)
+        for bound, found in ends:
+            self._tell(bound, found)
+        if not position.complete:
+            producer.flush(_WAIT_S)
+        self._counts = Counter() if position.complete else counts
+        left = None if position.complete else dict(self._counts)
+        return position.model_copy(update={"counts": left})
+
+    def _pass(
+        self,
+        bound: VersionBound,
+        counts: Counter[int],
+        ends: list[tuple[VersionBound, Counter[int]]],
+    ) -> Counter[int]:
+        """Return the counts to go on with behind a bound."""
+        if not bound.is_end:
+            self._tell(bound, None)
+            return Counter()
+        ends.append((bound, counts))
+        return Counter()
+
+    def _tell(self, bound: VersionBound, counts: Counter[int] | None) -> None:
+        """Queue the record of a version's begin or end, in Debezium's words."""
+        assert self._producer is not None, "taken over"
+        name = f"{self._table}:{bound.version}"
+        value: dict[str, Any] = {
+            "status": "BEGIN" if counts is None else "END",
+            "id": name,
+            "ts_ms": bound.timestamp_ms,
+            "event_count": None if counts is None else counts.total(),
+            "data_collections": None
+            if counts is None
+            else [
+                {
+                    "data_collection": self._told_as,
+                    "event_count": counts.total(),
+                    "partitions": {str(at): counts[at] for at in sorted(counts)},
+                }
+            ],
+        }
+        key = json.dumps({"id": name}).encode()
+        headers: Headers = [("table", str(self._table).encode())]
+        headers += [("delta_version", str(bound.version).encode())]
+        place = Place(self._settings.topics.cdc_transactions, 0)
+        record = ChangeRecord(key, json.dumps(value).encode(), headers, place)
+        _produce(self._producer, place.topic, record)
 
     def close(self) -> None:
         """Drop the producer; the next owner aborts a Kafka transaction that is left open."""
@@ -208,7 +307,23 @@ def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> Positi
     return positions_of(newest)
 
 
-def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:
+_Reported = Callable[[KafkaError | None, Message], None]
+
+
+def _counter(counts: Counter[int]) -> _Reported:
+    """Return what counts the records that were delivered, by topic partition."""
+
+    def reported(error: KafkaError | None, message: Message) -> None:
+        partition = message.partition()
+        if error is None and partition is not None:
+            counts[partition] += 1
+
+    return reported
+
+
+def _produce(
+    producer: Producer, topic: str, record: ChangeRecord, reported: _Reported | None = None
+) -> None:
     """Queue a record; a keyless record goes to partition 0, the only one of such a stream."""
     key, value, headers, place = record
     if place is not None:
@@ -217,20 +332,26 @@ def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:
         return
     partition = 0 if key is None else _BY_KEY
     try:
-        producer.produce(topic, value, key, partition, headers=headers)
+        producer.produce(topic, value, key, partition, headers=headers, on_delivery=reported)
     except BufferError:
-        _queue(producer, topic, record, partition)
+        _queue(producer, topic, record, partition, reported)
 
 
-def _queue(producer: Producer, topic: str, record: ChangeRecord, partition: int) -> None:
+def _queue(
+    producer: Producer,
+    topic: str,
+    record: ChangeRecord,
+    partition: int,
+    reported: _Reported | None = None,
+) -> None:
     """Queue a record, after the others were acknowledged if the queue is full."""
     key, value, headers, _ = record
     try:
-        producer.produce(topic, value, key, partition, headers=headers)
+        producer.produce(topic, value, key, partition, headers=headers, on_delivery=reported)
     except BufferError:
         # Acknowledgements free the queue; one that is still full after this time is stuck.
         producer.flush(_WAIT_S)
-        producer.produce(topic, value, key, partition, headers=headers)
+        producer.produce(topic, value, key, partition, headers=headers, on_delivery=reported)
 
 
 def _partitions(producer: Producer, place: Place) -> Sequence[int]:

@@ -9,11 +9,18 @@ with changes.follow("flights", KafkaSettings(bootstrap_servers="…"), position)
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegate_runtime.client.change_stream import Change, ChangeStream, Gap, NewSchema, TableCopy
+from tidegate_runtime.client.change_stream import (
+    Change,
+    ChangeStream,
+    Gap,
+    NewSchema,
+    TableCopy,
+    WholeVersion,
+)
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 
-__all__ = ["Change", "ChangeStream", "Gap", "NewSchema", "TableCopy", "follow"]
+__all__ = ["Change", "ChangeStream", "Gap", "NewSchema", "TableCopy", "WholeVersion", "follow"]
 
 CLIENT_ID: Final = "tidegate-changes"
 

@@ -30,6 +30,9 @@ GAP: Final = "gap"
 that says which.
 """
 
+END: Final = "end"
+"""The kind of marker behind the last change of a version. The header `delta_version` says which."""
+
 CONTENT: Final = "schema_change"
 """The header of such a marker that holds the whole record, in base64.
 

@@ -41,7 +41,8 @@ class Position(Message):
     `schema_version` is the version whose schema was announced last.
     `signal` is the offset of the operator's signal that was obeyed last, or before which none was
     waited for. `begins` says that an operator had the stream begin anew, and nothing is published
-    since. `incremental` is the snapshot that is published beside the versions.
+    since. `counts` are the records of an unfinished version in each topic partition, if
+    transactions are told. `incremental` is the snapshot that is published beside the versions.
     """
 
     table: UUID
@@ -55,6 +56,7 @@ class Position(Message):
     signal: int | None = None
     begins: bool = False
     incremental: Incremental | None = None
+    counts: dict[int, int] | None = None
 
     @property
     def changes_published(self) -> int:

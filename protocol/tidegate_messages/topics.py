@@ -95,6 +95,11 @@ class Topics:
         return self._name("cdc-schema-changes")
 
     @property
+    def cdc_transactions(self) -> str:
+        """Key: a version. Value: where its changes begin and end, in Debezium's words."""
+        return self._name("cdc-transactions")
+
+    @property
     def cdc_signals(self) -> str:
         """Key: table id. Value: what operators want done with the table's change stream."""
         return self._name("cdc-signals")
@@ -163,6 +168,7 @@ class Topics:
             Topic(self.cdc_positions, "table", 1, "compact", -1, short),
             # All of it is read by copies that begin late, so it is kept for ever.
             Topic(self.cdc_schema_changes, "table", 1, "delete", -1, large),
+            Topic(self.cdc_transactions, "version", 1, "delete", 14 * _DAY_MS),
             Topic(self.cdc_signals, "table", 1, "delete", 14 * _DAY_MS),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
             Topic(self.leases, "holder/table", 1, "compact", -1, short),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from tidegate_cdc_publisher.change_records import ChangeRecord
+from tidegate_cdc_publisher.change_records import ChangeRecord, VersionBound
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
@@ -26,7 +26,13 @@ class Counted:
 
     records = 0
 
-    def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
+    def publish(
+        self,
+        topic: str,
+        records: Sequence[ChangeRecord],
+        position: Position,
+        bounds: Sequence[VersionBound] = (),
+    ) -> None:
         """Count a chunk, and read its records as a producer does."""
         self.records += sum(1 for record in records if record.place is None)
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -193,21 +194,39 @@ def test_the_streams_and_their_last_changes_are_shown(line: Line) -> None:
     assert json.loads(row) == last["after"]
 
 
-@pytest.mark.timeout(600)
-def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(line: Line) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kills", [8, pytest.param(30, marks=pytest.mark.nightly)])
+def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(
+    line: Line, kills: int
+) -> None:
     dice = random.Random(11)
     table = made(line)
     table.append(rows(*range(500)))
-    service = publisher(line)
+    service = publisher(line, provide_transaction_metadata="true")
     with changing(table, dice, line):
-        for _ in range(5):
+        for _ in range(kills):
             service.start()
             wait_for_progress(line, table)
             time.sleep(dice.random())
             service.child.kill()
     service.start()
     wait_told(line, table)
-    check_stream(line, table)
+    check_transactions(line, check_stream(line, table))
+
+
+def check_transactions(line: Line, changes: list[dict[str, Any]]) -> None:
+    """Assert that each version began and ended once, with as many records as the topic has."""
+    records = committed(line, line.kafka.topics.cdc_transactions)
+    told = [json.loads(record.value() or b"") for record in records]
+    ends = [one for one in told if one["status"] == "END"]
+    begun = [one["id"] for one in told if one["status"] == "BEGIN"]
+    assert begun == [one["id"] for one in ends]
+    assert len(begun) == len(set(begun))
+    counts = Counter(one["transaction"]["id"] for one in changes if one["op"] != "r")
+    assert counts == Counter({one["id"]: one["event_count"] for one in ends})
+    for end in ends:
+        [collection] = end["data_collections"]
+        assert sum(collection["partitions"].values()) == end["event_count"]
 
 
 @pytest.mark.timeout(600)
@@ -376,7 +395,7 @@ def test_a_clean_stop_leaves_with_status_zero_and_goes_on_later(line: Line) -> N
 def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
     table, copy, told = made(line), changes.TableCopy(), list[str]()
     table.append(rows(*range(20)))
-    service = publisher(line, partitions="3")
+    service = publisher(line, partitions="3", provide_transaction_metadata="true")
     service.start()
     position: dict[str, Any] | None = None
     for number in range(3):
@@ -398,6 +417,14 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
     assert [one for one in told if one.startswith("m")] == [f"m{table.version - 4}:None"]
     assert len(told) == len(set(told))
     assert copy.to_arrow().num_rows == len(table.content)
+    with changes.follow("t", line.kafka) as stream:
+        whole = [one.version for one in itertools.islice(stream.versions(quiet_s=30.0), 6)]
+        assert whole == sorted(set(whole))
+    again = changes.TableCopy()
+    with changes.follow("t", line.kafka) as stream:
+        for change in stream.changes(until=table.version):
+            again.apply(change)
+    assert by_id([dict(row) for row in again.rows]) == by_id(content)
 
 
 @pytest.mark.timeout(300)

@@ -6,7 +6,7 @@ Changes of one key come in order, those of one topic partition in the order of v
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from tidegate_delta.errors import InvalidRequest, MalformedRecord
 from tidegate_messages import codec
-from tidegate_messages.schema_change import CONTENT, GAP, MARKER, SCHEMA, SchemaChange, StreamGap
+from tidegate_messages.schema_change import (
+    CONTENT,
+    END,
+    GAP,
+    MARKER,
+    SCHEMA,
+    SchemaChange,
+    StreamGap,
+)
 from tidegate_messages.topics import Topics
 from tidegate_runtime.client.carried_rows import carried_row
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
@@ -100,12 +108,22 @@ class Gap:
         return self.last
 
 
+class WholeVersion(NamedTuple):
+    """All that a version changes, in the order of each partition, and the position behind it."""
+
+    version: int
+    changes: tuple[Change | NewSchema | Gap, ...]
+    position: Mapping[str, Any]
+
+
 @dataclass
 class _Progress:
     """Where a topic partition is read on, and the last change that was returned.
 
     `schema` is the version of the last change of the schema that was returned; `waits` is one that
-    is next here, and must come in the other partitions first. After it `following` is next.
+    is next here, and must come in the other partitions first. After it `following` is next. `ended`
+    is the last version that is whole here, if the stream says so; `ends` are the positions behind
+    versions that are whole here and not yet everywhere.
     """
 
     offset: Offset
@@ -113,6 +131,30 @@ class _Progress:
     schema: int = -1
     waits: SchemaChange | None = None
     following: Offset | None = None
+    ended: int = -1
+    ends: dict[int, Row] = field(default_factory=dict)
+
+    def end(self, version: int) -> None:
+        """Note that a version is whole here."""
+        self.ended = max(self.ended, version)
+        self.ends[version] = self.position
+
+    @property
+    def position(self) -> Row:
+        """Where to go on here, as JSON values."""
+        return {
+            "offset": int(self.offset),
+            "last": self.last and list(self.last),
+            "schema": self.schema,
+            "ended": self.ended,
+        }
+
+    def behind(self, version: int) -> Row | None:
+        """Return where to go on behind a version, and forget the ends before it."""
+        known = [one for one in self.ends if one <= version]
+        newest = self.ends[max(known)] if known else None
+        self.ends = {one: at for one, at in self.ends.items() if one >= max(known, default=-1)}
+        return newest
 
     def wait(self, change: SchemaChange, following: int) -> None:
         """Read nothing more until a change of the schema is reached everywhere."""
@@ -129,6 +171,7 @@ class ChangeStream:
         self._topic = topic
         self._reader: Reader = bus.reader()
         self._id = bus.identity([topic]).topic_ids[topic]
+        self._held: list[Change | NewSchema | Gap] = []
         self._progress = self._begun(position or {"topic": topic, "id": self._id, "partitions": {}})
 
     @classmethod
@@ -172,25 +215,60 @@ class ChangeStream:
         Units: offsets of the topic; `last` is version, whether a change of it, and index; `schema`
         is a version.
         """
-        partitions = {
-            str(topic_partition.partition): {
-                "offset": int(progress.offset),
-                "last": progress.last and list(progress.last),
-                "schema": progress.schema,
-            }
-            for topic_partition, progress in self._progress.items()
-        }
-        return {"topic": self._topic, "id": self._id, "partitions": partitions}
+        return self._position_of({at: progress.position for at, progress in self._progress.items()})
 
-    def changes(self, quiet_s: float | None = None) -> Iterator[Change | NewSchema | Gap]:
-        """Yield changes as they come; end after so many seconds without one, or never.
+    def _position_of(self, progress: Mapping[TopicPartition, Row | None]) -> dict[str, Any]:
+        """Return a position; a partition of which nothing was read is left out."""
+        told = {str(at.partition): one for at, one in progress.items() if one is not None}
+        return {"topic": self._topic, "id": self._id, "partitions": told}
+
+    @property
+    def ended(self) -> int:
+        """The last version of which all changes were returned, by the stream's END markers; -1
+        before the first one.
+        """
+        return min((progress.ended for progress in self._progress.values()), default=-1)
+
+    def versions(self, quiet_s: float | None = None) -> Iterator[WholeVersion]:
+        """Yield the changes of whole versions, those of a snapshot as one; otherwise as `changes`.
+
+        The publisher must have `provide_transaction_metadata`. Versions without changes are left
+        out. Save `WholeVersion.position`: the stream's own is further on.
+        Raises: as `changes`.
+        """
+        for change in self._changes(quiet_s, None, with_ends=True):
+            if change is not None:
+                self._held.append(change)
+                continue
+            whole = [one for one in self._held if one.version <= self.ended]
+            self._held = [one for one in self._held if one.version > self.ended]
+            by_version = sorted({one.version for one in whole})
+            for version in by_version:
+                behind = {at: one.behind(version) for at, one in self._progress.items()}
+                of_version = tuple(one for one in whole if one.version == version)
+                yield WholeVersion(version, of_version, self._position_of(behind))
+
+    def changes(
+        self, quiet_s: float | None = None, until: int | None = None
+    ) -> Iterator[Change | NewSchema | Gap]:
+        """Yield changes as they come; end after so many seconds without one, or never, or with
+        `until` once that version is whole in every topic partition: then the publisher must have
+        `provide_transaction_metadata`, and changes of later versions may have come.
 
         A change that is on the topic twice, because the publisher lost its position, comes once.
         Raises: InvalidRequest (`ChangesGone`), if changes were deleted before they were read;
         ValueError, for a record that is no change; Unavailable.
         """
-        quiet = 0.0
-        while quiet_s is None or quiet < quiet_s:
+        for change in self._changes(quiet_s, until, with_ends=False):
+            if change is not None:
+                yield change
+
+    def _changes(
+        self, quiet_s: float | None, until: int | None, *, with_ends: bool
+    ) -> Iterator[Change | NewSchema | Gap | None]:
+        """Yield changes, and None where a version may have become whole."""
+        quiet, ended = 0.0, self.ended
+        while (quiet_s is None or quiet < quiet_s) and (until is None or self.ended < until):
             wait_s = WAIT_S if quiet_s is None else min(WAIT_S, quiet_s - quiet)
             starts = {
                 topic_partition: progress.offset
@@ -205,6 +283,9 @@ class ChangeStream:
                     yield change
             while (schema := self._reached_everywhere()) is not None:
                 yield NewSchema(schema)
+            if with_ends and self.ended > ended:
+                ended = self.ended
+                yield None
 
     def _change_in(self, record: Record) -> Change | Gap | None:
         """Return the change in a record; None for a tombstone, for one that came before, and for
@@ -223,6 +304,9 @@ class ChangeStream:
             progress.wait(missed, record.offset)
             return None
         progress.offset = Offset(record.offset + 1)
+        if change is None and (ended := _ended(record)) is not None:
+            progress.end(ended)
+            return None
         if change is None and record.at.partition == 0:
             return gap_of(record)
         if change is None or (progress.last is not None and change.place <= progress.last):
@@ -293,7 +377,10 @@ class ChangeStream:
                     error_class="ChangesGone",
                 )
             progress[topic_partition] = _Progress(
-                offset, last, saved.get("schema", -1) if saved else -1
+                offset,
+                last,
+                saved.get("schema", -1) if saved else -1,
+                ended=saved.get("ended", -1) if saved else -1,
             )
         return progress
 
@@ -327,6 +414,14 @@ def schema_change_of(record: Record) -> SchemaChange | None:
     if headers.get(MARKER) != SCHEMA.encode():
         return None
     return codec.decode(SchemaChange, b64decode(headers.get(CONTENT, b"")))
+
+
+def _ended(record: Record) -> int | None:
+    """Return the version that is whole, by an END marker; None for another record."""
+    headers = dict(record.headers)
+    if headers.get(MARKER) != END.encode():
+        return None
+    return int(headers["delta_version"])
 
 
 def gap_of(record: Record) -> Gap | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
-from tidegate_cdc_publisher.change_records import ChangeRecord
+from tidegate_cdc_publisher.change_records import ChangeRecord, VersionBound
 from tidegate_cdc_publisher.machine import OnGap, SnapshotMode, StreamState
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
@@ -31,8 +31,15 @@ class Topic:
     chunks: list[int] = field(default_factory=list)
     schema_changes: list[ChangeRecord] = field(default_factory=list)
     dies_at: int = -1
+    bounds: list[VersionBound] = field(default_factory=list)
 
-    def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
+    def publish(
+        self,
+        topic: str,
+        records: Sequence[ChangeRecord],
+        position: Position,
+        bounds: Sequence[VersionBound] = (),
+    ) -> None:
         """Take a whole chunk; or fail before or after it, as a dying process does."""
         assert topic == "cdc.t"
         if self.dies_at == len(self.chunks):
@@ -42,7 +49,11 @@ class Topic:
         self.records += here
         self.schema_changes += [one for one in records if one.place and one.place.topic != topic]
         self.position = position
+        self.bounds += bounds
         self.chunks.append(len(here))
+
+    def go_on(self, position: Position | None) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -86,6 +97,7 @@ def stream(
     start: int | None = None,
     anew: bool = False,
     on_gap: OnGap = "fail",
+    has_transactions: bool = False,
 ) -> TableStream:
     set_to = changes or TableChanges()
     source = StreamSource(
@@ -99,6 +111,7 @@ def stream(
         on_schema_change,
         on_gap,
         registry=registry,
+        has_transactions=has_transactions,
     )
     position = topic.position
     signal = None if position is None else position.signal

@@ -39,7 +39,7 @@ class Writer(Topic):
     def take_over(self) -> None:
         """Do nothing."""
 
-    def publish(self, topic: str, records: Any, position: Any) -> None:
+    def publish(self, topic: str, records: Any, position: Any, *more: Any) -> None:
         """Take a chunk, or fail."""
         if self.fails:
             raise Odd("of an odd kind")
@@ -94,7 +94,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     def positions(*_: object) -> dict[UUID, Any]:
         return {table: one.position for table, one in told.items() if one.position}
 
-    def writer_of(_kafka: object, table: UUID, _timeout_ms: int) -> Writer:
+    def writer_of(_kafka: object, table: UUID, *_: object) -> Writer:
         return told.setdefault(table, Writer())
 
     monkeypatch.setattr(service, "ChangeWriter", writer_of)

@@ -59,14 +59,14 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
     """Return the change topics by table id."""
     told: dict[UUID, Writer] = {}
 
-    def writer_of(_kafka: object, table: UUID, _timeout_ms: int) -> Writer:
+    def writer_of(_kafka: object, table: UUID, *_: object) -> Writer:
         return told.setdefault(table, Writer())
 
     def positions(*_: object) -> dict[UUID, Any]:
         return {table: one.position for table, one in told.items() if one.position}
 
-    def publish(self: Writer, _topic: str, records: Any, position: Any) -> None:
-        Topic.publish(self, "cdc.t", records, position)
+    def publish(self: Writer, _topic: str, records: Any, position: Any, *more: Any) -> None:
+        Topic.publish(self, "cdc.t", records, position, *more)
 
     monkeypatch.setattr(Writer, "publish", publish)
     monkeypatch.setattr(service, "ChangeWriter", writer_of)

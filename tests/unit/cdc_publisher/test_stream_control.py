@@ -297,3 +297,16 @@ def test_signals_are_read_on_from_where_the_last_reading_ended(table: WrittenTab
     assert [one.offset for one in reader.after(table.id, 0)] == [2]
     assert reader.newest == 3
     assert reader.after(table.id, 99), "offsets of a former topic do not count"
+
+
+def test_transactions_have_bounds_and_versions_an_end(table: WrittenTable) -> None:
+    topic = Topic()
+    opened = stream(table, topic, mode="no_data", start=1, has_transactions=True, chunk_rows=1)
+    opened.catch_up(table.version)
+    table.rewrite(lambda old: old, data_change=False)
+    opened.catch_up(table.version)
+    told = [(bound.version, bound.is_end) for bound in topic.bounds]
+    assert told == [(number, is_end) for number in range(1, 5) for is_end in (False, True)]
+    assert markers(topic) == ["end"] * 4
+    ends = [dict(record.headers).get(MARKER) == b"end" for record in topic.records]
+    assert ends == [False, False, True] * 3 + [True]

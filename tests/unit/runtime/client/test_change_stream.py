@@ -13,6 +13,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_messages import codec
 from tidegate_messages.schema_change import (
     CONTENT,
+    END,
     MARKER,
     SCHEMA,
     Column,
@@ -69,6 +70,13 @@ def mark(of: MemoryBus, version: int, *partitions: int) -> None:
         schema_string="{}",
     )
     headers = ((MARKER, SCHEMA.encode()), (CONTENT, b64encode(codec.encode(change))))
+    for partition in partitions:
+        of.append(TopicPartition(TOPIC, partition), b"marker", None, headers)
+
+
+def end(of: MemoryBus, version: int, *partitions: int) -> None:
+    """Put the marker behind a version's last change on partitions of the topic."""
+    headers = ((MARKER, END.encode()), ("delta_version", str(version).encode()))
     for partition in partitions:
         of.append(TopicPartition(TOPIC, partition), b"marker", None, headers)
 
@@ -202,3 +210,33 @@ def test_a_copy_has_the_newest_row_of_each_key() -> None:
     assert isinstance(change, Change)
     with pytest.raises(InvalidRequest, match="key columns"):
         copy.apply(replace(change, key=None))
+
+
+def test_whole_versions_come_once_they_have_ended_in_every_partition() -> None:
+    of = bus(2)
+    tell(of, 3, 0, "c", 1, 0)
+    end(of, 3, 0)
+    tell(of, 4, 0, "u", 1, 0)
+    with ChangeStream(of, TOPIC) as stream:
+        assert list(stream.versions(QUIET_S)) == []
+        tell(of, 3, 1, "c", 2, 1)
+        end(of, 3, 1)
+        [version] = stream.versions(QUIET_S)
+    assert version.version == 3
+    assert sorted(one.index for one in version.changes if one.op != "m") == [0, 1]
+    end(of, 4, 0, 1)
+    with ChangeStream(of, TOPIC, version.position) as stream:
+        [version] = stream.versions(QUIET_S)
+    assert [one.version for one in version.changes] == [4], "as the position says"
+
+
+def test_a_reader_waits_for_the_end_of_a_version() -> None:
+    of = bus(2)
+    tell(of, 3, 0, "c", 1, 0)
+    end(of, 3, 0, 1)
+    tell(of, 4, 0, "c", 2, 1)
+    with ChangeStream(of, TOPIC) as stream:
+        read_until = [one.version for one in stream.changes(until=3)]
+        assert 3 in read_until
+        assert stream.ended == 3
+        assert list(stream.changes(until=3)) == []
