@@ -94,6 +94,6 @@ def _renamed(
     if position is None or used is None:
         return None
     declared = position.declared or used
-    if [one.lower() for one in declared] != [name.lower() for name in declared_now]:
+    if [name.lower() for name in declared] != [name.lower() for name in declared_now]:
         return None
     return carried_over(used, before, metadata)

@@ -45,13 +45,13 @@ def file_batches(
     progress: Incremental,
 ) -> Iterator[Batch]:
     """Yield the rows of a live file that are not published yet."""
-    done, number = 0, progress.told
+    rows_read, number = 0, progress.told
     for rows in read_file(store, file, metadata):
-        skipped = min(max(0, progress.rows - done), rows.num_rows)
-        done += rows.num_rows
+        skipped = min(max(0, progress.rows - rows_read), rows.num_rows)
+        rows_read += rows.num_rows
         if skipped < rows.num_rows:
-            told = images(rows.slice(skipped), wanted.keys, wanted.form)
-            yield Batch("r", number, after=told, is_incremental=True)
+            row_images = images(rows.slice(skipped), wanted.keys, wanted.form)
+            yield Batch("r", number, after=row_images, is_incremental=True)
             number += rows.num_rows - skipped
 
 
@@ -59,10 +59,10 @@ def _added_by_rewrites(store: LogStore, since: int, until: int) -> set[str] | No
     """Return the files that commits added which removed others; None if the commits are gone."""
     added: set[str] = set()
     for version in range(since + 1, until + 1):
-        found = read_commit(store, version)
-        if found is None:
+        entry = read_commit(store, version)
+        if entry is None:
             return None
-        commit = found[0]
+        commit = entry[0]
         if commit.removes:
             added |= {add.path for add in commit.adds}
     return added

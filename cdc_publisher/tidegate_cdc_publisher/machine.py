@@ -176,14 +176,14 @@ def _following(mode: SnapshotMode, position: Position, head: int) -> tuple[Due, 
 
     A file that is published in part is finished first: its rows are those of one version.
     """
-    following, beside = position.version + 1, position.incremental
+    following, incremental = position.version + 1, position.incremental
     is_due = following <= head and mode != "initial_only"
     versions: tuple[Due, ...] = (VersionDue(following),) if is_due else ()
-    if beside is None or beside.paused:
+    if incremental is None or incremental.paused:
         return versions
-    if beside.rows or not versions:
-        return (IncrementalDue(position.version, beside),)
-    return (*versions, IncrementalDue(following, beside))
+    if incremental.rows or not versions:
+        return (IncrementalDue(position.version, incremental),)
+    return (*versions, IncrementalDue(following, incremental))
 
 
 def evolve(state: StreamState, event: Event) -> StreamState:

@@ -49,4 +49,6 @@ class SignalReader:
     def after(self, table: UUID, offset: int | None) -> tuple[Received, ...]:
         """Return the signals of a table behind the one that was obeyed last."""
         last = FIRST if offset is None or offset > self.newest else offset
-        return tuple(one for one in self._received.get(table, ()) if one.offset > last)
+        return tuple(
+            received for received in self._received.get(table, ()) if received.offset > last
+        )

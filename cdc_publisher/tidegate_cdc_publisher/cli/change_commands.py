@@ -158,7 +158,9 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
     return value["payload"] if value.keys() == {"schema", "payload"} else value
 
 
-def _show(found: list[StreamStatus]) -> None:
-    width = max((len(one.table) for one in found), default=0)
-    for one in found:
-        _OUT.print(f"{one.table:<{width}}  {stream_in_words(one)}", soft_wrap=True, markup=False)
+def _show(streams: list[StreamStatus]) -> None:
+    width = max((len(stream.table) for stream in streams), default=0)
+    for stream in streams:
+        _OUT.print(
+            f"{stream.table:<{width}}  {stream_in_words(stream)}", soft_wrap=True, markup=False
+        )

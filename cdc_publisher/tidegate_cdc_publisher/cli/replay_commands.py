@@ -52,8 +52,8 @@ def replay(
     with errors_as_exit_status():
         bus = KafkaBus(settings.kafka, CLIENT_ID)
         record = find_stream(bus, settings.kafka.topics, table)
-        at = _published(settings, record, version)
-        for row in _copy(bus, settings, record, at, quiet).rows:
+        up_to = _published(settings, record, version)
+        for row in _copy(bus, settings, record, up_to, quiet).rows:
             _OUT.print(orjson.dumps(row).decode(), soft_wrap=True, markup=False)
 
 
@@ -74,15 +74,15 @@ def verify(
     with errors_as_exit_status():
         bus = KafkaBus(settings.kafka, CLIENT_ID)
         record = find_stream(bus, settings.kafka.topics, table)
-        at = _published(settings, record, version)
-        copy = _copy(bus, settings, record, at, quiet)
+        up_to = _published(settings, record, version)
+        copy = _copy(bus, settings, record, up_to, quiet)
         streamed = Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in copy.rows)
-        stored = Counter(_table_rows(settings, record, at))
+        stored = Counter(_table_rows(settings, record, up_to))
     missing, surplus = stored - streamed, streamed - stored
     gaps = [f"versions {gap.first} to {gap.last}: {gap.reason}" for gap in copy.gaps]
     if as_json:
         counts = {"rows": stored.total(), "missing": missing.total(), "surplus": surplus.total()}
-        _OUT.print_json(data={"table": record.name, "version": at, **counts, "gaps": gaps})
+        _OUT.print_json(data={"table": record.name, "version": up_to, **counts, "gaps": gaps})
     else:
         for gap in gaps:
             _OUT.print(f"gap: {gap}", soft_wrap=True, markup=False)
@@ -90,8 +90,10 @@ def verify(
             for row in list(rows.elements())[:_SHOWN]:
                 _OUT.print(f"{name}: {row.decode()}", soft_wrap=True, markup=False)
         differ = f"{missing.total()} missing in the stream, {surplus.total()} surplus"
-        said = differ if missing or surplus else "the stream gives the same"
-        _OUT.print(f"{record.name} at version {at}: {stored.total()} rows, {said}", soft_wrap=True)
+        difference = differ if missing or surplus else "the stream gives the same"
+        _OUT.print(
+            f"{record.name} at version {up_to}: {stored.total()} rows, {difference}", soft_wrap=True
+        )
     if missing or surplus:
         raise typer.Exit(EXIT_DIFFERS)
 

@@ -110,9 +110,9 @@ def show_position(
         position = position_of(positions, record.table)
         waiting = () if position is None else signals.after(record.table, position.signal)
     if as_json:
-        told = None if position is None else position.model_dump(mode="json")
-        sent = [one.signal.model_dump(mode="json", exclude_none=True) for one in waiting]
-        _OUT.print_json(data={"table": record.name, "position": told, "signals": sent})
+        position_json = None if position is None else position.model_dump(mode="json")
+        sent = [received.signal.model_dump(mode="json", exclude_none=True) for received in waiting]
+        _OUT.print_json(data={"table": record.name, "position": position_json, "signals": sent})
         return
     state = "not followed" if status is None else in_words(status)
     _OUT.print(f"{record.name}: {state}", soft_wrap=True, markup=False)
@@ -278,8 +278,8 @@ def _set_to(stream: _Stream, version: int, reason: str | None) -> ChangeSignal:
 def _remove_position(stream: _Stream, table: UUID) -> None:
     """Write a tombstone for a position that can't be read: nobody publishes the table."""
     producer = stream.bus.producer()
-    at = TopicPartition(stream.settings.kafka.topics.cdc_positions, 0)
-    producer.publish(at, str(table).encode(), None)
+    topic_partition = TopicPartition(stream.settings.kafka.topics.cdc_positions, 0)
+    producer.publish(topic_partition, str(table).encode(), None)
     producer.close()
 
 
@@ -287,5 +287,5 @@ def _in_words(position: Position) -> str:
     if position.begins:
         return "the stream begins anew"
     part = "" if position.complete else f", of which {position.changes_published} changes"
-    what = "the snapshot of version" if position.snapshot else "version"
-    return f"{what} {position.version}{part}"
+    subject = "the snapshot of version" if position.snapshot else "version"
+    return f"{subject} {position.version}{part}"
