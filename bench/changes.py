@@ -26,16 +26,16 @@ TIMEOUT_S = 180.0
 
 def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
     """Return the figure: one append of many rows a round, timed on the change topic itself."""
-    ours, ceiling = [], []
+    tidegate_rates, producer_rates = [], []
     for number in range(rounds):
         name = f"changing{number}"
         _append(stack, folder / "tables" / name)
         events = _await(stack, name)
         span_s = (events[-1].timestamp_ms - events[0].timestamp_ms) / 1000
-        ours.append(len(events) / max(span_s, 0.001))
-        ready = [(event.key or b"", event.value or b"") for event in events]
-        ceiling.append(produce_per_s(stack.kafka, ready))
-    us, most = median(ours), median(ceiling)
+        tidegate_rates.append(len(events) / max(span_s, 0.001))
+        records = [(event.key or b"", event.value or b"") for event in events]
+        producer_rates.append(produce_per_s(stack.kafka, records))
+    us, most = median(tidegate_rates), median(producer_rates)
     return [
         Figure(
             "change events/s, exactly once",
@@ -91,11 +91,11 @@ def _await(stack: LocalStack, name: str) -> list[Record]:
     while topic_records.positions(bus, topics).get(str(table.table), {}).get("version", -1) < 1:
         assert time.monotonic() < until_s, f"the changes of {name} did not come"
         time.sleep(0.5)
-    reader, at = bus.reader(), TopicPartition(topics.changes(name), 0)
-    found: list[Record] = []
-    while len(found) < ROWS:
-        start = type(reader.bounds(at)[0])(found[-1].offset + 1 if found else 0)
-        found += reader.read(at, start, 5.0)
-        assert time.monotonic() < until_s, f"{len(found)} of {ROWS} events"
+    reader, topic_partition = bus.reader(), TopicPartition(topics.changes(name), 0)
+    events: list[Record] = []
+    while len(events) < ROWS:
+        start = type(reader.bounds(topic_partition)[0])(events[-1].offset + 1 if events else 0)
+        events += reader.read(topic_partition, start, 5.0)
+        assert time.monotonic() < until_s, f"{len(events)} of {ROWS} events"
     reader.close()
-    return found
+    return events

@@ -26,28 +26,28 @@ Work = Callable[[], Counted]
 MB: Final = 1e6
 
 
-def written(folder: str, more: str) -> Work:
+def written(folder: str, commits_folder: str) -> Work:
     """Write the checkpoint of a table that is followed already."""
     store = open_store(folder)
     state = load_state(store)
     return lambda: _counted(write_checkpoint(store, state, SystemClock()))
 
 
-def opened_and_written(folder: str, more: str) -> Work:
+def opened_and_written(folder: str, commits_folder: str) -> Work:
     """Open a table and write its checkpoint."""
     store = open_store(folder)
     return lambda: _counted(write_checkpoint(store, load_state(store), SystemClock()))
 
 
-def followed(folder: str, more: str) -> Work:
+def followed(folder: str, commits_folder: str) -> Work:
     """Read some new commits of a table that is followed, and write the checkpoint after them.
 
     The one before was written by us, too.
     """
     store = open_store(folder)
     before = write_checkpoint(store, load_state(store), SystemClock()).state
-    add_commits(more, folder)
-    count = len(list(Path(more, LOG_FOLDER).glob("*.json")))
+    add_commits(commits_folder, folder)
+    count = len(list(Path(commits_folder, LOG_FOLDER).glob("*.json")))
 
     def write() -> Counted:
         versions = range(before.version + 1, before.version + 1 + count)
@@ -58,23 +58,23 @@ def followed(folder: str, more: str) -> Work:
     return write
 
 
-def rewritten(folder: str, more: str) -> Work:
+def rewritten(folder: str, commits_folder: str) -> Work:
     """Read and write again, by Arrow alone, as many sidecars as the new commits touch.
 
     Their number is in the file `touched` in MORE.
     """
-    count = int(Path(more, "touched").read_text(encoding="ascii"))
+    count = int(Path(commits_folder, "touched").read_text(encoding="ascii"))
     sidecars = sorted(Path(folder, LOG_FOLDER, SIDECAR_FOLDER).iterdir())[:count]
 
     def write() -> int:
         for path in sidecars:
-            pq.write_table(pq.read_table(path), Path(more, path.name), compression=CODEC)
+            pq.write_table(pq.read_table(path), Path(commits_folder, path.name), compression=CODEC)
         return count
 
     return write
 
 
-def vacuumed(folder: str, more: str) -> Work:
+def vacuumed(folder: str, commits_folder: str) -> Work:
     """Find the files that no version needs, whatever their age, as the command does."""
     request = VacuumRequest(0.0, checks_retention=False)
     now_ms = SystemClock().now_ms()
@@ -94,11 +94,11 @@ WAYS = {
 }
 
 
-def main(way: str, folder: str, more: str = "") -> None:
+def main(way: str, folder: str, commits_folder: str = "") -> None:
     """Measure one way."""
     arrow_setup.choose_memory_pool()  # as every service does at its start
     arrow_setup.leave_out_pandas()
-    measure(WAYS[way](folder, more))
+    measure(WAYS[way](folder, commits_folder))
 
 
 if __name__ == "__main__":

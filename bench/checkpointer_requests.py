@@ -34,24 +34,27 @@ def figures() -> list[Figure]:
         service = Checkpointer(settings, bus, Running(clock, Health(clock)))
         table = ObjectStore(f"s3://{BUCKET}/requests", store.ours)
         _grow(service, table, range(WARM))
-        before, there = store.count("requests"), _derived(table)
+        requests_before, files_before = store.count("requests"), _derived(table)
         _grow(service, table, range(WARM, WARM + VERSIONS))
-        asked, written = store.count("requests") - before, _derived(table) - there
+        requests, written = (
+            store.count("requests") - requests_before,
+            _derived(table) - files_before,
+        )
     # The commits are ours, and the listing before the first count.
-    asked.subtract({"PUT 200": VERSIONS, "LIST": 1})
+    requests.subtract({"PUT 200": VERSIONS, "LIST": 1})
     checkpoints = written[LogFileKind.CHECKPOINT_CLASSIC]
     apart = checkpoints + written[LogFileKind.COMPACTED] + checkpoints
-    each = (asked.total() - apart) / VERSIONS
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted((+asked).items()))
+    per_version = (requests.total() - apart) / VERSIONS
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted((+requests).items()))
     return [
         Figure(
             "K7: requests of the checkpointer for a version",
-            f"{each:.2f}",
+            f"{per_version:.2f}",
             f"limit {REQUESTS_MAX:g}",
-            each / REQUESTS_MAX,
+            per_version / REQUESTS_MAX,
             f"<= {REQUESTS_MAX:g}, files of checkpoints and compactions and a LIST each apart",
             f"{VERSIONS} versions: {kinds}; of these {apart} apart",
-            is_met=each <= REQUESTS_MAX,
+            is_met=per_version <= REQUESTS_MAX,
             recorded=None,
         )
     ]
@@ -76,5 +79,5 @@ def _grow(service: Checkpointer, store: ObjectStore, versions: range) -> None:
 
 def _derived(store: ObjectStore) -> Counter[LogFileKind]:
     """Return how many files of each kind the log holds."""
-    listed = (parse(one.path.rpartition("/")[2]) for one in store.list_from(LOG_FOLDER, ""))
+    listed = (parse(stat.path.rpartition("/")[2]) for stat in store.list_from(LOG_FOLDER, ""))
     return Counter(file.kind for file in listed if file is not None)

@@ -151,22 +151,22 @@ def _after_changes(folder: Path, rounds: int, files: int) -> list[Figure]:
     ]
 
 
-def _append_later(more: Path, files: int) -> None:
-    (more / LOG_FOLDER).mkdir(parents=True)
-    each = NEW_FILES // NEW_COMMITS
-    first = files + TAIL * each
+def _append_later(commits_folder: Path, files: int) -> None:
+    (commits_folder / LOG_FOLDER).mkdir(parents=True)
+    commit_files = NEW_FILES // NEW_COMMITS
+    first = files + TAIL * commit_files
     for number in range(NEW_COMMITS):
-        start = first + number * each
-        commit(more, COMMITS + TAIL + 1 + number, range(start, start + each))
+        start = first + number * commit_files
+        commit(commits_folder, COMMITS + TAIL + 1 + number, range(start, start + commit_files))
 
 
-def _remove_later(more: Path, touched: int) -> None:
-    (more / LOG_FOLDER).mkdir(parents=True)
+def _remove_later(commits_folder: Path, touched: int) -> None:
+    (commits_folder / LOG_FOLDER).mkdir(parents=True)
     now_ms = time.time_ns() // 1_000_000
     for number in range(NEW_COMMITS):
-        gone = [sidecar * SIDECAR_FILES + number for sidecar in range(touched)]
-        commit(more, COMMITS + TAIL + 1 + number, range(0), gone, now_ms)
-    (more / "touched").write_text(str(touched), encoding="ascii")
+        removed_numbers = [sidecar * SIDECAR_FILES + number for sidecar in range(touched)]
+        commit(commits_folder, COMMITS + TAIL + 1 + number, range(0), removed_numbers, now_ms)
+    (commits_folder / "touched").write_text(str(touched), encoding="ascii")
 
 
 def _vacuum(folder: Path, rounds: int, files: int) -> list[Figure]:
@@ -226,11 +226,11 @@ def _restoring(table: Path) -> Callable[[], None]:
     """Return a function that takes a table's log back to what it is now."""
     log = table / LOG_FOLDER
     hint = (log / LAST_CHECKPOINT).read_bytes()
-    known = {path for path in log.rglob("*") if path.is_file()}
+    log_files = {path for path in log.rglob("*") if path.is_file()}
 
     def restore() -> None:
         for path in log.rglob("*"):
-            if path.is_file() and path not in known:
+            if path.is_file() and path not in log_files:
                 path.unlink()
         (log / LAST_CHECKPOINT).write_bytes(hint)
 

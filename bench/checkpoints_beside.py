@@ -59,12 +59,12 @@ def figures(folder: Path, rounds: int, seconds: float, files: int) -> list[Figur
                 lags[is_beside] += _lags_ms(tables / f"small-{name}")
                 _console.print(f"{name}: p99 {waited.p99_ms:.0f} ms")
         checkpoints = len(list((tables / "large" / LOG_FOLDER).glob("*.checkpoint.parquet")))
-    alone, beside = (median(outcomes[one]) for one in (False, True))
-    lag, late = (percentile(lags[one], 99) for one in (False, True))
-    told = f"{checkpoints - 1} checkpoints of {files:,} files meanwhile"
+    alone, beside = (median(outcomes[is_beside_large]) for is_beside_large in (False, True))
+    lag, late = (percentile(lags[is_beside_large], 99) for is_beside_large in (False, True))
+    note = f"{checkpoints - 1} checkpoints of {files:,} files meanwhile"
     return [
-        _figure("K4: a writer's p99", beside, alone, told),
-        _figure("K6: p99 from a small table's commit to its checkpoint", late, lag, told),
+        _figure("K4: a writer's p99", beside, alone, note),
+        _figure("K6: p99 from a small table's commit to its checkpoint", late, lag, note),
     ]
 
 
@@ -118,22 +118,22 @@ class _Appender:
 
 @contextmanager
 def _together(appenders: list[_Appender]) -> Iterator[None]:
-    for one in appenders:
-        one.start()
+    for appender in appenders:
+        appender.start()
     try:
         yield
     finally:
-        for one in appenders:
-            one.stop()
+        for appender in appenders:
+            appender.stop()
 
 
 def _lags_ms(table: Path) -> list[float]:
     """Return the times from each commit to its checkpoint, of those that have one."""
     log = table / LOG_FOLDER
-    found = []
+    lags_ms = []
     for path in sorted(log.glob("*.checkpoint.parquet")):
         version = int(path.name[:20])
         if path.name == checkpoint_name(version):
             commit_s = (log / commit_name(version)).stat().st_mtime
-            found.append(1e3 * (path.stat().st_mtime - commit_s))
-    return found
+            lags_ms.append(1e3 * (path.stat().st_mtime - commit_s))
+    return lags_ms

@@ -96,11 +96,11 @@ def figures(rounds: int) -> list[Figure]:
     for _ in range(rounds):
         for name, make, behind, *_ in kinds:
             runs[name].append(cost(state, make, behind))
-    found = []
+    cpu_figures = []
     for name, _, _, goal, recorded, note in kinds:
-        us = median([one.proposal_us for one in runs[name]])
-        parse_us = median([one.parse_us for one in runs[name]])
-        found.append(
+        us = median([run_cost.proposal_us for run_cost in runs[name]])
+        parse_us = median([run_cost.parse_us for run_cost in runs[name]])
+        cpu_figures.append(
             Figure(
                 f"CPU of {name}",
                 f"{us:.1f} us",
@@ -113,7 +113,7 @@ def figures(rounds: int) -> list[Figure]:
                 recorded=at_most(recorded),
             )
         )
-    return found
+    return cpu_figures
 
 
 def table() -> TableState:
@@ -252,8 +252,8 @@ def _old(place: int) -> dict[str, object]:
 
 def _gone(place: int) -> dict[str, object]:
     old = _old(place)
-    kept = {name: old[name] for name in ("path", "partitionValues", "size")}
-    return {"remove": {**kept, "dataChange": True, "extendedFileMetadata": True}}
+    fields = {name: old[name] for name in ("path", "partitionValues", "size")}
+    return {"remove": {**fields, "dataChange": True, "extendedFileMetadata": True}}
 
 
 def _file(name: str, part: int, first: int, rows: int) -> dict[str, object]:

@@ -73,19 +73,19 @@ class CommitterLine:
         return (self.folder / "tables" / name).as_uri()
 
     def _gate(self, name: str, kafka: KafkaSettings, overrides: Mapping[str, str]) -> Gate:
-        own = kafka.model_copy(update={"topic_prefix": f"{name}."})
-        create_topics(own, own.topics.declared())
-        told = {
-            "kafka.bootstrap_servers": own.bootstrap_servers,
-            "kafka.topic_prefix": own.topic_prefix,
-            "kafka.session_timeout_ms": str(own.session_timeout_ms),
+        gate_kafka = kafka.model_copy(update={"topic_prefix": f"{name}."})
+        create_topics(gate_kafka, gate_kafka.topics.declared())
+        settings = {
+            "kafka.bootstrap_servers": gate_kafka.bootstrap_servers,
+            "kafka.topic_prefix": gate_kafka.topic_prefix,
+            "kafka.session_timeout_ms": str(gate_kafka.session_timeout_ms),
             "committer.roots": f'["s3://{BUCKET}","{(self.folder / "tables").as_uri()}"]',
             **{f"storage.{option}": value for option, value in self.store.ours.items()},
             **overrides,
         }
-        command = Command(name, service_argv("committer", None, told))
+        command = Command(name, service_argv("committer", None, settings))
         service = service_process(command, self.folder / "services")
         service.start()
         self._stack.callback(service.child.stop, STOP_TIMEOUT_S)
         service.wait_ready(READY_TIMEOUT_S)
-        return Gate(service, own, self.store)
+        return Gate(service, gate_kafka, self.store)

@@ -70,8 +70,8 @@ class Rig:
             topic_partition=0,
             published_through=self.version,
         )
-        at = TopicPartition(self.topics.table_state, 0)
-        self.bus.append(at, str(TABLE).encode(), encode(record))
+        topic_partition = TopicPartition(self.topics.table_state, 0)
+        self.bus.append(topic_partition, str(TABLE).encode(), encode(record))
         dependencies = Dependencies(
             bus=self.bus,
             topics=self.topics,
@@ -89,8 +89,8 @@ class Rig:
 
         The outcome is sent with the next flush, for which no proposal waits here.
         """
-        at = TopicPartition(self.topics.proposals, 0)
-        self.bus.append(at, None, self.proposal(number))
+        topic_partition = TopicPartition(self.topics.proposals, 0)
+        self.bus.append(topic_partition, None, self.proposal(number))
         began_s, before = time.perf_counter(), self._done()
         while self._done() == before:
             self.loop.step(0.0)
@@ -111,7 +111,7 @@ class Rig:
             "dataChange": True,
             "stats": '{"numRecords":1}',
         }
-        told = {
+        fields = {
             "proposal_id": str(UUID(int=number + 1)),
             "table": str(TABLE),
             "table_root": self.root,
@@ -120,7 +120,7 @@ class Rig:
             "actions": [{"add": add}],
             "reads": {},
         }
-        return orjson.dumps(told)
+        return orjson.dumps(fields)
 
 
 def kept(folder: str) -> Work:
@@ -216,7 +216,7 @@ WAYS = {
 }
 
 
-def main(way: str, folder: str, more: str = "") -> None:
+def main(way: str, folder: str, commits_folder: str = "") -> None:
     """Measure one way."""
     logging.disable(logging.INFO)
     arrow_setup.choose_memory_pool()  # as every service does at its start

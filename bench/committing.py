@@ -50,16 +50,16 @@ class Run:
 def slow_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds: float) -> Run:
     """Let writers append to a new table on the slow store."""
     table = gate.table(line.slow_root(name))
-    asked: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
 
     def begins() -> None:
-        asked.subtract(line.store.count(name))
+        requests.subtract(line.store.count(name))
 
     run, spent_us = loaded(gate, table, writers, seconds, begins)
-    asked.update(line.store.count(name))
+    requests.update(line.store.count(name))
     commits = line.store.commits(name)
     wrong = miscounted(commits, run.committed)
-    return _told(name, Run(run, len(commits) - 1, wrong, spent_us, +asked))
+    return _told(name, Run(run, len(commits) - 1, wrong, spent_us, +requests))
 
 
 def warm_up(line: CommitterLine) -> None:
@@ -97,16 +97,16 @@ def loaded(
 
 def local_commits(table: Path) -> list[bytes]:
     """Return the bytes of a local table's commit files in order."""
-    return [one.read_bytes() for one in sorted((table / "_delta_log").glob("*[0-9].json"))]
+    return [path.read_bytes() for path in sorted((table / "_delta_log").glob("*[0-9].json"))]
 
 
 def miscounted(commits: Iterable[bytes], expected: Iterable[str]) -> int:
     """Return how many files are missing from the log, repeated in it, or in it without being
     expected.
     """
-    found = Counter(path.decode() for content in commits for path in _ADDED.findall(content))
-    wanted = Counter(expected)
-    return (found - wanted).total() + (wanted - found).total()
+    logged = Counter(path.decode() for content in commits for path in _ADDED.findall(content))
+    expected_counts = Counter(expected)
+    return (logged - expected_counts).total() + (expected_counts - logged).total()
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Slow:
         their_p50 = median([their.p50_ms for their in self.theirs])
         their_p99 = median([their.p99_ms for their in self.theirs])
         gave_up, their_gave_up = lost(self.ours), sum(their.gave_up for their in self.theirs)
-        told, they_told = told_of(self.ours), sum(their.committed for their in self.theirs)
+        calls, they_told = told_of(self.ours), sum(their.committed for their in self.theirs)
         bound = 2.5 * put + trip
         limit = f"PUT {put:.1f} ms, round trip {trip:.1f} ms"
         return [
@@ -176,9 +176,9 @@ class Slow:
             self._requests(),
             Figure(
                 "C8: calls that give up, and files lost or doubled",
-                f"{gave_up} of {told}",
+                f"{gave_up} of {calls}",
                 f"delta-rs {their_gave_up} of {their_gave_up + they_told}",
-                gave_up / max(1, told),
+                gave_up / max(1, calls),
                 "0",
                 "the log is counted, file by file",
                 "0",
@@ -188,21 +188,21 @@ class Slow:
         ]
 
     def _requests(self) -> Figure:
-        asked: Counter[str] = Counter()
+        requests: Counter[str] = Counter()
         for our in self.ours:
-            asked.update(our.requests)
+            requests.update(our.requests)
         versions = sum(our.versions for our in self.ours)
-        puts = asked.pop("PUT 200", 0)
-        others = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
+        puts = requests.pop("PUT 200", 0)
+        other_requests = ", ".join(f"{count} {kind}" for kind, count in sorted(requests.items()))
         return Figure(
             "C7: requests to the store",
-            f"{puts} PUTs, {others or 'nothing else'}",
+            f"{puts} PUTs, {other_requests or 'nothing else'}",
             "-",
-            (puts + asked.total()) / max(1, versions),
+            (puts + requests.total()) / max(1, versions),
             "1 a version, <= 0.05 a proposal",
             f"{puts / told_of(self.ours):.3f} a proposal",
             f"{versions} versions",
-            puts == versions and not asked,
+            puts == versions and not requests,
             recorded=at_most(1.0),
         )
 
@@ -272,8 +272,8 @@ class One:
         slow, theirs = middle(self.slow, "p50_ms"), median([their.p50_ms for their in self.theirs])
         local, local_put = middle(self.local, "p50_ms"), median(self.local_puts_ms)
         shares = [
-            one.load.p50_ms - put - trip
-            for one, put, trip in zip(self.slow, self.puts_ms, self.trips_ms, strict=True)
+            run_on_slow.load.p50_ms - put - trip
+            for run_on_slow, put, trip in zip(self.slow, self.puts_ms, self.trips_ms, strict=True)
         ]
         limit = f"PUT {put:.1f} ms, round trip {trip:.1f} ms"
         return [

@@ -101,8 +101,8 @@ class Beside:
     def figures(self) -> list[Figure]:
         """Return C9."""
         beside, alone = middle(self.beside, "per_s"), middle(self.alone, "per_s")
-        theirs = sum(len(one.committed) for one in self.foreign)
-        gave_up = sum(one.gave_up for one in self.foreign)
+        theirs = sum(len(rate.committed) for rate in self.foreign)
+        gave_up = sum(rate.gave_up for rate in self.foreign)
         return [
             Figure(
                 "C9: beside a delta-rs writer, proposals/s",

@@ -51,19 +51,21 @@ class Asking:
             {**common, "linger.ms": 0, "acks": "all", "queue.buffering.max.messages": 2 * FLOOD}
         )
         self._consumer = Consumer({**common, "group.id": "bench.none", "enable.auto.commit": False})
-        at = TopicPartition(kafka.topics.outcomes, table.topic_partition)
-        at.offset = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_S)[1]
-        self._consumer.assign([at])
+        topic_partition = TopicPartition(kafka.topics.outcomes, table.topic_partition)
+        topic_partition.offset = self._consumer.get_watermark_offsets(
+            topic_partition, timeout=PATIENCE_S
+        )[1]
+        self._consumer.assign([topic_partition])
 
-    def send(self, table: TableRecord, who: str, value: bytes, proposal_id: UUID) -> bytes:
+    def send(self, table: TableRecord, producer: str, value: bytes, proposal_id: UUID) -> bytes:
         """Send a proposal; return the key of its outcome."""
-        named = [("format", b"proposal/1"), ("proposal_id", str(proposal_id).encode())]
+        headers = [("format", b"proposal/1"), ("proposal_id", str(proposal_id).encode())]
         self._producer.produce(
             table.proposals_topic,
             value=value,
             key=str(table.table).encode(),
             partition=table.topic_partition,
-            headers=[*named, (PRODUCER, who.encode())],
+            headers=[*headers, (PRODUCER, producer.encode())],
         )
         self._producer.poll(0)
         return str(proposal_id).encode()
@@ -76,14 +78,14 @@ class Asking:
         """Yield outcomes as they arrive, until the time limit."""
         ends_s = time.perf_counter() + PATIENCE_S
         while time.perf_counter() < ends_s:
-            for one in self._consumer.consume(500, 0.05):
-                key, value = one.key(), one.value()
-                if not one.error() and key is not None and value is not None:
+            for message in self._consumer.consume(500, 0.05):
+                key, value = message.key(), message.value()
+                if not message.error() and key is not None and value is not None:
                     yield key, json.loads(value)
 
     def wait_for(self, key: bytes) -> dict[str, Any]:
         """Return one outcome."""
-        return next(told for found, told in self.outcomes() if found == key)
+        return next(outcome for outcome_key, outcome in self.outcomes() if outcome_key == key)
 
     def close(self) -> None:
         """Close the connection to the broker."""
@@ -97,13 +99,13 @@ def append(
 
     With `reads`, its read set is the table's rows of a month that nobody writes.
     """
-    own = new_id(_CLOCK)
+    proposal_id = new_id(_CLOCK)
     stats = {"numRecords": 1, "minValues": {"name": ""}, "nullCount": {"id": 0}}
-    made = b""
+    value = b""
     for length in (0, max(0, size_bytes)):
-        stats["minValues"] = {"name": "x" * max(0, length - len(made) * bool(length))}
+        stats["minValues"] = {"name": "x" * max(0, length - len(value) * bool(length))}
         add = Add(
-            path=f"month=1/part-{own}.parquet",
+            path=f"month=1/part-{proposal_id}.parquet",
             partition_values={"month": "1"},
             size=1000,
             modification_time=_CLOCK.now_ms(),
@@ -112,12 +114,12 @@ def append(
         )
         target = proposal_drafts.Target(table.table, table.table_root, read_version, table.table_id)
         proposal = proposal_drafts.append(
-            target, proposal_drafts.Stamp(own, _CLOCK.now_ms()), [add]
+            target, proposal_drafts.Stamp(proposal_id, _CLOCK.now_ms()), [add]
         )
         if reads:
             proposal = proposal.model_copy(update={"reads": ReadSet(files=("month=2/no.parquet",))})
-        made = encode(proposal)
-    return made, own
+        value = encode(proposal)
+    return value, proposal_id
 
 
 def memory_mib(gate: Gate) -> float:
@@ -140,23 +142,23 @@ class Flooded:
     def measure(self, line: CommitterLine, number: int) -> None:
         """Measure a round."""
         flooded = line.gate.table(line.local_root(f"flooded-{number}"))
-        other = line.gate.table(line.local_root(f"beside-flood-{number}"))
-        asking = Asking(line.gate.kafka, other)
+        beside_table = line.gate.table(line.local_root(f"beside-flood-{number}"))
+        asking = Asking(line.gate.kafka, beside_table)
         for _ in range(QUIET):
             began_s = time.perf_counter()
-            asking.wait_for(asking.send(other, "quiet", *append(other, 0)))
+            asking.wait_for(asking.send(beside_table, "quiet", *append(beside_table, 0)))
             self.quiet_s.append(time.perf_counter() - began_s)
         flood = [append(flooded, 0, FLOOD_BYTES) for _ in range(FLOOD)]
-        waiting = {asking.send(flooded, "flood", *one) for one in flood}
+        waiting = {asking.send(flooded, "flood", *value_and_id) for value_and_id in flood}
         asking.flush()
         began_s = time.perf_counter()
-        key = asking.send(other, "quiet", *append(other, 0))
-        for found, told in asking.outcomes():
-            assert told["status"] == "committed", told
-            if found == key:
+        key = asking.send(beside_table, "quiet", *append(beside_table, 0))
+        for outcome_key, outcome in asking.outcomes():
+            assert outcome["status"] == "committed", outcome
+            if outcome_key == key:
                 self.first_s.append(time.perf_counter() - began_s)
                 answered = FLOOD - len(waiting)
-            waiting.discard(found)
+            waiting.discard(outcome_key)
             if not waiting:
                 break
         self.drained_s.append(time.perf_counter() - began_s)
@@ -223,20 +225,22 @@ class Stale:
         with ThreadPoolExecutor(PUTS_AT_ONCE) as threads:
             list(threads.map(put, range(1, PAST[kind])))
         asking = Asking(line.gate.kafka, table)
-        told = asking.wait_for(asking.send(table, "first", *append(table, 0)))
-        assert told["status"] == "committed", told
+        outcome = asking.wait_for(asking.send(table, "first", *append(table, 0)))
+        assert outcome["status"] == "committed", outcome
         # The first writers after so many foreign versions find a table that is still catching up.
         self._load(line, table)
         self.alone.setdefault(kind, []).append(self._load(line, table))
         over, took_s = threading.Event(), list[float]()
-        head = asking.wait_for(asking.send(table, "head", *append(table, told["version"])))
+        head = asking.wait_for(asking.send(table, "head", *append(table, outcome["version"])))
 
         def ask() -> None:
             while not over.is_set():
                 began_s = time.perf_counter()
                 old = head["version"] - BEHIND[kind]
-                said = asking.wait_for(asking.send(table, "stale", *append(table, old, reads=True)))
-                assert said["status"] == "committed", said
+                stale_outcome = asking.wait_for(
+                    asking.send(table, "stale", *append(table, old, reads=True))
+                )
+                assert stale_outcome["status"] == "committed", stale_outcome
                 took_s.append(time.perf_counter() - began_s)
                 over.wait(max(0.0, began_s + 1.0 - time.perf_counter()))
 
@@ -260,9 +264,9 @@ class Stale:
         return load.run(line.gate.kafka, table, WRITERS, self.seconds)
 
     def _figure(self, kind: str) -> Figure:
-        alone = median([one.p99_ms for one in self.alone[kind]])
-        beside = median([one.p99_ms for one in self.beside[kind]])
-        lost = sum(one.gave_up for one in (*self.alone[kind], *self.beside[kind]))
+        alone = median([run.p99_ms for run in self.alone[kind]])
+        beside = median([run.p99_ms for run in self.beside[kind]])
+        lost = sum(run.gave_up for run in (*self.alone[kind], *self.beside[kind]))
         later_ms = 1e3 * percentile(self.later_s[kind], 50)
         return Figure(
             f"{WRITERS} writers, {kind}, while one asks {BEHIND[kind]} versions behind: p99",

@@ -12,15 +12,15 @@ from bench.measured import Counted, add_commits, measure
 Work = Callable[[], Counted]
 
 
-def opened(folder: str, more: str) -> Work:
+def opened(folder: str, commits_folder: str) -> Work:
     """Open the table; its files are read with it."""
     return lambda: int(DeltaTable(folder).version())
 
 
-def refreshed(folder: str, more: str) -> Work:
+def refreshed(folder: str, commits_folder: str) -> Work:
     """Read some new commits of a table that is open already."""
     table = DeltaTable(folder)
-    add_commits(more, folder)
+    add_commits(commits_folder, folder)
 
     def update() -> int:
         table.update_incremental()
@@ -29,13 +29,13 @@ def refreshed(folder: str, more: str) -> Work:
     return update
 
 
-def planned(folder: str, more: str) -> Work:
+def planned(folder: str, commits_folder: str) -> Work:
     """Find the files of a partition value: delta-rs has no way to ask by statistics."""
     table = DeltaTable(folder)
     return lambda: len(table.file_uris(partition_filters=[("part", "=", "3")]))
 
 
-def changes(folder: str, more: str) -> Work:
+def changes(folder: str, commits_folder: str) -> Work:
     """Read all changes. Extra: seconds to the first batch."""
     table = DeltaTable(folder)
 
@@ -49,7 +49,7 @@ def changes(folder: str, more: str) -> Work:
     return read
 
 
-def checkpointed(folder: str, more: str) -> Work:
+def checkpointed(folder: str, commits_folder: str) -> Work:
     """Write the checkpoint of a table that is open already. Extra: MB of the checkpoint."""
     table = DeltaTable(folder)
 
@@ -60,15 +60,15 @@ def checkpointed(folder: str, more: str) -> Work:
     return write
 
 
-def opened_and_checkpointed(folder: str, more: str) -> Work:
+def opened_and_checkpointed(folder: str, commits_folder: str) -> Work:
     """Open a table and write its checkpoint. Extra: MB of the checkpoint."""
-    return lambda: checkpointed(folder, more)()
+    return lambda: checkpointed(folder, commits_folder)()
 
 
-def followed(folder: str, more: str) -> Work:
+def followed(folder: str, commits_folder: str) -> Work:
     """Read some new commits of an open table, and write the checkpoint. Extra: its MB."""
     table = DeltaTable(folder)
-    add_commits(more, folder)
+    add_commits(commits_folder, folder)
 
     def write() -> Counted:
         table.update_incremental()
@@ -78,7 +78,7 @@ def followed(folder: str, more: str) -> Work:
     return write
 
 
-def vacuumed(folder: str, more: str) -> Work:
+def vacuumed(folder: str, commits_folder: str) -> Work:
     """Find the files that no version needs, whatever their age."""
     table = DeltaTable(folder)
     return lambda: len(table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True))
@@ -101,9 +101,9 @@ WAYS = {
 }
 
 
-def main(way: str, folder: str, more: str = "") -> None:
+def main(way: str, folder: str, commits_folder: str = "") -> None:
     """Measure one way."""
-    measure(WAYS[way](folder, more))
+    measure(WAYS[way](folder, commits_folder))
 
 
 if __name__ == "__main__":

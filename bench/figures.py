@@ -100,17 +100,20 @@ def show(figures: Sequence[Figure]) -> None:
 def verdicts(figures: Sequence[Figure]) -> list[str]:
     """Return a line for each figure that misses its goal or is lost, and one that counts them."""
     missed = [figure for figure in figures if figure.is_met is False]
-    gone = lost(figures)
-    lines = [f"misses its goal: {one.measure}: {one.goal}; {one.ours}" for one in missed]
-    for one in gone:
-        before = one.recorded.ratio if one.recorded else 0.0
+    lost_figures = lost(figures)
+    lines = [
+        f"misses its goal: {figure.measure}: {figure.goal}; {figure.ours}" for figure in missed
+    ]
+    for figure in lost_figures:
+        before = figure.recorded.ratio if figure.recorded else 0.0
         lines.append(
-            f"LOST: {one.measure}: the ratio is {one.ratio:.2g} and was {before:.2g} in "
-            f"docs/performance.md: {one.times_worse:.1f} times worse; find the commit that lost it"
+            f"LOST: {figure.measure}: the ratio is {figure.ratio:.2g} and was {before:.2g} in "
+            f"docs/performance.md: {figure.times_worse:.1f} times worse; find the commit that lost "
+            "it"
         )
     compared = sum(figure.recorded is not None for figure in figures)
     counted = f"of {len(figures)} figures {len(missed)} miss their goals"
-    return [*lines, f"{counted}; of {compared} that are recorded {len(gone)} are lost"]
+    return [*lines, f"{counted}; of {compared} that are recorded {len(lost_figures)} are lost"]
 
 
 def lost(figures: Sequence[Figure]) -> list[Figure]:

@@ -33,8 +33,8 @@ class ForeignWriter:
     def __enter__(self) -> Self:
         context = mp.get_context("forkserver")
         self._ready, self._stop, self._found = context.Event(), context.Event(), context.Queue()
-        told = (self._place, self._ready, self._stop, self._found)
-        self._process = context.Process(target=_write, args=told)
+        process_args = (self._place, self._ready, self._stop, self._found)
+        self._process = context.Process(target=_write, args=process_args)
         self._process.start()
         assert self._ready.wait(READY_TIMEOUT_S), "the foreign writer opens the table"
         return self
@@ -45,7 +45,7 @@ class ForeignWriter:
         self._process.join()
 
 
-def _write(place: tuple[str, dict[str, str]], ready: Any, stop: Any, found: Any) -> None:
+def _write(place: tuple[str, dict[str, str]], ready: Any, stop: Any, results: Any) -> None:
     table = DeltaTable(place[0], storage_options=place[1] or None)
     schema = table.schema()
     written = Written()
@@ -63,4 +63,4 @@ def _write(place: tuple[str, dict[str, str]], ready: Any, stop: Any, found: Any)
         else:
             written.committed.append(path)
         stop.wait(max(0.0, EVERY_S - (time.perf_counter() - began_s)))
-    found.put(written)
+    results.put(written)

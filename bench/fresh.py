@@ -65,7 +65,7 @@ def middle(runs: Sequence[Run], name: str) -> float:
 
 
 def _run(program: str, name: str, places: Sequence[Path], environ: Mapping[str, str] | None) -> Run:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", program, name, *map(str, places)],
         cwd=ROOT,
         env=environ,
@@ -74,6 +74,6 @@ def _run(program: str, name: str, places: Sequence[Path], environ: Mapping[str, 
         timeout=TIMEOUT_S,
         check=False,
     )
-    if done.returncode:
-        raise RuntimeError(f"{program} {name} ended with {done.returncode}: {done.stderr}")
-    return Run(**json.loads(done.stdout))
+    if process.returncode:
+        raise RuntimeError(f"{program} {name} ended with {process.returncode}: {process.stderr}")
+    return Run(**json.loads(process.stdout))

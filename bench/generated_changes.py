@@ -21,14 +21,14 @@ def generate(folder: Path, rows: int) -> int:
     """Write a table with this many rows, and change a hundredth; return how many changes."""
     (folder / LOG_FOLDER).mkdir(parents=True)
     (folder / "_change_data").mkdir()
-    each = rows // APPENDS
+    append_rows = rows // APPENDS
     for number in range(APPENDS):
-        data = _rows(number * each, each)
+        data = _rows(number * append_rows, append_rows)
         name = f"part-{number:05d}.parquet"
         pq.write_table(data, folder / name)
         actions = [] if number else _first(data.schema)
         _commit(folder, number, [*actions, _add(folder, name)])
-    old = _rows(0, each // 10)
+    old = _rows(0, append_rows // 10)
     kinds = ("update_preimage", "update_postimage")
     changed = pa.concat_tables(
         [old.append_column("_change_type", pa.array([kind] * old.num_rows)) for kind in kinds]
@@ -36,9 +36,9 @@ def generate(folder: Path, rows: int) -> int:
     name = "_change_data/cdc-00000.parquet"
     pq.write_table(changed, folder / name)
     size = (folder / name).stat().st_size
-    told = {"path": name, "partitionValues": {}, "size": size, "dataChange": False}
-    _commit(folder, APPENDS, [{"cdc": told}])
-    return each * APPENDS + int(changed.num_rows)
+    cdc_action = {"path": name, "partitionValues": {}, "size": size, "dataChange": False}
+    _commit(folder, APPENDS, [{"cdc": cdc_action}])
+    return append_rows * APPENDS + int(changed.num_rows)
 
 
 def _rows(start: int, count: int) -> pa.Table:
@@ -72,8 +72,8 @@ def _first(schema: pa.Schema) -> list[Mapping[str, Any]]:
 
 
 def _add(folder: Path, name: str) -> Mapping[str, Any]:
-    told = {"path": name, "partitionValues": {}, "size": (folder / name).stat().st_size}
-    return {"add": {**told, "modificationTime": AT_MS, "dataChange": True}}
+    add_action = {"path": name, "partitionValues": {}, "size": (folder / name).stat().st_size}
+    return {"add": {**add_action, "modificationTime": AT_MS, "dataChange": True}}
 
 
 def _commit(folder: Path, version: int, actions: list[Mapping[str, Any]]) -> None:

@@ -78,9 +78,9 @@ def generate(
     """Write the log of a table with about `files` live files."""
     (folder / LOG_FOLDER / SIDECAR_FOLDER).mkdir(parents=True)
     if shape is Shape.JSON:
-        each = max(1, files // COMMITS)
+        commit_files = max(1, files // COMMITS)
         for version in range(COMMITS):
-            commit(folder, version, range(version * each, (version + 1) * each))
+            commit(folder, version, range(version * commit_files, (version + 1) * commit_files))
         return
     _checkpoint(folder, _head(shape, COMMITS, properties), files)
     extend(folder, COMMITS + 1, TAIL, files)
@@ -211,7 +211,7 @@ def _adds(start: int, count: int) -> pa.Table:
     )
     offsets = pa.array(range(count + 1), pa.int32())
     values = pa.MapArray.from_arrays(offsets, pa.array(["part"] * count), partition)
-    known = {
+    arrays = {
         "path": path,
         "partitionValues": values,
         "size": numbers,
@@ -219,5 +219,5 @@ def _adds(start: int, count: int) -> pa.Table:
         "dataChange": pa.array([True] * count),
         "stats": stats,
     }
-    columns = [known.get(one.name, pa.nulls(count, one.type)) for one in ADD_SCHEMA]
+    columns = [arrays.get(column.name, pa.nulls(count, column.type)) for column in ADD_SCHEMA]
     return pa.Table.from_arrays(columns, schema=ADD_SCHEMA)

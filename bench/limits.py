@@ -27,15 +27,15 @@ def broker_round_trip_ms(settings: KafkaSettings, count: int, pause_ms: float = 
     """
     topic = f"{settings.topic_prefix}bench-echo"
     create_topics(settings, [Topic(topic, "", 1, "delete", 3_600_000)])
-    bus, at = KafkaBus(settings, "bench"), TopicPartition(topic, 0)
+    bus, topic_partition = KafkaBus(settings, "bench"), TopicPartition(topic, 0)
     producer, reader = bus.producer(), bus.reader()
-    following = reader.bounds(at)[1]
+    following = reader.bounds(topic_partition)[1]
     took = []
     for _ in range(count):
         time.sleep(pause_ms / 1000)
         began = time.perf_counter()
-        producer.publish(at, None, RECORD)
-        while not (read := reader.read(at, following, 1.0)):
+        producer.publish(topic_partition, None, RECORD)
+        while not (read := reader.read(topic_partition, following, 1.0)):
             pass
         took.append(1e3 * (time.perf_counter() - began))
         following = type(following)(read[-1].offset + 1)

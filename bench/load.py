@@ -95,27 +95,35 @@ def run(
     `begins` is called right before the first proposal.
     """
     context = mp.get_context("spawn")
-    found: mp.Queue[Load] = context.Queue()
+    results: mp.Queue[Load] = context.Queue()
     started, go = context.Event(), context.Event()
-    told = (settings.model_dump(mode="json"), table.model_dump(mode="json"), writers, seconds)
-    process = context.Process(target=_process, args=(told, started, go, found))
+    writer_args = (
+        settings.model_dump(mode="json"),
+        table.model_dump(mode="json"),
+        writers,
+        seconds,
+    )
+    process = context.Process(target=_process, args=(writer_args, started, go, results))
     process.start()
     assert started.wait(START_S), "the writers start"
     begins()
     go.set()
-    load = found.get(timeout=seconds + START_S + PATIENCE_S)
+    load = results.get(timeout=seconds + START_S + PATIENCE_S)
     process.join()
     return load
 
 
 def _process(
-    told: tuple[dict[str, Any], dict[str, Any], int, float], started: Any, go: Any, found: Any
+    writer_args: tuple[dict[str, Any], dict[str, Any], int, float],
+    started: Any,
+    go: Any,
+    results: Any,
 ) -> None:
-    settings, table, writers, seconds = told
+    settings, table, writers, seconds = writer_args
     loop = _Loop(KafkaSettings.model_validate(settings), TableRecord.model_validate(table))
     started.set()
     go.wait()
-    found.put(loop.run(writers, seconds))
+    results.put(loop.run(writers, seconds))
     loop.close()
 
 
@@ -141,16 +149,16 @@ class _Template:
 
     def body(self, proposal_id: bytes, version: bytes) -> bytes:
         """Return a proposal's value."""
-        made = self._body.replace(self._id, proposal_id)
-        made = made.replace(b"%d" % _CREATED_MS, b"%d" % (time.time_ns() // 1_000_000))
-        return made.replace(b"%d" % _READ_VERSION, version)
+        value = self._body.replace(self._id, proposal_id)
+        value = value.replace(b"%d" % _CREATED_MS, b"%d" % (time.time_ns() // 1_000_000))
+        return value.replace(b"%d" % _READ_VERSION, version)
 
     def headers(self, proposal_id: bytes, writer: int) -> dict[str, str | bytes | None]:
         """Return its headers."""
-        named = [
-            (name, proposal_id if name == "proposal_id" else one) for name, one in self._headers
+        headers_of_proposal = [
+            (name, proposal_id if name == "proposal_id" else value) for name, value in self._headers
         ]
-        return {**dict(named), PRODUCER: b"writer-%d" % writer}
+        return {**dict(headers_of_proposal), PRODUCER: b"writer-%d" % writer}
 
 
 class _Loop:
@@ -169,9 +177,11 @@ class _Loop:
                 "fetch.wait.max.ms": 100,
             }
         )
-        at = TopicPartition(settings.topics.outcomes, table.topic_partition)
-        at.offset = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_S)[1]
-        self._consumer.assign([at])
+        topic_partition = TopicPartition(settings.topics.outcomes, table.topic_partition)
+        topic_partition.offset = self._consumer.get_watermark_offsets(
+            topic_partition, timeout=PATIENCE_S
+        )[1]
+        self._consumer.assign([topic_partition])
         self._table = table
         self._key = str(table.table).encode()
         self._template = _Template(table)
@@ -187,10 +197,10 @@ class _Loop:
             self._send(writer, b"0")
         while self._out and time.perf_counter() < ends_s + PATIENCE_S:
             for message in self._arrived():
-                found = self._out.pop(message.key(), None)
-                if found is None:
+                sent = self._out.pop(message.key(), None)
+                if sent is None:
                     continue
-                writer, began_s = found
+                writer, began_s = sent
                 now_s, value = time.perf_counter(), message.value()
                 if _COMMITTED not in value:
                     load.not_committed += 1
@@ -214,7 +224,11 @@ class _Loop:
         first = self._consumer.poll(_SLICE_S)
         if first is None:
             return ()
-        return [one for one in (first, *self._consumer.consume(_AT_ONCE, 0)) if not one.error()]
+        return [
+            message
+            for message in (first, *self._consumer.consume(_AT_ONCE, 0))
+            if not message.error()
+        ]
 
     def _send(self, writer: int, version: bytes) -> None:
         self._sent += 1
@@ -222,14 +236,14 @@ class _Loop:
             f"{self._run_id[:8]}-{self._run_id[8:]}00-7000-8000-{self._sent:012x}".encode()
         )
         body = self._template.body(proposal_id, version)
-        told = self._template.headers(proposal_id, writer)
+        message_headers = self._template.headers(proposal_id, writer)
         self._out[proposal_id] = writer, time.perf_counter()
         self._producer.produce(
             self._table.proposals_topic,
             value=body,
             key=self._key,
             partition=self._table.topic_partition,
-            headers=told,
+            headers=message_headers,
         )
         self._producer.poll(0)
 

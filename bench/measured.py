@@ -14,16 +14,22 @@ Counted = int | tuple[int, float]
 def measure(work: Callable[[], Counted]) -> None:
     """Do some work; print its seconds, its CPU seconds and the process's highest memory."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    found = work()
+    result = work()
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
-    counted, extra = found if isinstance(found, tuple) else (found, 0.0)
-    told = {"s": took_s, "cpu_s": cpu_s, "mib": highest_mib(), "counted": counted, "extra": extra}
-    sys.stdout.write(json.dumps(told))
+    counted, extra = result if isinstance(result, tuple) else (result, 0.0)
+    measured = {
+        "s": took_s,
+        "cpu_s": cpu_s,
+        "mib": highest_mib(),
+        "counted": counted,
+        "extra": extra,
+    }
+    sys.stdout.write(json.dumps(measured))
 
 
-def add_commits(more: str, folder: str) -> None:
+def add_commits(commits_folder: str, folder: str) -> None:
     """Copy commits into a table's log."""
-    for path in sorted(Path(more, "_delta_log").glob("*.json")):
+    for path in sorted(Path(commits_folder, "_delta_log").glob("*.json")):
         shutil.copy(path, Path(folder, "_delta_log", path.name))
 
 

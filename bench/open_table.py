@@ -52,35 +52,40 @@ GOALS = {
 
 def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
     """Return S1 to S4 for tables with this many files."""
-    found: list[Figure] = []
+    open_figures: list[Figure] = []
     for shape in Shape:
-        table, more = folder / shape, folder / f"{shape}-more"
+        table, commits_folder = folder / shape, folder / f"{shape}-more"
         generate(table, shape, files)
-        (more / LOG_FOLDER).mkdir(parents=True)
-        extend(more, COMMITS + TAIL + 1, REFRESHED, files * 10)
-        found += _openings(shape, files, alternate(WAYS, [table, more], rounds))
+        (commits_folder / LOG_FOLDER).mkdir(parents=True)
+        extend(commits_folder, COMMITS + TAIL + 1, REFRESHED, files * 10)
+        open_figures += _openings(shape, files, alternate(WAYS, [table, commits_folder], rounds))
         if shape is Shape.CLASSIC:
-            runs = alternate(REFRESHES, [table, more], rounds, partial(_taken_back, table, more))
-            found += _refreshes(files, runs)
+            runs = alternate(
+                REFRESHES,
+                [table, commits_folder],
+                rounds,
+                partial(_taken_back, table, commits_folder),
+            )
+            open_figures += _refreshes(files, runs)
         shutil.rmtree(table)
-    return found
+    return open_figures
 
 
-def _taken_back(table: Path, more: Path) -> None:
+def _taken_back(table: Path, commits_folder: Path) -> None:
     """Remove the commits that a refresh read."""
-    for path in (more / LOG_FOLDER).iterdir():
+    for path in (commits_folder / LOG_FOLDER).iterdir():
         (table / LOG_FOLDER / path.name).unlink(missing_ok=True)
 
 
 def _openings(shape: Shape, files: int, runs: Runs) -> list[Figure]:
     peer = runs["delta-rs"]
-    found = []
+    open_figures = []
     for way, goal in GOALS[shape].items():
         us = runs[way]
         memory = middle(us, "mib") / middle(peer, "mib")
         cpu = middle(us, "cpu_s") / middle(peer, "cpu_s")
         ratio = middle(us, "s") / middle(peer, "s")
-        found.append(
+        open_figures.append(
             Figure(
                 f"open {files:,} files, {shape}, {way}",
                 f"{middle(us, 's'):.2f} s, {middle(us, 'mib'):.0f} MiB",
@@ -92,20 +97,20 @@ def _openings(shape: Shape, files: int, runs: Runs) -> list[Figure]:
                 recorded=goal.recorded,
             )
         )
-    return found
+    return open_figures
 
 
 def _refreshes(files: int, runs: Runs) -> list[Figure]:
     peer = middle(runs["delta-rs refresh"], "s")
-    found = []
-    for way, who, goal, recorded in (
+    refresh_figures = []
+    for way, subject, goal, recorded in (
         ("committer", "the committer's memory of", "S4: <= 5 ms, <= 0.002", at_most(0.0019)),
         ("refresh", "a whole snapshot of", "-", at_most(0.016)),
     ):
         us, cpu_ms = middle(runs[way], "s"), 1e3 * middle(runs[way], "cpu_s")
-        found.append(
+        refresh_figures.append(
             Figure(
-                f"{REFRESHED} commits more, {who} {files:,} files",
+                f"{REFRESHED} commits more, {subject} {files:,} files",
                 f"{1e3 * us:.1f} ms",
                 f"delta-rs {1e3 * peer:.0f} ms",
                 us / peer,
@@ -115,4 +120,4 @@ def _refreshes(files: int, runs: Runs) -> list[Figure]:
                 recorded=recorded,
             )
         )
-    return found
+    return refresh_figures

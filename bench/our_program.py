@@ -27,53 +27,53 @@ WINDOW = 100
 Work = Callable[[], Counted]
 
 
-def keys(folder: str, more: str) -> Work:
+def keys(folder: str, commits_folder: str) -> Work:
     """Open for commits: only which files are live."""
     return lambda: open_keys(open_store(folder)).files.num_rows
 
 
-def stats(folder: str, more: str) -> Work:
+def stats(folder: str, commits_folder: str) -> Work:
     """Open with the statistics of the files."""
     return lambda: open_snapshot(open_store(folder)).files.num_rows
 
 
-def refreshed(folder: str, more: str) -> Work:
+def refreshed(folder: str, commits_folder: str) -> Work:
     """Read some new commits of a table that is open already."""
     store = open_store(folder)
     before = open_snapshot(store)
-    add_commits(more, folder)
+    add_commits(commits_folder, folder)
     return lambda: refresh(store, before).files.num_rows
 
 
-def committing(folder: str, more: str) -> Work:
+def committing(folder: str, commits_folder: str) -> Work:
     """Read some new commits as the committer does, with the table in its memory already."""
     store = open_store(folder)
     state = recovery.load(store, UUID(int=1), WINDOW)
-    add_commits(more, folder)
+    add_commits(commits_folder, folder)
     return lambda: recovery.refresh(store, state)[0].version
 
 
-def warm_keys(folder: str, more: str) -> Work:
+def warm_keys(folder: str, commits_folder: str) -> Work:
     """Keep which files are live, and look up each. Extra: bytes a file."""
     return _warm(folder, lambda: open_keys(open_store(folder)).paths)
 
 
-def warm_set(folder: str, more: str) -> Work:
+def warm_set(folder: str, commits_folder: str) -> Work:
     """Keep the same as a set of Python strings, and look up each. Extra: bytes a file."""
     return _warm(folder, lambda: set(open_keys(open_store(folder)).files["path"].to_pylist()))
 
 
-def planned(folder: str, more: str) -> Work:
+def planned(folder: str, commits_folder: str) -> Work:
     """Find a hundredth of the files by a partition value and a span of ids."""
     return _planned(folder, lambda files: {"op": "and", "args": [_PART, _ids(0, files // 10)]})
 
 
-def planned_by_statistics(folder: str, more: str) -> Work:
+def planned_by_statistics(folder: str, commits_folder: str) -> Work:
     """Find a hundredth of the files by a span of ids, which only statistics show."""
     return _planned(folder, lambda files: _ids(files // 2, files // 2 + files // 100))
 
 
-def changes(folder: str, more: str) -> Work:
+def changes(folder: str, commits_folder: str) -> Work:
     """Read all changes. Extra: seconds to the first batch."""
     store = open_store(folder)
 
@@ -91,25 +91,25 @@ _PART: Predicate = {"op": "=", "column": "part", "value": 3, "type": "long"}
 
 
 def _ids(start: int, end: int) -> Predicate:
-    named = {"column": "id", "type": "long"}
-    spans = [{"op": ">=", "value": start, **named}, {"op": "<", "value": end, **named}]
+    id_column = {"column": "id", "type": "long"}
+    spans = [{"op": ">=", "value": start, **id_column}, {"op": "<", "value": end, **id_column}]
     return {"op": "and", "args": spans}
 
 
 def _planned(folder: str, predicate: Callable[[int], Predicate]) -> Work:
     snapshot = open_snapshot(open_store(folder))
-    wanted = predicate(snapshot.files.num_rows // 1_000 * 1_000)
-    return lambda: len(list(rows_of(prune(wanted, snapshot.files, snapshot.metadata))))
+    tree = predicate(snapshot.files.num_rows // 1_000 * 1_000)
+    return lambda: len(list(rows_of(prune(tree, snapshot.files, snapshot.metadata))))
 
 
 def _warm(folder: str, load: Callable[[], object]) -> Work:
     before_mib = _settled_mib()
-    found = load()
+    loaded_keys = load()
     mib = _settled_mib() - before_mib
-    asked = open_keys(open_store(folder)).files["path"].to_pylist()
+    paths = open_keys(open_store(folder)).files["path"].to_pylist()
 
     def ask() -> Counted:
-        hits = sum(path in found for path in asked)  # type: ignore[operator]  # a set of some kind
+        hits = sum(path in loaded_keys for path in paths)  # type: ignore[operator]  # a set of some kind
         return hits, mib * (1 << 20) / max(1, hits)
 
     return ask
@@ -134,11 +134,11 @@ WAYS = {
 }
 
 
-def main(way: str, folder: str, more: str = "") -> None:
+def main(way: str, folder: str, commits_folder: str = "") -> None:
     """Measure one way."""
     arrow_setup.choose_memory_pool()  # as every service does at its start
     arrow_setup.leave_out_pandas()
-    measure(WAYS[way](folder, more))
+    measure(WAYS[way](folder, commits_folder))
 
 
 if __name__ == "__main__":

@@ -51,18 +51,18 @@ def _warm(files: int, runs: Runs) -> list[Figure]:
 
 def _plans(files: int, runs: Runs) -> list[Figure]:
     peer = runs["delta-rs"]
-    seen = f"limit {PLAN_S} s; delta-rs, by partition alone, {middle(peer, 's'):.2f} s"
-    found = []
+    peer_text = f"limit {PLAN_S} s; delta-rs, by partition alone, {middle(peer, 's'):.2f} s"
+    plan_figures = []
     for way, by, recorded in (
         ("ours", "partition and statistics", at_most(0.7)),
         ("statistics", "statistics alone", at_most(2.33)),
     ):
         us = runs[way]
-        found.append(
+        plan_figures.append(
             Figure(
                 f"plan a scan of {middle(us, 'counted'):,.0f} of {files:,} files, by {by}",
                 f"{middle(us, 's'):.3f} s",
-                seen,
+                peer_text,
                 middle(us, "s") / PLAN_S,
                 f"R2: <= {PLAN_S} s",
                 f"CPU time {middle(us, 'cpu_s'):.3f} s; the snapshot is open, nothing is cached",
@@ -70,12 +70,12 @@ def _plans(files: int, runs: Runs) -> list[Figure]:
                 recorded=recorded,
             )
         )
-    return found
+    return plan_figures
 
 
 def _changes(runs: Runs) -> list[Figure]:
     us, peer = ((middle(runs[way], "counted") / middle(runs[way], "s")) for way in CHANGES)
-    first, theirs = (middle(runs[way], "extra") for way in CHANGES)
+    first, peer_first = (middle(runs[way], "extra") for way in CHANGES)
     cpu = middle(runs["ours"], "cpu_s") / middle(runs["delta-rs"], "cpu_s")
     return [
         Figure(
@@ -91,7 +91,7 @@ def _changes(runs: Runs) -> list[Figure]:
         Figure(
             "changes, first batch",
             f"{1e3 * first:.0f} ms",
-            f"limit {1e3 * FIRST_S:.0f} ms; delta-rs {1e3 * theirs:.0f} ms",
+            f"limit {1e3 * FIRST_S:.0f} ms; delta-rs {1e3 * peer_first:.0f} ms",
             first / FIRST_S,
             f"F1: <= {1e3 * FIRST_S:.0f} ms",
             is_met=first <= FIRST_S,

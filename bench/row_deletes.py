@@ -52,10 +52,12 @@ class Deleting:
     def proposal(self) -> Proposal:
         """Return the delete of the next row."""
         row = next(self._rows) * 7_919 % ROWS
-        where: Predicate = {"op": "=", "column": ["id"], "value": row, "type": "long"}
+        condition: Predicate = {"op": "=", "column": ["id"], "value": row, "type": "long"}
         marked = [(self._file, of_rows([row]))]
         metrics = {"numDeletedRows": 1}
-        deletion = proposal_drafts.Deletion(f"id = {row}", where, [PATH], (), (), metrics, marked)
+        deletion = proposal_drafts.Deletion(
+            f"id = {row}", condition, [PATH], (), (), metrics, marked
+        )
         vectors, _ = proposal_drafts.vectors_of(deletion, new_id(CLOCK))
         stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
         return proposal_drafts.delete(
@@ -78,8 +80,8 @@ def figures(settings: KafkaSettings, folder: Path, rounds: int, seconds: float) 
         shared = folder / "tables" / f"deletes-{number}"
         table = gate_writers.create(settings, shared, on, [shared_file()])
         deletes.append(gate_writers.run(settings, table, WRITERS, seconds, Deleting))
-        other = gate_writers.create(settings, folder / "tables" / f"appends-{number}")
-        appends.append(gate_writers.run(settings, other, WRITERS, seconds))
+        append_table = gate_writers.create(settings, folder / "tables" / f"appends-{number}")
+        appends.append(gate_writers.run(settings, append_table, WRITERS, seconds))
     ours, theirs = (
         median([delete.per_s for delete in deletes]),
         median([append.per_s for append in appends]),
@@ -96,7 +98,8 @@ def figures(settings: KafkaSettings, folder: Path, rounds: int, seconds: float) 
             f"blind appends {theirs:.0f}/s, p99 {fast:.0f} ms",
             ours / theirs,
             ">= 0.5, 0 refused",
-            f"{sum(one.committed for one in deletes)} rows of one file deleted in {rounds} rounds",
+            f"{sum(delete_rate.committed for delete_rate in deletes)} rows of one file deleted in "
+            f"{rounds} rounds",
             is_met=ours / theirs >= 0.5 and not refused,
             recorded=at_least(0.56),
         )

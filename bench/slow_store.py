@@ -85,8 +85,8 @@ class SlowStore:
 
     def commits(self, table: str) -> list[bytes]:
         """Return the bytes of a table's commit files in order, without any latency or count."""
-        told = json.loads(self._ask("GET", f"/__commits/{BUCKET}/{table}/_delta_log/"))
-        return [one.encode() for one in told]
+        contents = json.loads(self._ask("GET", f"/__commits/{BUCKET}/{table}/_delta_log/"))
+        return [content.encode() for content in contents]
 
     def _ask(self, method: str, path: str) -> bytes:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=START_TIMEOUT_S)
@@ -122,8 +122,10 @@ class _Request:
     @property
     def table(self) -> str:
         """The bucket and the first folder of the key, or of the prefix of a listing."""
-        whole = self.key if self.names_an_object else f"{self.key.strip('/')}/{self.told('prefix')}"
-        return "/".join(whole.split("/")[:2])
+        full_key = (
+            self.key if self.names_an_object else f"{self.key.strip('/')}/{self.told('prefix')}"
+        )
+        return "/".join(full_key.split("/")[:2])
 
     def told(self, name: str) -> str:
         """Return a query parameter, or ""."""
@@ -188,24 +190,24 @@ class _Objects:
         return _reply(200, b"", (f'ETag: "{etag}"',))
 
     def _get(self, request: _Request) -> bytes:
-        one = self.kept.get(request.key)
-        self.asked[request.table][f"{request.method} {404 if one is None else 200}"] += 1
-        if one is None:
+        stored = self.kept.get(request.key)
+        self.asked[request.table][f"{request.method} {404 if stored is None else 200}"] += 1
+        if stored is None:
             body = b"" if request.method == "HEAD" else _error("NoSuchKey")
             return _reply(404, body, _XML)
-        when = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(one.written_s))
-        told = (f'ETag: "{one.etag}"', f"Last-Modified: {when}", "Accept-Ranges: bytes")
-        size = len(one.content)
+        modified = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(stored.written_s))
+        headers = (f'ETag: "{stored.etag}"', f"Last-Modified: {modified}", "Accept-Ranges: bytes")
+        size = len(stored.content)
         if request.method == "HEAD":
-            return _head(200, size, told)
-        wanted = request.headers.get("range")
-        if wanted is None:
-            return _reply(200, one.content, told)
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
+            return _head(200, size, headers)
+        byte_range = request.headers.get("range")
+        if byte_range is None:
+            return _reply(200, stored.content, headers)
+        first, _, last = byte_range.removeprefix("bytes=").partition("-")
         start = int(first) if first else max(0, size - int(last))
         end = min(size, int(last) + 1) if first and last else size
         place = f"Content-Range: bytes {start}-{end - 1}/{size}"
-        return _reply(206, one.content[start:end], (*told, place))
+        return _reply(206, stored.content[start:end], (*headers, place))
 
     def _page(self, request: _Request) -> bytes:
         self.asked[request.table]["LIST"] += 1
@@ -215,11 +217,11 @@ class _Objects:
         place = bisect.bisect_left(self.keys, request.told("continuation-token") or whole)
         if after := request.told("start-after"):
             place = max(place, bisect.bisect_right(self.keys, f"{bucket}/{after}"))
-        found: list[str] = []
+        contents: list[str] = []
         folders: dict[str, None] = {}
         following = ""
         while place < len(self.keys) and self.keys[place].startswith(whole):
-            if len(found) + len(folders) >= most:
+            if len(contents) + len(folders) >= most:
                 following = self.keys[place]
                 break
             key = self.keys[place][cut:]
@@ -227,18 +229,18 @@ class _Objects:
             if end >= 0:
                 folders[key[: end + 1]] = None
             else:
-                found.append(_contents(key, self.kept[self.keys[place]]))
+                contents.append(_contents(key, self.kept[self.keys[place]]))
             place += 1
         body = "".join(
             (
                 "<?xml version='1.0' encoding='UTF-8'?><ListBucketResult>",
                 f"<Name>{bucket}</Name><Prefix>{escape(prefix)}</Prefix>",
-                f"<KeyCount>{len(found) + len(folders)}</KeyCount><MaxKeys>{most}</MaxKeys>",
+                f"<KeyCount>{len(contents) + len(folders)}</KeyCount><MaxKeys>{most}</MaxKeys>",
                 f"<IsTruncated>{str(bool(following)).lower()}</IsTruncated>",
                 f"<NextContinuationToken>{escape(following)}</NextContinuationToken>"
                 if following
                 else "",
-                *found,
+                *contents,
                 *(
                     f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
                     for folder in folders
@@ -282,8 +284,8 @@ class _Connection(asyncio.Protocol):
         if headers.pop("expect", None):
             # Sent once: the header that asks for it is removed from the buffer.
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            kept = [line for line in rest if not line.lower().startswith("expect:")]
-            self._got = "\r\n".join((first, *kept)).encode() + self._got[end:]
+            header_lines = [line for line in rest if not line.lower().startswith("expect:")]
+            self._got = "\r\n".join((first, *header_lines)).encode() + self._got[end:]
             return self._take()
         size = end + 4 + int(headers.get("content-length", 0))
         if len(self._got) < size:
@@ -291,8 +293,8 @@ class _Connection(asyncio.Protocol):
         body, self._got = self._got[end + 4 : size], self._got[size:]
         method, target, _ = first.split(" ")
         path, _, query = target.partition("?")
-        asked: dict[str, list[str]] = parse_qs(query, keep_blank_values=True)
-        return _Request(method, unquote(path).lstrip("/"), asked, headers, body)
+        parameters: dict[str, list[str]] = parse_qs(query, keep_blank_values=True)
+        return _Request(method, unquote(path).lstrip("/"), parameters, headers, body)
 
     def _reply(self, request: _Request) -> None:
         answer = self._objects.answer(request)
@@ -300,11 +302,11 @@ class _Connection(asyncio.Protocol):
             self._transport.write(answer)
 
 
-def _contents(key: str, one: _Stored) -> str:
-    when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one.written_s))
+def _contents(key: str, stored: _Stored) -> str:
+    modified = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(stored.written_s))
     return (
-        f"<Contents><Key>{escape(key)}</Key><LastModified>{when}</LastModified>"
-        f"<ETag>&quot;{one.etag}&quot;</ETag><Size>{len(one.content)}</Size>"
+        f"<Contents><Key>{escape(key)}</Key><LastModified>{modified}</LastModified>"
+        f"<ETag>&quot;{stored.etag}&quot;</ETag><Size>{len(stored.content)}</Size>"
         "<StorageClass>STANDARD</StorageClass></Contents>"
     )
 
@@ -313,12 +315,12 @@ def _error(code: str) -> bytes:
     return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message/></Error>".encode()
 
 
-def _reply(status: int, body: bytes = b"", told: tuple[str, ...] = ()) -> bytes:
-    return _head(status, len(body), told) + body
+def _reply(status: int, body: bytes = b"", headers: tuple[str, ...] = ()) -> bytes:
+    return _head(status, len(body), headers) + body
 
 
-def _head(status: int, size: int, told: tuple[str, ...]) -> bytes:
-    lines = (f"HTTP/1.1 {status} {_REASONS[status]}", f"Content-Length: {size}", *told, "", "")
+def _head(status: int, size: int, headers: tuple[str, ...]) -> bytes:
+    lines = (f"HTTP/1.1 {status} {_REASONS[status]}", f"Content-Length: {size}", *headers, "", "")
     return "\r\n".join(lines).encode()
 
 

@@ -118,8 +118,8 @@ def show_position(
     _OUT.print(f"{record.name}: {state}", soft_wrap=True, markup=False)
     if position is not None:
         _OUT.print(f"position: {_in_words(position)}", soft_wrap=True, markup=False)
-    for one in waiting:
-        text = codec.encode(one.signal).decode()
+    for received in waiting:
+        text = codec.encode(received.signal).decode()
         _OUT.print(f"waits to be obeyed: {text}", soft_wrap=True, markup=False)
 
 
