@@ -104,12 +104,12 @@ def _planned(folder: str, predicate: Callable[[int], Predicate]) -> Work:
 
 def _warm(folder: str, load: Callable[[], object]) -> Work:
     before_mib = _settled_mib()
-    loaded_keys = load()
+    loaded = load()
     mib = _settled_mib() - before_mib
     paths = open_keys(open_store(folder)).files["path"].to_pylist()
 
     def ask() -> Counted:
-        hits = sum(path in loaded_keys for path in paths)  # type: ignore[operator]  # a set of some kind
+        hits = sum(path in loaded for path in paths)  # type: ignore[operator]  # a set of some kind
         return hits, mib * (1 << 20) / max(1, hits)
 
     return ask
