@@ -89,7 +89,8 @@ def inline_schemas(form: RecordForm, topic: str, before: Layout, after: Layout) 
 def _of_records(form: RecordForm, topic: str, of: Layout) -> tuple[str | None, str | None]:
     value = key = None
     if form.value_format != "json":
-        value = _text(_VALUES[form.envelope](topic, of.rows, form.in_values))
+        rows = form.columns.schema(of.rows)
+        value = _text(_VALUES[form.envelope](topic, rows, form.in_values))
     has_keys = of.keys is not None and set(of.keys) <= set(of.rows.names)
     if form.key_format != "json" and of.keys is not None and has_keys:
         key = _text(_key(topic, of.rows, of.keys, form.in_keys))

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
+from tidegate_cdc_publisher.column_rules import EVERY_COLUMN, ColumnRules
+
 Format = Literal["json", "json_schema", "avro", "json_schema_registry"]
 """`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect. The
 schemas of `avro` and `json_schema_registry` stand in a registry.
@@ -71,13 +73,17 @@ ISO: Final = ValueTypes()
 
 @dataclass(frozen=True)
 class RecordForm:
-    """How keys and values of one table's records are written; `cloud_events` adds headers."""
+    """How keys and values of one table's records are written; `cloud_events` adds headers.
+
+    `columns` says which columns values have.
+    """
 
     value_format: Format = "json"
     key_format: Format = "json"
     types: ValueTypes = ISO
     envelope: Envelope = "debezium"
     cloud_events: bool = False
+    columns: ColumnRules = EVERY_COLUMN
 
     @property
     def in_values(self) -> ValueTypes:
@@ -102,7 +108,7 @@ class RecordForm:
     @property
     def is_plain(self) -> bool:
         """Whether records hold rows as the texts by which rows are compared."""
-        return self.in_values == self.in_keys == ISO
+        return self.in_values == self.in_keys == ISO and self.columns.is_empty
 
 
 PLAIN: Final = RecordForm()

@@ -60,7 +60,7 @@ def images(
 ) -> Images:
     """Return rows as text, with their keys if the stream has key columns."""
     keys = None if key_columns is None else row_texts(rows, key_columns, form.in_keys)
-    return Images(row_texts(rows, types=form.in_values), keys)
+    return Images(row_texts(form.columns.applied(rows), types=form.in_values), keys)
 
 
 @dataclass(frozen=True)

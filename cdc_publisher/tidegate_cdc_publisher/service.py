@@ -285,7 +285,7 @@ class CdcPublisher:
 
         Raises: InvalidRequest (`TopicCollision`, `KeylessOrder`).
         """
-        topic = self._settings.kafka.topics.changes(table.name)
+        topic = self._topic(table)
         owner = self._owners.setdefault(topic, table.table)
         if owner != table.table:
             raise InvalidRequest(
@@ -294,8 +294,10 @@ class CdcPublisher:
                 error_class="TopicCollision",
             )
         keyless = self._changes(table).key == "none"
-        partitions = 1 if keyless else self._settings.cdc.partitions
+        changes, section = self._changes(table), self._settings.cdc
+        partitions = 1 if keyless else changes.partitions or section.partitions
         config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
+        config |= section.topic_properties | changes.topic_properties
         topics = [Topic(topic, "key columns", partitions, "delete", -1, config)]
         declared = self._settings.kafka.topics
         ours = {declared.cdc_schema_changes, declared.cdc_transactions}
@@ -318,7 +320,7 @@ class CdcPublisher:
             table.table,
             table.name,
             kafka.topic_prefix.rstrip(".-_") or "tidegate",
-            kafka.topics.changes(table.name),
+            self._topic(table),
             changes,
             self._settings.cdc.chunk_rows,
             self._settings.cdc.form(table.name),
@@ -387,7 +389,7 @@ class CdcPublisher:
             if one.status in FOLLOWED:
                 # A name that is no valid topic name stops only its own table, when that is opened.
                 with suppress(Misconfigured):
-                    topic = self._settings.kafka.topics.changes(one.name)
+                    topic = self._topic(one)
                     self._owners.setdefault(topic, one.table)
         return tables
 
@@ -422,6 +424,9 @@ class CdcPublisher:
         """Read the positions, waiting as long as the abort of an abandoned transaction may take."""
         patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
         return read_positions(self._settings.kafka, patience_s, until)
+
+    def _topic(self, table: TableRecord) -> str:
+        return self._settings.cdc.topic_of(self._settings.kafka.topics, table.name)
 
     def _changes(self, table: TableRecord) -> TableChanges:
         return self._settings.cdc.tables.get(table.name, _AS_SET)

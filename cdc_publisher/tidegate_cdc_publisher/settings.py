@@ -5,6 +5,7 @@ from typing import Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, model_validator
 
+from tidegate_cdc_publisher.column_rules import ColumnRules
 from tidegate_cdc_publisher.machine import OnGap, SnapshotMode
 from tidegate_cdc_publisher.record_form import (
     ISO,
@@ -17,6 +18,7 @@ from tidegate_cdc_publisher.record_form import (
     ValueTypes,
 )
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
+from tidegate_messages.topics import Topics
 from tidegate_runtime.service.settings import Section, ServiceSettings
 
 
@@ -45,11 +47,24 @@ class TableChanges(Section):
     struct_handling: Structs | None = None
     on_schema_change: OnSchemaChange | None = None
     provide_transaction_metadata: bool | None = None
+    column_include_list: tuple[str, ...] = ()
+    column_exclude_list: tuple[str, ...] = ()
+    column_mask_list: tuple[str, ...] = ()
+    column_hash_list: tuple[str, ...] = ()
+    topic: str | None = Field(default=None, min_length=1)
+    topic_properties: dict[str, str] = Field(default_factory=dict)
+    partitions: int | None = Field(default=None, ge=1, le=10_000)
 
     @model_validator(mode="after")
     def _begins_once(self) -> Self:
         if self.start_version is not None and self.start_timestamp is not None:
             raise ValueError("give start_version or start_timestamp, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _includes_or_excludes(self) -> Self:
+        if self.column_include_list and self.column_exclude_list:
+            raise ValueError("give column_include_list or column_exclude_list, not both")
         return self
 
 
@@ -100,6 +115,14 @@ class CdcSection(Section):
     """Say where each version ends: by a marker in every topic partition, and with the number of its
     records on the topic of transactions.
     """
+    column_hash_salt: str | None = Field(default=None, repr=False)
+    """What is put before each value that `column_hash_list` of a table names."""
+    topic: str = "{prefix}cdc.{table}"
+    """The name of each table's topic: a template with {prefix}, {table} and the parts of a name,
+    {catalog}, {schema}, {name}.
+    """
+    topic_properties: dict[str, str] = Field(default_factory=dict)
+    """Kafka's settings of change topics that the publisher creates."""
     registry: RegistrySection = RegistrySection()
     """The registry of schemas for `avro` and `json_schema_registry`."""
     chunk_rows: int = Field(default=20_000, ge=1, le=100_000)
@@ -140,6 +163,22 @@ class CdcSection(Section):
         is_needed = on_gap == "fail" and self.mode(table) == "when_needed"
         return "resnapshot" if is_needed else on_gap
 
+    @model_validator(mode="after")
+    def _topics_can_be_named(self) -> Self:
+        """Refuse a template with an unknown part."""
+        topic_name(self.topic, "prefix.", "a.b.c")
+        for name, table in self.tables.items():
+            topic_name(table.topic or self.topic, "prefix.", name)
+        return self
+
+    def topic_of(self, topics: Topics, table: str) -> str:
+        """Return the topic of a table's changes.
+
+        Raises: Misconfigured, when the name is too long for Kafka.
+        """
+        template = self.tables.get(table, _AS_SET).topic or self.topic
+        return topics.checked(topic_name(template, topics.prefix, table), table)
+
     def has_transactions(self, table: str) -> bool:
         """Return whether the stream of a table says where versions begin and end."""
         own = self.tables.get(table, _AS_SET).provide_transaction_metadata
@@ -162,7 +201,27 @@ class CdcSection(Section):
             cloud_events=self.cloud_events
             if of_table.cloud_events is None
             else of_table.cloud_events,
+            columns=ColumnRules(
+                of_table.column_include_list,
+                of_table.column_exclude_list,
+                of_table.column_mask_list,
+                of_table.column_hash_list,
+                (self.column_hash_salt or "") if of_table.column_hash_list else "",
+            ),
         )
+
+
+def topic_name(template: str, prefix: str, table: str) -> str:
+    """Return a table's topic by a template. Raises: ValueError, for an unknown part."""
+    catalog, schema, name = ["", "", *table.split(".")][-3:]
+    parts = {"prefix": prefix, "table": table, "catalog": catalog, "schema": schema, "name": name}
+    try:
+        return template.format_map(parts)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(
+            f"topic: {template!r} is no template: it may have "
+            f"{', '.join('{' + part + '}' for part in parts)} ({error})"
+        ) from error
 
 
 def _check_modes(path: str, section: Section, types: Collection[Types | None]) -> None:

@@ -604,9 +604,9 @@ class TableStream:
         if not steps or self._schema_version == origin.version:
             return None
         policy = self._source.on_schema_change
-        change = self._introduction(origin, new).model_copy(
-            update={"steps": steps, "columns": columns_between(old.metadata, new.metadata)}
-        )
+        rules, columns = self._source.form.columns, columns_between(old.metadata, new.metadata)
+        told = {"steps": rules.steps(steps), "columns": rules.visible(columns)}
+        change = self._introduction(origin, new).model_copy(update=told)
         check_may_change(change, policy)
         anew = policy == "resnapshot" and change.is_followed_by_rows
         return change.model_copy(update={"snapshot": anew})
@@ -620,7 +620,9 @@ class TableStream:
             version=origin.version,
             timestamp_ms=origin.timestamp_ms,
             operation=None if operation is None else str(operation),
-            columns=columns_between(layout.metadata, layout.metadata),
+            columns=self._source.form.columns.visible(
+                columns_between(layout.metadata, layout.metadata)
+            ),
             key_columns=layout.keys,
             form=value_form(self._source.form),
             schema_string=layout.metadata.schema_string,
@@ -764,6 +766,8 @@ class TableStream:
         if begun is not None and set(begun) <= set(schema_of(metadata).names):
             return begun
         keys = self._keys_declared.resolved(metadata, before, self._state.position)
+        columns = to_arrow(schema_of(metadata))
+        self._source.form.columns.check(self._source.name, columns, keys)
         if stranded := reordered(due, order_of(keys)):
             raise self._stranded(stranded.reason)
         return keys

@@ -26,12 +26,20 @@ CLIENT_ID: Final = "tidegate-changes"
 
 
 def follow(
-    table: str, kafka: KafkaSettings, position: Mapping[str, Any] | None = None
+    table: str,
+    kafka: KafkaSettings,
+    position: Mapping[str, Any] | None = None,
+    *,
+    topic: str | None = None,
 ) -> ChangeStream:
     """Return the change stream of a registered table, by its name or root.
 
+    `topic` is its topic, if the publisher's setting `cdc.topic` gives it another name.
     `position` is `ChangeStream.position` of a former run; None begins with the oldest change.
     Raises: InvalidRequest (`TableNotRegistered`, `ChangesGone`, `WrongPosition`); Misconfigured,
     for a table that no publisher publishes; Unavailable.
     """
-    return ChangeStream.of_table(KafkaBus(kafka, CLIENT_ID), kafka.topics, table, position)
+    bus = KafkaBus(kafka, CLIENT_ID)
+    if topic is not None:
+        return ChangeStream(bus, topic, position)
+    return ChangeStream.of_table(bus, kafka.topics, table, position)

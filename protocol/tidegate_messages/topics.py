@@ -129,7 +129,14 @@ class Topics:
 
         Raises: Misconfigured, when the name is too long for Kafka.
         """
-        name = self._name("cdc.") + _ILLEGAL.sub("_", table_name)
+        return self.checked(self._name(f"cdc.{table_name}"), table_name)
+
+    def checked(self, topic: str, table_name: str) -> str:
+        """Return a name for the topic of a table's changes, with `_` for what Kafka does not allow.
+
+        Raises: Misconfigured, when the name is too long for Kafka.
+        """
+        name = _ILLEGAL.sub("_", topic)
         if len(name) > _LENGTH_MAX:
             raise Misconfigured(
                 f"the change topic {name!r} of table {table_name!r} is longer than {_LENGTH_MAX} "

@@ -17,7 +17,6 @@ from tidegate_cdc_publisher.schema_markers import in_words
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import read_positions
 from tidegate_messages.codec import encode
-from tidegate_messages.topics import Topics
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.change_stream import schema_change_of
@@ -91,7 +90,7 @@ def tail(
     with errors_as_exit_status():
         bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
         record = find_stream(bus, topics, table)
-        for change in _tail(bus, topics, record.name, last, follow=follow):
+        for change in _tail(bus, settings.cdc.topic_of(topics, record.name), last, follow=follow):
             _OUT.print(_line(change, as_json=as_json), soft_wrap=True, markup=False)
 
 
@@ -103,8 +102,7 @@ class _Place:
     end: Offset
 
 
-def _tail(bus: Bus, topics: Topics, name: str, last: int, *, follow: bool) -> Iterator[Record]:
-    topic = topics.changes(name)
+def _tail(bus: Bus, topic: str, last: int, *, follow: bool) -> Iterator[Record]:
     reader = bus.reader()
     try:
         partitions = [TopicPartition(topic, number) for number in range(bus.partitions(topic))]

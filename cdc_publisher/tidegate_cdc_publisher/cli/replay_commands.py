@@ -8,8 +8,9 @@ import orjson
 import typer
 
 from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
-from tidegate_cdc_publisher.json_rows import in_utf8, row_texts
+from tidegate_cdc_publisher.json_rows import in_utf8
 from tidegate_cdc_publisher.record_form import RecordForm
+from tidegate_cdc_publisher.row_diff import images
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import read_positions
 from tidegate_delta.errors import InvalidRequest
@@ -123,7 +124,8 @@ def _copy(
 ) -> TableCopy:
     """Return the table as the stream gives it at a version."""
     copy = TableCopy()
-    with ChangeStream(bus, settings.kafka.topics.changes(record.name)) as stream:
+    topic = settings.cdc.topic_of(settings.kafka.topics, record.name)
+    with ChangeStream(bus, topic) as stream:
         for change in stream.changes(quiet_s):
             if change.version <= version:
                 copy.apply(change)
@@ -135,5 +137,5 @@ def _table_rows(settings: CdcSettings, record: TableRecord, version: int) -> Ite
     form: RecordForm = settings.cdc.form(record.name)
     store = open_store(record.table_root, settings.storage)
     for rows in scan(store, open_snapshot(store, version)):
-        for text in in_utf8(row_texts(rows, types=form.in_values)):
+        for text in in_utf8(images(rows, None, form).texts):
             yield orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
