@@ -153,6 +153,8 @@ night-drills:
 night-judge:
 	$(call heading,night: rows that delta-spark and we change alike; 30 minutes)
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_spark_judge.py --full
+	$(call heading,night: what Spark shows of each misuse; 10 minutes)
+	@$(PYTEST) -v $(call budget,10) tests/integration/test_spark_misuses.py --full
 
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)

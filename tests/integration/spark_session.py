@@ -4,6 +4,10 @@ import os
 import sys
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+REMOTE = "SPARK_REMOTE"
+"""Spark's variable for the address of a Spark Connect server, or the master of one to start."""
 
 _CONFIG = {
     "spark.driver.memory": "1g",
@@ -18,11 +22,16 @@ _CONFIG = {
 
 
 def open_session() -> SparkSession:
-    """Return the session, started on the first call."""
+    """Return the session, started on the first call: a classic one, or where SPARK_REMOTE is set,
+    as in `SPARK_REMOTE="local[2]"`, one of Spark Connect, with a server of its own.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName("tidegate-tests").master("local[2]")
+    builder = SparkSession.builder.appName("tidegate-tests")
+    if REMOTE not in os.environ:
+        builder = builder.master("local[2]")
     for key, value in _CONFIG.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    if not is_remote():
+        session.sparkContext.setLogLevel("OFF")
     return session

@@ -1,6 +1,8 @@
 """The options of `format("tidegate")` through Spark, a broker and a committer."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
+from tidegate_producers.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -107,3 +110,20 @@ def test_a_view_is_written_by_sql(tables: Tables) -> None:
     assert tables.keys("viewed") == [1, 2]
     tables.spark.sql("INSERT OVERWRITE v SELECT 3L, 'c'")
     assert tables.keys("viewed") == [3]
+
+
+def test_the_guides_examples_run(tables: Tables) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+    section = guide.partition('\n## From format("delta")\n')[2].partition("\n## ")[0]
+    names: dict[str, object] = {
+        "spark": tables.spark,
+        "kafka": tables.options,
+        "path": str(tables.folder / "orders"),
+    }
+    programs = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    assert len(programs) == 2
+    for program in programs:
+        exec(compile(program, "docs/guide.md", "exec"), names)
+    assert {row["id"] for row in Table(tables.spark, str(names["path"])).to_df().collect()} == {
+        *range(6)
+    }

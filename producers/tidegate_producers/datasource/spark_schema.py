@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType as SparkArray
 from pyspark.sql.types import CharType, StringType, VarcharType
@@ -13,7 +14,7 @@ from pyspark.sql.types import MapType as SparkMap
 from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkSchema
 
-from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.schema.char_varchar import TYPE_STRING
 from tidegate_delta.schema.column_mapping import FIELD_ID, NESTED_IDS, PHYSICAL_NAME
 from tidegate_delta.schema.type_widening import TYPE_CHANGES
@@ -43,6 +44,21 @@ def from_spark(schema: SparkSchema) -> StructType:
     Raises: UnsupportedFeature for a type we do not know.
     """
     return parse_schema(SparkSchema([_limited(field) for field in schema.fields]).json())
+
+
+def type_of(text: str, column: str) -> SparkType:
+    """Return the type that a text names, such as `decimal(10,2)`.
+
+    Raises: InvalidRequest, naming the column.
+    """
+    try:
+        return SparkType.fromDDL(text)
+    except PySparkException as error:
+        raise InvalidRequest(
+            f"column {column!r}: {text!r} is no type of Spark SQL: write one such as int, "
+            "decimal(10,2) or array<string>; nothing was proposed",
+            error_class="UNSUPPORTED_DATATYPE",
+        ) from error
 
 
 def _limited(field: SparkField) -> SparkField:

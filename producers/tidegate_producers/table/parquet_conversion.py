@@ -21,6 +21,7 @@ from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.parquet.file_import import described
+from tidegate_producers.table.parallelism import tasks_at_once
 from tidegate_producers.table.task_refusals import naming_refusals, refusals_of_tasks
 from tidegate_producers.writing.table_write import (
     WriteRequest,
@@ -126,7 +127,7 @@ def _described(
     """Yield the columns and the statistics of each file, in order."""
     place, names = options.place, tuple(partition_columns)
     told = [(at, stat.path, encode_path(stat.path)) for at, stat in enumerate(files)]
-    count = min(len(files), max(len(files) // FILES_A_TASK, spark.sparkContext.defaultParallelism))
+    count = min(len(files), max(len(files) // FILES_A_TASK, tasks_at_once(spark)))
     frame = spark.createDataFrame(told, "at int, key string, path string").repartition(count)
 
     def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from tidegate_producers.parquet.file_rewrite import Rewritten
+from tidegate_producers.table.parallelism import tasks_at_once
 from tidegate_producers.writing.row_delete import Rewriting, rewrite_here
 
 LOCAL_REWRITE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -29,7 +30,7 @@ class SparkRunner:
         if sum(file["size"] for file in files) <= self._here_bytes_max:
             return rewrite_here(rewriting, files)
         texts = [(orjson.dumps(file).decode(),) for file in files]
-        count = min(len(files), self._spark.sparkContext.defaultParallelism)
+        count = min(len(files), tasks_at_once(self._spark))
         frame = self._spark.createDataFrame(texts, "file string").repartition(count)
 
         def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

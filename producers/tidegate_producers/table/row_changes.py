@@ -23,6 +23,7 @@ from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import CHANGE_TYPE, FileLayout, of_changes
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of, changes_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
+from tidegate_producers.table.parallelism import tasks_at_once
 from tidegate_producers.table.target_frame import FILE, POSITION, ROW_ID, quoted
 from tidegate_producers.table.task_refusals import naming_refusals
 
@@ -197,7 +198,7 @@ def copied_files(
                 done.append(rewriter.copy_without(file, gone).to_json())
             yield pa.record_batch([pa.array(done, pa.binary())], names=["copied"])
 
-    count = min(len(files), spark.sparkContext.defaultParallelism)
+    count = min(len(files), tasks_at_once(spark))
     listed = spark.createDataFrame(texts, "file string").repartition(count)
     rows = listed.mapInArrow(on_executor, "copied binary").collect()
     return [Rewritten.from_json(bytes(row["copied"])) for row in rows]

@@ -19,7 +19,7 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.conditions.time_zones import in_zone
-from tidegate_producers.datasource.spark_schema import from_spark
+from tidegate_producers.datasource.spark_schema import from_spark, type_of
 from tidegate_producers.datasource.write_log import tell
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import WriteOptions, for_writing, time_ms
@@ -379,7 +379,7 @@ class Table:
         Raises: as `alter`.
         """
         *parent, last = path_from(name)
-        kind = DataType.fromDDL(dataType) if isinstance(dataType, str) else dataType
+        kind = type_of(dataType, name) if isinstance(dataType, str) else dataType
         told = {"comment": comment} if comment is not None else {}
         [field] = from_spark(StructType([StructField(last, kind, True, told)]))
         return self._altered([new_column(field, parent, FieldPosition(first, after))])

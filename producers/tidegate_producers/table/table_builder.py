@@ -8,6 +8,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from tidegate_delta.constraints.identity_columns import EXPLICIT, START, STEP
 from tidegate_delta.errors import InvalidRequest
+from tidegate_producers.datasource.spark_schema import type_of
 
 BuilderMode = Literal["create", "create if not exists", "replace", "create or replace"]
 
@@ -91,7 +92,7 @@ class TableBuilder(Generic[Made]):
             metadata |= _numbered(generatedByDefaultAs, allows_explicit=True)
         if comment is not None:
             metadata[COMMENT] = comment
-        kind = DataType.fromDDL(dataType) if isinstance(dataType, str) else dataType
+        kind = type_of(dataType, colName) if isinstance(dataType, str) else dataType
         self._spec.fields.append(StructField(colName, kind, nullable, metadata))
         return self
 

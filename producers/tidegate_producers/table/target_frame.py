@@ -31,6 +31,7 @@ from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import row_id_columns
+from tidegate_producers.table.parallelism import tasks_at_once
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import (
     TO_READ,
@@ -272,7 +273,7 @@ def _read_by_us(
     shape = _shape(schema, is_tracked=bool(row_id_columns(metadata)))
     wanted = arrow_of(shape)
     shares = _shares(files)
-    count = min(shares.num_rows, 4 * spark.sparkContext.defaultParallelism) or 1
+    count = min(shares.num_rows, 4 * tasks_at_once(spark)) or 1
 
     def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = store_for(place)

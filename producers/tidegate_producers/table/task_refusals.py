@@ -12,6 +12,9 @@ from tidegate_delta.errors import InvalidRequest
 VIOLATED: Final = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
 """The error class of a row that violates a constraint, with which Spark's `raise_error` begins."""
 
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+$")
+"""What Spark writes behind a message of `raise_error`."""
+
 _REFUSED: Final = re.compile(r"tidegate_delta\.errors\.InvalidRequest: (\w+): (.*)")
 
 
@@ -39,7 +42,7 @@ def refusals_of_tasks() -> Iterator[None]:
 def refusal_in(text: str) -> InvalidRequest | None:
     """Return the refusal of a row that an error's text names; None for another error."""
     if VIOLATED in text:
-        told = text[text.index(VIOLATED) :].partition("\n")[0]
+        told = _STATE.sub("", text[text.index(VIOLATED) :].partition("\n")[0])
         return InvalidRequest(told, error_class=VIOLATED)
     found = _REFUSED.search(text)
     return None if found is None else InvalidRequest(found[2], error_class=found[1])

@@ -193,8 +193,9 @@ def _commit(store: LogStore, version: int) -> Commit:
 def _check_recorded(store: LogStore, metadata: Metadata, version: int) -> None:
     if not change_feed_enabled(metadata):
         raise InvalidRequest(
-            f"table {store.root} does not record its changes at version {version} (table property "
-            "delta.enableChangeDataFeed): ask for versions at which it does",
+            f"table {store.root} does not record its changes at version {version}: ask for "
+            "versions at which it does, or set the property delta.enableChangeDataFeed=true, which "
+            "records those that follow",
             error_class="CdfNotEnabled",
         )
 
