@@ -15,6 +15,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
+from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.record_form import PayloadEncoder
 from tidegate_cdc_publisher.settings import CdcSettings, RegistrySection, TableChanges
@@ -297,7 +298,7 @@ class CdcPublisher:
         changes, section = self._changes(table), self._settings.cdc
         partitions = 1 if keyless else changes.partitions or section.partitions
         config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
-        config |= section.topic_properties | changes.topic_properties
+        config |= section.topic_settings(table.name)
         topics = [Topic(topic, "key columns", partitions, "delete", -1, config)]
         declared = self._settings.kafka.topics
         ours = {declared.cdc_schema_changes, declared.cdc_transactions}
@@ -316,6 +317,7 @@ class CdcPublisher:
     ) -> TableStream:
         changes = self._changes(table)
         kafka = self._settings.kafka
+        store = open_store(table.table_root, self._settings.storage)
         source = StreamSource(
             table.table,
             table.name,
@@ -329,9 +331,9 @@ class CdcPublisher:
             kafka.topics.cdc_schema_changes,
             self._registry,
             self._settings.cdc.has_transactions(table.name),
+            self._large_rows(table, store),
         )
         mode = self._settings.cdc.mode(table.name)
-        store = open_store(table.table_root, self._settings.storage)
         # A stream of which nothing is known obeys only the signals that follow.
         newest = self._signals.newest if told is None else told.signal
         state = StreamState(
@@ -424,6 +426,15 @@ class CdcPublisher:
         """Read the positions, waiting as long as the abort of an abandoned transaction may take."""
         patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
         return read_positions(self._settings.kafka, patience_s, until)
+
+    def _large_rows(self, table: TableRecord, store: LogStore) -> LargeRowRule:
+        settings = self._settings.cdc.topic_settings(table.name)
+        size = int(settings.get("max.message.bytes", RECORD_BYTES_MAX))
+        policy, dead_letters = (
+            self._settings.cdc.large(table.name),
+            self._settings.kafka.topics.dead_letters,
+        )
+        return LargeRowRule(policy, min(size, RECORD_BYTES_MAX), dead_letters, store.put)
 
     def _topic(self, table: TableRecord) -> str:
         return self._settings.cdc.topic_of(self._settings.kafka.topics, table.name)

@@ -6,6 +6,7 @@ from typing import Final, Literal, Self
 from pydantic import AwareDatetime, Field, NonNegativeInt, model_validator
 
 from tidegate_cdc_publisher.column_rules import ColumnRules
+from tidegate_cdc_publisher.large_rows import LargeRows
 from tidegate_cdc_publisher.machine import OnGap, SnapshotMode
 from tidegate_cdc_publisher.record_form import (
     ISO,
@@ -47,6 +48,7 @@ class TableChanges(Section):
     struct_handling: Structs | None = None
     on_schema_change: OnSchemaChange | None = None
     provide_transaction_metadata: bool | None = None
+    large_rows: LargeRows | None = None
     column_include_list: tuple[str, ...] = ()
     column_exclude_list: tuple[str, ...] = ()
     column_mask_list: tuple[str, ...] = ()
@@ -115,6 +117,8 @@ class CdcSection(Section):
     """Say where each version ends: by a marker in every topic partition, and with the number of its
     records on the topic of transactions.
     """
+    large_rows: LargeRows = "fail"
+    """What to do with a record that is larger than its topic takes."""
     column_hash_salt: str | None = Field(default=None, repr=False)
     """What is put before each value that `column_hash_list` of a table names."""
     topic: str = "{prefix}cdc.{table}"
@@ -178,6 +182,26 @@ class CdcSection(Section):
         """
         template = self.tables.get(table, _AS_SET).topic or self.topic
         return topics.checked(topic_name(template, topics.prefix, table), table)
+
+    def large(self, table: str) -> LargeRows:
+        """Return what to do with records that are larger than a table's topic takes."""
+        return self.tables.get(table, _AS_SET).large_rows or self.large_rows
+
+    @model_validator(mode="after")
+    def _large_rows_can_be_made_small(self) -> Self:
+        """Refuse to cut values that are no JSON."""
+        for name in (*self.tables, ""):
+            is_json = self.form(name).value_format in ("json", "json_schema")
+            if self.large(name) in ("truncate", "claim_check") and not is_json:
+                path = f"cdc.tables.{name}" if name in self.tables else "cdc"
+                raise ValueError(
+                    f"{path}.large_rows: {self.large(name)} needs value_format json or json_schema"
+                )
+        return self
+
+    def topic_settings(self, table: str) -> dict[str, str]:
+        """Return Kafka's settings for the topic of a table, where they are not the publisher's."""
+        return self.topic_properties | self.tables.get(table, _AS_SET).topic_properties
 
     def has_transactions(self, table: str) -> bool:
         """Return whether the stream of a table says where versions begin and end."""

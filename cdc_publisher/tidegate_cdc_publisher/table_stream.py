@@ -33,6 +33,7 @@ from tidegate_cdc_publisher.connect_schema import (
 from tidegate_cdc_publisher.declared_keys import DeclaredKeys
 from tidegate_cdc_publisher.incremental_snapshot import file_batches, next_round, paths_of
 from tidegate_cdc_publisher.key_columns import KeyColumns, keys_of_order, order_of
+from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import (
     Due,
     IncrementalDue,
@@ -222,6 +223,7 @@ class StreamSource:
     schema_changes_topic: str = "tidegate.cdc-schema-changes"
     registry: PayloadEncoder | None = None
     has_transactions: bool = False
+    large_rows: LargeRowRule | None = None
 
 
 @dataclass(frozen=True)
@@ -712,7 +714,9 @@ class TableStream:
 
     def _records(self, origin: SourceBlock, batch: Batch) -> Records:
         tombstones: Tombstones = "with" if self._source.changes.tombstones else "without"
-        return records(origin, batch, self._running.clock.now_ms(), tombstones)
+        found = records(origin, batch, self._running.clock.now_ms(), tombstones)
+        rule = self._source.large_rows
+        return found if rule is None else rule.applied(found, self._source.topic)
 
     def _move(self, position: Position) -> None:
         self._state = evolve(self._state, Published(position))

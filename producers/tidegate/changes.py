@@ -31,15 +31,15 @@ def follow(
     position: Mapping[str, Any] | None = None,
     *,
     topic: str | None = None,
+    storage: Mapping[str, str] | None = None,
 ) -> ChangeStream:
     """Return the change stream of a registered table, by its name or root.
 
-    `topic` is its topic, if the publisher's setting `cdc.topic` gives it another name.
+    `topic` is its topic, if the publisher's setting `cdc.topic` gives it another name. `storage`
+    are options of the table's store, from which rows come that were too large for the topic.
     `position` is `ChangeStream.position` of a former run; None begins with the oldest change.
     Raises: InvalidRequest (`TableNotRegistered`, `ChangesGone`, `WrongPosition`); Misconfigured,
     for a table that no publisher publishes; Unavailable.
     """
     bus = KafkaBus(kafka, CLIENT_ID)
-    if topic is not None:
-        return ChangeStream(bus, topic, position)
-    return ChangeStream.of_table(bus, kafka.topics, table, position)
+    return ChangeStream.of_table(bus, kafka.topics, table, position, topic=topic, storage=storage)

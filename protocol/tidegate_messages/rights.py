@@ -47,6 +47,7 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
     "change publisher": (
         *_on("topic", "commits table-state cdc-signals", "Read"),
         *_on("topic", "cdc-positions follower-state", "Read", "Write"),
+        *_on("topic", "dead-letters", "Write"),
         *_on("topic", "cdc.* cdc-schema-changes cdc-transactions", "Create", "Write"),
         *_on("group", "cdc-publisher", "Read"),
         *_on("transactional id", "cdc.*", "Write"),

@@ -33,6 +33,15 @@ that says which.
 END: Final = "end"
 """The kind of marker behind the last change of a version. The header `delta_version` says which."""
 
+CLAIM_CHECK: Final = "claim_check"
+"""The header of a record whose value, with the rows, stands in a file of the table: as JSON."""
+
+CLAIMS_FOLDER: Final = "_tidegate/changes"
+"""The folder of these files, below the table's root."""
+
+TRUNCATED: Final = "truncated"
+"""The header of a record that was too large: the columns whose texts were cut."""
+
 CONTENT: Final = "schema_change"
 """The header of such a marker that holds the whole record, in base64.
 

@@ -125,7 +125,8 @@ def _copy(
     """Return the table as the stream gives it at a version."""
     copy = TableCopy()
     topic = settings.cdc.topic_of(settings.kafka.topics, record.name)
-    with ChangeStream(bus, topic) as stream:
+    store = open_store(record.table_root, settings.storage)
+    with ChangeStream(bus, topic, store=store) as stream:
         for change in stream.changes(quiet_s):
             if change.version <= version:
                 copy.apply(change)

@@ -6,7 +6,8 @@ Changes of one key come in order, those of one topic partition in the order of v
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -15,7 +16,10 @@ import pyarrow as pa
 
 from tidegate_delta.errors import InvalidRequest, MalformedRecord
 from tidegate_messages import codec
+from tidegate_messages.proposal import ClaimCheck
 from tidegate_messages.schema_change import (
+    CLAIM_CHECK,
+    CLAIMS_FOLDER,
     CONTENT,
     END,
     GAP,
@@ -27,6 +31,8 @@ from tidegate_messages.schema_change import (
 from tidegate_messages.topics import Topics
 from tidegate_runtime.client.carried_rows import carried_row
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_registry import find_table, read_registry
 
 WAIT_S: Final = 1.0
@@ -166,8 +172,16 @@ class ChangeStream:
     oldest change on the topic.
     """
 
-    def __init__(self, bus: Bus, topic: str, position: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        topic: str,
+        position: Mapping[str, Any] | None = None,
+        store: LogStore | None = None,
+    ) -> None:
+        """`store` is the table's, where values are that were too large for the topic."""
         self._bus = bus
+        self._store = store
         self._topic = topic
         self._reader: Reader = bus.reader()
         self._id = bus.identity([topic]).topic_ids[topic]
@@ -176,9 +190,19 @@ class ChangeStream:
 
     @classmethod
     def of_table(
-        cls, bus: Bus, topics: Topics, table: str, position: Mapping[str, Any] | None = None
+        cls,
+        bus: Bus,
+        topics: Topics,
+        table: str,
+        position: Mapping[str, Any] | None = None,
+        *,
+        topic: str | None = None,
+        storage: Mapping[str, str] | None = None,
     ) -> Self:
         """Return the stream of a registered table, by its name or root.
+
+        `topic` is its topic, if the publisher gives it a name of its own. `storage` are the options
+        of the table's store, where values are that were too large for the topic.
 
         Raises: InvalidRequest (`TableNotRegistered`); Misconfigured, for a table that no publisher
         publishes; Unavailable.
@@ -189,7 +213,8 @@ class ChangeStream:
                 f"no table {table!r} is registered: `tidegate changes list` shows those that are",
                 error_class="TableNotRegistered",
             )
-        return cls(bus, topics.changes(record.name), position)
+        store = open_store(record.table_root, storage or {})
+        return cls(bus, topic or topics.changes(record.name), position, store)
 
     def __enter__(self) -> Self:
         """Return the stream."""
@@ -298,7 +323,9 @@ class ChangeStream:
         if schema is not None and (schema.snapshot or schema.version > progress.schema):
             progress.wait(schema, record.offset + 1)
             return None
-        change = None if schema is not None or record.value is None else change_of(record)
+        change = None
+        if schema is None and record.value is not None:
+            change = change_of(replace(record, value=self._claimed(record)))
         missed = None if change is None else self._missed(change.version)
         if missed is not None:
             progress.wait(missed, record.offset)
@@ -313,6 +340,26 @@ class ChangeStream:
             return None
         progress.last = change.place
         return change
+
+    def _claimed(self, record: Record) -> bytes | None:
+        """Return a record's value, from its file if it was too large.
+
+        Raises: InvalidRequest (`ClaimNotFound`); Unavailable.
+        """
+        header = dict(record.headers).get(CLAIM_CHECK)
+        if header is None or self._store is None:
+            return record.value
+        claim = ClaimCheck.model_validate_json(header)
+        is_ours = claim.path == f"{CLAIMS_FOLDER}/{claim.sha256}.json"
+        content = self._store.read(claim.path) if is_ours else None
+        if content is None or sha256(content).hexdigest() != claim.sha256:
+            raise InvalidRequest(
+                f"{record.at}, offset {record.offset}: its value is in {claim.path} of "
+                f"{self._store.root}, which is gone or another one: begin anew with all rows "
+                "(`tidegate changes resnapshot`)",
+                error_class="ClaimNotFound",
+            )
+        return content
 
     def _missed(self, version: int) -> SchemaChange | None:
         """Return the change of the schema before a version that other partitions have reached.

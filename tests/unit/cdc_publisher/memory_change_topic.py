@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
 from tidegate_cdc_publisher.change_records import ChangeRecord, VersionBound
+from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import OnGap, SnapshotMode, StreamState
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
@@ -98,6 +99,7 @@ def stream(
     anew: bool = False,
     on_gap: OnGap = "fail",
     has_transactions: bool = False,
+    large_rows: LargeRowRule | None = None,
 ) -> TableStream:
     set_to = changes or TableChanges()
     source = StreamSource(
@@ -112,6 +114,7 @@ def stream(
         on_gap,
         registry=registry,
         has_transactions=has_transactions,
+        large_rows=large_rows,
     )
     position = topic.position
     signal = None if position is None else position.signal
