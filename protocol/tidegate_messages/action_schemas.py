@@ -100,15 +100,15 @@ def action_schemas() -> dict[str, Schema]:
 
 def _definitions(kind: type[Action]) -> dict[str, Schema]:
     """Return the schema of an action, in which null counts as absent, and those it refers to."""
-    made = kind.model_json_schema(by_alias=True)
-    below: dict[str, Schema] = made.pop("$defs", {})
-    required = made.get("required", ())
-    fields = made["properties"].items()
-    made["properties"] = {
+    schema = kind.model_json_schema(by_alias=True)
+    below: dict[str, Schema] = schema.pop("$defs", {})
+    required = schema.get("required", ())
+    fields = schema["properties"].items()
+    schema["properties"] = {
         name: field if name in required or kind is DeletionVector else _or_null(field)
         for name, field in fields
     }
-    return {**below, kind.__name__: made}
+    return {**below, kind.__name__: schema}
 
 
 def _or_null(field: Schema) -> Schema:

@@ -36,11 +36,11 @@ def schema_of(kind: type[Message]) -> dict[str, Any]:
     What we publish may have fields of a newer release. A proposal may not: the committer refuses
     them by name.
     """
-    made = proposal_schema() if kind is Proposal else kind.model_json_schema(mode="validation")
+    schema = proposal_schema() if kind is Proposal else kind.model_json_schema(mode="validation")
     return {
         "$schema": DIALECT,
         "$id": f"urn:tidegate:{FORMATS[kind].replace('/', ':')}",
-        **made,
+        **schema,
         "examples": list(examples_of(kind).values()),
     }
 

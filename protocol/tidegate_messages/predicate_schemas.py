@@ -42,7 +42,7 @@ def _node(ops: list[str]) -> Schema:
     """Return the schema of the nodes with these operators, which have the same fields."""
     fields = NODE_FIELDS[ops[0]]
     titles = {**{op: op.capitalize() for op in NODE_FIELDS}, **_TITLES}
-    made: Schema = {
+    schema: Schema = {
         "title": f"{titles[ops[0]]}Node" if len(ops) == 1 else "ComparisonNode",
         "type": "object",
         "properties": {
@@ -53,14 +53,14 @@ def _node(ops: list[str]) -> Schema:
     }
     if ops == ["opaque"]:
         columns = {"type": "array", "items": {"$ref": f"#/$defs/{_COLUMN}"}}
-        made["description"] = "What the grammar can't express; it matches everything."
-        made["properties"]["columns"] = {"anyOf": [columns, {"type": "null"}]}
-        made["properties"]["text"] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+        schema["description"] = "What the grammar can't express; it matches everything."
+        schema["properties"]["columns"] = {"anyOf": [columns, {"type": "null"}]}
+        schema["properties"]["text"] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
     elif ops == ["true"]:
-        made["description"] = "Matches everything."
+        schema["description"] = "Matches everything."
     if "type" in fields:
-        made["allOf"] = _values_by_type("value" if "value" in fields else "values")
-    return made
+        schema["allOf"] = _values_by_type("value" if "value" in fields else "values")
+    return schema
 
 
 def _field(name: str) -> Schema:

@@ -25,17 +25,18 @@ _ABSENT: Final[Schema] = {"type": "null"}
 
 def proposal_schema() -> Schema:
     """Return the schema of a proposal, without dialect and id."""
-    made = Proposal.model_json_schema()
-    own = made.pop("$defs")
+    body = Proposal.model_json_schema()
+    definitions_made = body.pop("$defs")
     closed = {
-        name: _closed(schema) if "properties" in schema else schema for name, schema in own.items()
+        name: _closed(schema) if "properties" in schema else schema
+        for name, schema in definitions_made.items()
     }
     _refer(closed["ReadSet"], "predicates", PREDICATE)
     closed["RowIntent"]["properties"]["rows"] = {"$ref": f"#/$defs/{ROWS_TO_DELETE}"}
-    _refer(made, "actions", ROW)
+    _refer(body, "actions", ROW)
     line = {CLAIM_CHECK_LINE: _claim_check_line()}
     definitions = {**closed, **action_schemas(), **predicate_schemas(), **line}
-    return {**_closed(made), "allOf": _rules(), "$defs": definitions}
+    return {**_closed(body), "allOf": _rules(), "$defs": definitions}
 
 
 def _closed(schema: Schema) -> Schema:

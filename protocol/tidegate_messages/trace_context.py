@@ -42,8 +42,8 @@ def trace_id(headers: Iterable[tuple[str, bytes]]) -> str | None:
 
     Law: trace_id([(TRACEPARENT, compose(t, s).encode())]) == f"{t:032x}".
     """
-    found = traceparent_of(headers)
-    return None if found is None else found.split("-")[1]
+    traceparent = traceparent_of(headers)
+    return None if traceparent is None else traceparent.split("-")[1]
 
 
 def traceparent_of(headers: Iterable[tuple[str, bytes]]) -> str | None:

@@ -79,17 +79,17 @@ def too_many(files: int) -> Rejection:
     return flaw(TOO_LARGE, "verify_files", problem, "propose in several steps")
 
 
-def wrong_file(file: NewFile, found: int | str | None) -> Rejection | None:
-    """Return what is wrong with a file. `found` is its size in bytes, None if it is missing, or why
-    it can't be read.
+def wrong_file(file: NewFile, stored_size: int | str | None) -> Rejection | None:
+    """Return what is wrong with a file. `stored_size` is its size in bytes, None if it is missing,
+    or why it can't be read.
     """
-    if found == file.size:
+    if stored_size == file.size:
         return None
-    if isinstance(found, int):
-        problem = f"{file.path[:256]!r} has {found} bytes, the proposal says {file.size}"
+    if isinstance(stored_size, int):
+        problem = f"{file.path[:256]!r} has {stored_size} bytes, the proposal says {file.size}"
         remedy = "take `size` from the finished file, and propose again under a new id"
         return flaw(FILE_SIZE, f"{file.field}.size", problem, remedy, path=file.path[:1024])
-    problem = "is not there" if found is None else f"cannot be read: {found}"
+    problem = "is not there" if stored_size is None else f"cannot be read: {stored_size}"
     remedy = "write the file first, whole, and propose again under a new id"
     description = f"{file.path[:256]!r} {problem}"
     return flaw(FILE_MISSING, f"{file.field}.path", description, remedy, path=file.path[:1024])

@@ -67,6 +67,6 @@ def _clustered_by(state: TableState) -> list[tuple[str, ...]]:
 
 
 def _refusal(error: Exception) -> Rejection:
-    made = flaw(BAD_METADATA, _FIELD, fault_in(error), "correct what it names")
+    rejection = flaw(BAD_METADATA, _FIELD, fault_in(error), "correct what it names")
     error_class = error.error_class if isinstance(error, TidegateError) else None
-    return made.model_copy(update={"error_class": error_class})
+    return rejection.model_copy(update={"error_class": error_class})

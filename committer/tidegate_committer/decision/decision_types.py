@@ -114,27 +114,27 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
     return Verdict(candidate, "denied", rejection=retry_later)
 
 
-def app_txn_seen(state: TableState, seen: Txn, version: int, field: str) -> Rejection:
+def app_txn_seen(state: TableState, last_txn: Txn, version: int, field: str) -> Rejection:
     """Return the rejection of an application's version that the table has, or has passed."""
-    if seen.version == version:
-        detail = f"at version {seen.version}: this version of it is there; skip it"
+    if last_txn.version == version:
+        detail = f"at version {last_txn.version}: this version of it is there; skip it"
     else:
         detail = (
-            f"at version {seen.version}, which is after {version}: skip this work if the id has "
-            "one writer; if it has several, the table may lack these rows"
+            f"at version {last_txn.version}, which is after {version}: skip this work if the id "
+            "has one writer; if it has several, the table may lack these rows"
         )
-    named = _application(state, seen, field, detail)
+    named = _application(state, last_txn, field, detail)
     return Rejection(rule="app_txn_seen", advice="skip", **named)
 
 
 def app_txn_conflict(
-    state: TableState, seen: Txn | None, advance: AppTxnAdvance, field: str
+    state: TableState, last_txn: Txn | None, advance: AppTxnAdvance, field: str
 ) -> Rejection:
     """Return the rejection of an application's version whose expected predecessor is not the one
     that the table has.
     """
-    current = Txn(app_id=advance.app_id, version=NO_APP_VERSION) if seen is None else seen
-    state_found = "without a version" if seen is None else f"at version {seen.version}"
+    current = Txn(app_id=advance.app_id, version=NO_APP_VERSION) if last_txn is None else last_txn
+    state_found = "without a version" if last_txn is None else f"at version {last_txn.version}"
     expected = "none" if advance.expected == NO_APP_VERSION else advance.expected
     if current.version < advance.expected:
         cause = "what comes before is not committed (yet): propose that first"

@@ -98,14 +98,14 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
         return Decision(Verdict(candidate, "expired"), writer)
     if version > state.version + 1:
         return Decision(_version_ahead(state, candidate), writer)
-    ready: VerbatimEntry | None = None
+    validated: VerbatimEntry | None = None
     if needs_bytes(state, candidate):
         read = _read(candidate, case.content, case.policy)
         if isinstance(read, Rejection):
             verdict = Verdict(candidate, "denied", rejection=read)
             return Decision(verdict, writer)
-        ready = read
-        name = name or ready.entry.txn_id
+        validated = read
+        name = name or validated.entry.txn_id
         writer = name or str(candidate.id)
     committed_version = _version_with_txn_id(state, candidate, name)
     if committed_version is not None:
@@ -116,16 +116,16 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
         return Decision(denied(candidate, "already_committed", reason), writer)
     if version <= state.version:
         return Decision(_version_taken(state, candidate), writer)
-    assert ready is not None, "what may be written was read"
+    assert validated is not None, "what may be written was read"
     admission_input = AdmissionInput(
         state.root, state.table_definition_at(max(candidate.read_version, 0)), case.now_ms
     )
-    complete = replace(candidate, content=ready.actions)
+    complete = replace(candidate, content=validated.actions)
     rejection = late_or_wrong_table(complete, admission_input, case.policy)
-    rejection = rejection or wrong_bytes(candidate, ready, state, case.now_ms)
+    rejection = rejection or wrong_bytes(candidate, validated, state, case.now_ms)
     if rejection is not None:
         return Decision(Verdict(candidate, "denied", rejection=rejection), writer)
-    return Decision(Verdict(candidate, "committed", "membership", version), writer, ready)
+    return Decision(Verdict(candidate, "committed", "membership", version), writer, validated)
 
 
 def plan_of(state: TableState, decision: Decision) -> BatchPlan:
@@ -140,8 +140,12 @@ def plan_of(state: TableState, decision: Decision) -> BatchPlan:
 
 def encoded_of(plan: BatchPlan) -> EncodedEntry | None:
     """Return the entry of a verbatim plan, None for any other plan."""
-    ready = plan.ready
-    return EncodedEntry(ready.content, ready.entry, ready.actions.adds) if ready else None
+    validated = plan.ready
+    return (
+        EncodedEntry(validated.content, validated.entry, validated.actions.adds)
+        if validated
+        else None
+    )
 
 
 def priority_after(priority: VerbatimPriority, plan: BatchPlan, now_s: float) -> VerbatimPriority:

@@ -117,9 +117,9 @@ class FairQueue:
             else:
                 place += 1
 
-    def remove_aside(self, which: Callable[[Candidate], bool]) -> list[Candidate]:
+    def remove_aside(self, is_removed: Callable[[Candidate], bool]) -> list[Candidate]:
         """Remove some of the candidates that are set aside, and return them."""
-        removed = [queued.candidate for queued in self.aside if which(queued.candidate)]
+        removed = [queued.candidate for queued in self.aside if is_removed(queued.candidate)]
         self.aside = [queued for queued in self.aside if queued.candidate not in removed]
         return removed
 

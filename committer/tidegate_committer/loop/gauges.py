@@ -76,15 +76,15 @@ def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
     A restart would not help these and would interrupt the other tables, so they do not count as
     stalled.
     """
-    found = 0
+    count = 0
     for worker in workers:
         for table_committer in worker.busy:
-            found += len(table_committer.queue.aside)
+            count += len(table_committer.queue.aside)
             if table_committer.rests_until_s > now_s or table_committer.cache.waits_for:
                 table = table_committer.record.table
-                found += len(table_committer.queue) + len(table_committer.requests)
-                found += worker.read_ahead.held(table)
-    return found
+                count += len(table_committer.queue) + len(table_committer.requests)
+                count += worker.read_ahead.held(table)
+    return count
 
 
 @dataclass
@@ -172,17 +172,21 @@ def _show_waits(table_committers: Iterable[TableCommitter], now_s: float) -> Non
         for table_committer in table_committers
     }
     _waiting.clear()
-    shown: dict[str, float] = {}
+    waited_by_label: dict[str, float] = {}
     for table, (since_s, label) in waits.items():
         if since_s is not None:
             _waiting[table] = since_s
-            shown[label] = max(now_s - since_s, shown.get(label, 0.0))
-    shown = {label: waited_s for label, waited_s in shown.items() if waited_s >= STORE_WAIT_MIN_S}
-    for stale in _waits_shown.difference(shown):
+            waited_by_label[label] = max(now_s - since_s, waited_by_label.get(label, 0.0))
+    waited_by_label = {
+        label: waited_s
+        for label, waited_s in waited_by_label.items()
+        if waited_s >= STORE_WAIT_MIN_S
+    }
+    for stale in _waits_shown.difference(waited_by_label):
         _waits_shown.discard(stale)
         with suppress(KeyError):
             STORE_WAIT.remove(stale)
-    for label, waited_s in shown.items():
+    for label, waited_s in waited_by_label.items():
         STORE_WAIT.labels(label).set(waited_s)
         _waits_shown.add(label)
 

@@ -41,12 +41,12 @@ class MaintenanceSchedule:
         table_committer.pause_for_audit = audit.pause_for_audit(now_s)
         if table_committer.in_flight is not None or table_committer.cache.fetch is not None:
             return
-        found = audit.end(state, table_committer.store.root, table_committer.label)
-        if found is not None:
+        overwritten_version = audit.end(state, table_committer.store.root, table_committer.label)
+        if overwritten_version is not None:
             table_committer.record = table_committer.record.model_copy(
-                update={"overwritten": found}
+                update={"overwritten": overwritten_version}
             )
-            raise overwritten(table_committer.store.root, found)
+            raise overwritten(table_committer.store.root, overwritten_version)
         if audit.answer is None and now_s >= audit.due_s:
             audit.due_s = now_s + section.audit_s
             audit.begin(

@@ -113,10 +113,10 @@ def read_for_request(table_committer: TableCommitter) -> bool | Exception:
         table_committer.forget()
         table_committer.reads_for_request = True
     load: Callable[[], bool | Exception] = table_committer.load
-    found = attempted(load, partial(_unread, table_committer))
-    if found is not False:
+    result = attempted(load, partial(_unread, table_committer))
+    if result is not False:
         table_committer.reads_for_request = False
-    return found
+    return result
 
 
 def _unread(table_committer: TableCommitter, error: Exception) -> Exception:

@@ -354,16 +354,16 @@ def _kept(headers: Headers) -> Iterator[tuple[str, bytes]]:
 
 def _record_span(candidate: Candidate, outcome: Outcome, name: str) -> None:
     """Record the span of a proposal: from its arrival at the broker to its outcome."""
-    told: dict[str, str | int] = {
+    attributes: dict[str, str | int] = {
         "tidegate.table": name,
         "tidegate.proposal": str(candidate.id),
         "tidegate.status": outcome.status,
     }
     if outcome.version is not None:
-        told["tidegate.version"] = outcome.version
+        attributes["tidegate.version"] = outcome.version
     if outcome.rejection is not None:
-        told["tidegate.rule"] = outcome.rejection.rule
-    begun("tidegate.decide", traceparent_of(candidate.trace), candidate.sent_ms, told).end()
+        attributes["tidegate.rule"] = outcome.rejection.rule
+    begun("tidegate.decide", traceparent_of(candidate.trace), candidate.sent_ms, attributes).end()
 
 
 def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:

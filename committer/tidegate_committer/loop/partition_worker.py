@@ -283,7 +283,7 @@ class PartitionWorker:
 
     def _due(self, now_s: float) -> list[TableCommitter]:
         """Return the table committers with work due; those that wait to be loaded are left out."""
-        scheduler, table_committers, found = (
+        scheduler, table_committers, due = (
             self.tables.scheduler,
             self.tables.committers,
             list[TableCommitter](),
@@ -298,8 +298,8 @@ class PartitionWorker:
             elif is_unread(table_committer) and table_committer.rests_until_s <= now_s:
                 scheduler.read_in_turn(table_committer)
             else:
-                found.append(table_committer)
-        return found
+                due.append(table_committer)
+        return due
 
     def make_durable(self) -> Offset | None:
         """Flush outcomes, then the registry; return the offset to commit, if it has advanced."""

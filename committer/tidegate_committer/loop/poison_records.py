@@ -273,8 +273,8 @@ def at_fault(record: Record, error: Exception) -> DeadLetter:
 def unparsed(record: Record, wrong: Rejection) -> DeadLetter:
     """Return the dead letter of a record without parsing it."""
     value = record.value or b""
-    seen = {match[1].decode(): match[2] for match in _LOOKS_LIKE.finditer(value)}
-    claims = {**seen, **dict(record.headers)}
+    ids_in_value = {match[1].decode(): match[2] for match in _LOOKS_LIKE.finditer(value)}
+    claims = {**ids_in_value, **dict(record.headers)}
     proposal, table = (_uuid(claims.get(name, b"")) for name in ("proposal_id", "table"))
     return DeadLetter(wrong.rule, wrong.reason, sha256(value), proposal, table)
 

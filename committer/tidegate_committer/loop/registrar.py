@@ -226,12 +226,12 @@ class Registrar:
         return other
 
     def _rival(self, record: TableRecord) -> TableRecord | None:
-        here = self.tables.here
-        other = self.tables.registry_reader.elsewhere(record.table, here)
-        if other is not None:
-            return other
+        own_home = self.tables.here
+        rival = self.tables.registry_reader.elsewhere(record.table, own_home)
+        if rival is not None:
+            return rival
         for table in self.tables.registry.tables.values():
-            is_other = table.table != record.table and recorded_home(table) != here
+            is_other = table.table != record.table and recorded_home(table) != own_home
             if is_other and table.table_root == record.table_root and table.status != "dropped":
                 return table
         return None

@@ -93,10 +93,10 @@ class TableCache:
         up.
         """
         assert self.state is not None, "what is fetched is fetched for a state"
-        seen = self.state, self.viewed_s, self.is_behind
+        view = self.state, self.viewed_s, self.is_behind
         past = self.history.entries if self.history is not None else NO_PAST
         return DecisionRead(
-            self.store, self.dependencies, self.read_cache, *seen, start, batch, past
+            self.store, self.dependencies, self.read_cache, *view, start, batch, past
         )
 
     def has_fetched(self, fetch: DecisionRead) -> bool:

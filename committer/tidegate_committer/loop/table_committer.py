@@ -449,8 +449,10 @@ class TableCommitter:
 
     def _start_put(self, plan: BatchPlan) -> None:
         assert self.cache.state is not None, "what is written was decided on a state"
-        ready = verbatim_decision.encoded_of(plan)
-        encoded = ready or self.encoder.spell(self.cache.state, plan, self.cache.written[1])
+        verbatim_entry = verbatim_decision.encoded_of(plan)
+        encoded = verbatim_entry or self.encoder.spell(
+            self.cache.state, plan, self.cache.written[1]
+        )
         put = EntryPut(self.store, self.label, encoded)
         self.in_flight = start_put(plan, put, self.dependencies, self.cache.viewed_s)
         self.has_sent = True

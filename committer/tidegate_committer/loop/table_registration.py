@@ -172,17 +172,17 @@ def unknown_table(candidate: Candidate) -> Verdict:
     )
 
 
-def elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
+def elsewhere(candidate: Candidate, record: TableRecord, own_home: Home) -> Verdict:
     """Return the denial of a proposal for a table that this partition served and no longer does."""
     if record.status == "dropped":
         return table_dropped(candidate, record)
-    return other_partition(candidate, recorded_home(record), here)
+    return other_partition(candidate, recorded_home(record), own_home)
 
 
-def claimed_elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
+def claimed_elsewhere(candidate: Candidate, record: TableRecord, own_home: Home) -> Verdict:
     """Return the denial of a table that another topic partition has registered or claimed."""
     if record.status != "staged" and record.table == candidate.table:
-        return elsewhere(candidate, record, here)
+        return elsewhere(candidate, record, own_home)
     reason = (
         f"table: {record.table_root} is just being registered on {recorded_home(record)}, too; "
         "send the same bytes again when that is decided"
@@ -200,12 +200,12 @@ def is_claim(record: TableRecord) -> bool:
     return record.status == "staged" and record.reason == CLAIMED
 
 
-def other_partition(candidate: Candidate, home: Home, here: Home) -> Verdict:
+def other_partition(candidate: Candidate, home: Home, own_home: Home) -> Verdict:
     """Return the denial of a proposal that came on another topic partition than its table's."""
     rejection = Rejection(
         rule="other_partition",
         reason=f"table: {candidate.table} belongs to topic partition {home}, and this came on "
-        f"{here}; send the same bytes to partition {home.partition}, and read their outcome on "
+        f"{own_home}; send the same bytes to partition {home.partition}, and read their outcome on "
         "that number",
         advice="resend",
         field="table",

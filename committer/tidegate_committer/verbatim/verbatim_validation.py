@@ -126,11 +126,11 @@ def _deep_line(content: bytes) -> int | None:
 
 
 def wrong_bytes(
-    candidate: Candidate, ready: VerbatimEntry, state: TableState, now_ms: int
+    candidate: Candidate, validated: VerbatimEntry, state: TableState, now_ms: int
 ) -> Rejection | None:
     """Return why a verbatim entry may not become the version after a table's head, or None."""
-    after = state.table_definition.after(ready.actions.metadata, ready.actions.protocol)
-    arrival = VerbatimArrival(candidate, ready, state, after, now_ms)
+    after = state.table_definition.after(validated.actions.metadata, validated.actions.protocol)
+    arrival = VerbatimArrival(candidate, validated, state, after, now_ms)
     return next((rejection for check in CHECKS if (rejection := check(arrival))), None)
 
 

@@ -41,7 +41,7 @@ FEATURES: Final = {f"{FEATURE_PREFIX}{FEATURE}": "supported"}
 def sorted_by(metadata: Metadata, names: Sequence[str], purpose: str) -> tuple[FieldPath, ...]:
     """Return the paths of columns by which files can be sorted, so that readers can skip some.
 
-    `what` is the request, for messages.
+    `purpose` is the request, for messages.
     Raises: InvalidRequest, naming the column.
     """
     return tuple(_sortable(metadata, name, purpose) for name in names)

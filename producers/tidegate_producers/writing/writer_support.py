@@ -22,7 +22,8 @@ def check_new_rows(
     """Refuse rows that lack defaults, constraints or identity values, which a data source cannot
     compute.
 
-    `enforced` are the hashes of constraints that the caller has evaluated, `given` its columns.
+    `enforced` are the hashes of constraints that the caller has evaluated, `given_columns`
+    its columns.
     Raises: UnsupportedFeature, naming the column or constraint.
     """
     required = requirements(metadata, protocol)

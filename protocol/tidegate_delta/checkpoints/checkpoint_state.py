@@ -197,7 +197,7 @@ def advanced(state: CheckpointState, parts: Sequence[LogPart]) -> CheckpointStat
     Law: the rows and totals are those of a replay
     Spec: "Action Reconciliation"
     """
-    touched = pc.unique(flat(joined([keys(one) for part in parts for one in _tables(part)])))
+    touched = pc.unique(flat(joined([keys(table) for part in parts for table in _tables(part)])))
     stored, lost = _hit(state.stored, touched)
     after = evolve_parts(state.fresh, parts)
     gained = file_totals.of(after.files) - file_totals.of(state.fresh.files)
@@ -236,17 +236,17 @@ def _dropped(
     every: Sequence[StoredRows], touched: pa.Array
 ) -> tuple[list[StoredRows], list[pa.Table]]:
     # One search over all keys: the set of what is looked for is built once.
-    found = pc.is_in(joined([one.keys for one in every]), value_set=touched)
+    is_touched = pc.is_in(joined([stored.keys for stored in every]), value_set=touched)
     after, lost, start = [], [], 0
-    for one in every:
-        gone = found.slice(start, one.rows.num_rows)
-        start += one.rows.num_rows
+    for stored in every:
+        gone = is_touched.slice(start, stored.rows.num_rows)
+        start += stored.rows.num_rows
         if not pc.any(gone, min_count=0).as_py():
-            after.append(one)
+            after.append(stored)
             continue
         gone = flat(gone)
-        if one.mask is not None:
-            gone = pc.and_(gone, one.mask)
-        lost.append(one.rows.filter(gone))
-        after.append(one.without(gone))
+        if stored.mask is not None:
+            gone = pc.and_(gone, stored.mask)
+        lost.append(stored.rows.filter(gone))
+        after.append(stored.without(gone))
     return after, lost

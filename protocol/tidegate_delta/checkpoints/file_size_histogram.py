@@ -75,16 +75,16 @@ def of(sizes: pa.ChunkedArray) -> FileSizes:
     files, size_bytes = list(_NONE), list(_NONE)
     if len(known) <= _FEW:
         for size in known.to_pylist():
-            at = _bin_of(size)
-            files[at] += 1
-            size_bytes[at] += size
+            bin_number = _bin_of(size)
+            files[bin_number] += 1
+            size_bytes[bin_number] += size
         return FileSizes(tuple(files), tuple(size_bytes))
     ends = pc.min_max(known).as_py()
-    for at in range(_bin_of(ends["min"]), _bin_of(ends["max"]) + 1):
+    for bin_number in range(_bin_of(ends["min"]), _bin_of(ends["max"]) + 1):
         # What is left are the sizes of this bin and of those above it.
-        above = pc.greater_equal(known, pa.scalar((*BOUNDS, LONG_MAX)[at + 1], pa.int64()))
-        part = known.filter(pc.invert(above)) if at < len(BOUNDS) - 1 else known
-        files[at], size_bytes[at] = len(part), exact_sum(part)
+        above = pc.greater_equal(known, pa.scalar((*BOUNDS, LONG_MAX)[bin_number + 1], pa.int64()))
+        part = known.filter(pc.invert(above)) if bin_number < len(BOUNDS) - 1 else known
+        files[bin_number], size_bytes[bin_number] = len(part), exact_sum(part)
         known = known.filter(above)
     return FileSizes(tuple(files), tuple(size_bytes))
 

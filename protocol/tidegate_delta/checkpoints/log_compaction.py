@@ -44,7 +44,7 @@ def compact_contents(contents: Sequence[bytes]) -> bytes:
         for key, kind, line in _in_order(content):
             newest.pop(key, None)
             newest[key] = kind, line
-    kept = sorted(newest.values(), key=lambda one: _ORDER.index(one[0]))
+    kept = sorted(newest.values(), key=lambda kind_and_line: _ORDER.index(kind_and_line[0]))
     return b"".join(line + b"\n" for _, line in kept)
 
 

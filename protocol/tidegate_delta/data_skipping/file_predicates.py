@@ -238,8 +238,8 @@ def _listed(node: Predicate, column: _Column, *, negated: bool) -> ColumnTest:
         return _may_match
     if column.kind in (FLOAT, DOUBLE) and (negated or any(value != value for value in present)):
         return lambda known: known.may_hold_value
-    wanted = sorted(map(_KEY, present))
-    return _in_none(wanted) if negated else _in_some(wanted)
+    keys = sorted(map(_KEY, present))
+    return _in_none(keys) if negated else _in_some(keys)
 
 
 def _in_some(values: Sequence[Any]) -> ColumnTest:

@@ -63,18 +63,18 @@ class Drop:
     truncates_history: bool = False
 
 
-def drop_flaws(drop: Drop, one: Definition, remains: FeatureRemains) -> tuple[Flaw, ...]:
+def drop_flaws(drop: Drop, definition: Definition, remains: FeatureRemains) -> tuple[Flaw, ...]:
     """Return every flaw that prevents the drop of a feature.
 
     Spec: "Supported Features"
     """
-    refused = tuple(_not_to_be_dropped(drop, one))
+    refused = tuple(_not_to_be_dropped(drop, definition))
     if refused:
         return refused
-    found = [*_needed(drop, one), *_used(drop.name, one, remains)]
+    flaws = [*_needed(drop, definition), *_used(drop.name, definition, remains)]
     row = FEATURES[drop.name]
     if drop.truncates_history and row.leaves_traces and remains.history_uses:
-        found.append(
+        flaws.append(
             Flaw(
                 "history_uses_feature",
                 "history",
@@ -84,25 +84,27 @@ def drop_flaws(drop: Drop, one: Definition, remains: FeatureRemains) -> tuple[Fl
                 "DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST",
             )
         )
-    return tuple(found)
+    return tuple(flaws)
 
 
-def dropped(drop: Drop, one: Definition, version: int) -> Definition:
+def dropped(drop: Drop, definition: Definition, version: int) -> Definition:
     """Return the definition that the dropping commit writes at a version of the table.
 
     Law: dropped(...).supported == one.supported - {name}, and the protection where it is needed
     Spec: "Supported Features"
     """
     protected = FEATURES[drop.name].leaves_traces and not drop.truncates_history
-    base = with_features(one.protocol, (PROTECTION,)) if protected else one.protocol
+    base = with_features(definition.protocol, (PROTECTION,)) if protected else definition.protocol
     gone = _GONE_WITH_IT.get(drop.name, ())
-    kept = {key: text for key, text in one.metadata.configuration.items() if key not in gone}
+    kept = {key: text for key, text in definition.metadata.configuration.items() if key not in gone}
     if protected:
         kept[table_properties.checkpoint_protection_version.key] = str(version)
-    return Definition(one.metadata.with_(configuration=kept), without_feature(base, drop.name))
+    return Definition(
+        definition.metadata.with_(configuration=kept), without_feature(base, drop.name)
+    )
 
 
-def _not_to_be_dropped(drop: Drop, one: Definition) -> Iterator[Flaw]:
+def _not_to_be_dropped(drop: Drop, definition: Definition) -> Iterator[Flaw]:
     """Yield why a feature can never be dropped from this table."""
     name, row = drop.name, FEATURES.get(drop.name)
     property_keys = {known.key.lower() for known in table_properties.ALL}
@@ -110,7 +112,7 @@ def _not_to_be_dropped(drop: Drop, one: Definition) -> Iterator[Flaw]:
     def flaw(rule: str, reason: str, remedy: str, error_class: str) -> Flaw:
         return Flaw(rule, "protocol", f"{reason} {name!r}", remedy, f"DELTA_FEATURE_{error_class}")
 
-    if name not in one.supported and name.lower() in property_keys:
+    if name not in definition.supported and name.lower() in property_keys:
         yield flaw(
             "drop_of_property",
             "has no feature of the name of the property",
@@ -121,11 +123,12 @@ def _not_to_be_dropped(drop: Drop, one: Definition) -> Iterator[Flaw]:
         yield flaw(
             "drop_not_known",
             "can't be rid by this release of the feature",
-            f"check its name, as the table has {', '.join(sorted(one.supported)) or 'none'}; what "
-            "this release does not know, another engine may drop",
+            "check its name, as the table has "
+            f"{', '.join(sorted(definition.supported)) or 'none'}; what this release does not "
+            "know, another engine may drop",
             "DROP_UNSUPPORTED_CLIENT_FEATURE",
         )
-    elif name not in one.supported:
+    elif name not in definition.supported:
         yield flaw(
             "drop_of_absent",
             "does not support the feature",
@@ -152,8 +155,8 @@ def _not_to_be_dropped(drop: Drop, one: Definition) -> Iterator[Flaw]:
         )
 
 
-def _needed(drop: Drop, one: Definition) -> Iterator[Flaw]:
-    needing = dependents(drop.name, one.protocol)
+def _needed(drop: Drop, definition: Definition) -> Iterator[Flaw]:
+    needing = dependents(drop.name, definition.protocol)
     if needing:
         yield Flaw(
             "drop_of_needed",
@@ -164,9 +167,9 @@ def _needed(drop: Drop, one: Definition) -> Iterator[Flaw]:
         )
 
 
-def _used(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Flaw]:
+def _used(name: str, definition: Definition, remains: FeatureRemains) -> Iterator[Flaw]:
     """Yield the traces of the feature in the newest version."""
-    for field, reason, remedy in traces(name, one, remains):
+    for field, reason, remedy in traces(name, definition, remains):
         yield Flaw("feature_in_use", field, reason, remedy, _CLASSES.get(name, _STILL_USED))
 
 
@@ -177,9 +180,9 @@ def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
     """
     return tuple(
         sorted(
-            one
-            for one in supported_features(protocol) & FEATURES.keys()
-            if name in FEATURES[one].needs
+            feature
+            for feature in supported_features(protocol) & FEATURES.keys()
+            if name in FEATURES[feature].needs
         )
     )
 

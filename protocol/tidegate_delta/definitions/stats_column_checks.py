@@ -40,12 +40,12 @@ def stats_column_flaws(definition: Definition) -> Iterator[Flaw]:
     partitions = {name.lower() for name in definition.metadata.partition_columns}
     named: Counter[tuple[str, ...]] = Counter()
     for path in stats_columns:
-        shown = ".".join(path)
+        dotted_path = ".".join(path)
         if len(path) == 1 and path[0].lower() in partitions:
             yield Flaw(
                 "stats_of_partition_column",
                 _FIELD,
-                f"names the partition column {shown!r}",
+                f"names the partition column {dotted_path!r}",
                 "leave it out: its values are in the log",
                 "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN",
             )
@@ -55,7 +55,7 @@ def stats_column_flaws(definition: Definition) -> Iterator[Flaw]:
             yield Flaw(
                 "stats_of_no_column",
                 _FIELD,
-                f"names {shown!r}, which is no column of the table",
+                f"names {dotted_path!r}, which is no column of the table",
                 "leave it out, or correct the name",
                 "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
             )
@@ -63,7 +63,7 @@ def stats_column_flaws(definition: Definition) -> Iterator[Flaw]:
             yield Flaw(
                 "stats_of_type",
                 _FIELD,
-                f"names {shown!r}, whose type {kind} has no bounds",
+                f"names {dotted_path!r}, whose type {kind} has no bounds",
                 "leave it out",
                 "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE",
             )

@@ -34,8 +34,8 @@ def clustering_columns(
         return ()
     schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
     try:
-        stated: Any = orjson.loads(domain.configuration)[_COLUMNS]
-        return tuple(logical_path(schema, path, mode) for path in stated)
+        paths: Any = orjson.loads(domain.configuration)[_COLUMNS]
+        return tuple(logical_path(schema, path, mode) for path in paths)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise BrokenLog(
             f"the metadata domain {DOMAIN} names no columns of the table: "
@@ -53,5 +53,5 @@ def clustering_domain(metadata: Metadata, columns: Sequence[Sequence[str]]) -> D
     """
     schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
     physical = [physical_path(schema, path, mode) for path in columns]
-    told = orjson.dumps({_COLUMNS: physical, _NAME: DOMAIN})
-    return DomainMetadata(domain=DOMAIN, configuration=told.decode())
+    configuration = orjson.dumps({_COLUMNS: physical, _NAME: DOMAIN})
+    return DomainMetadata(domain=DOMAIN, configuration=configuration.decode())

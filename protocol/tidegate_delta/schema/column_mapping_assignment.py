@@ -57,19 +57,19 @@ def check_assigned(metadata: Metadata) -> None:
     if mode is ColumnMappingMode.NONE:
         return
     schema = parse_schema(metadata.schema_string)
-    seen: dict[int, FieldPath] = {}
+    path_by_id: dict[int, FieldPath] = {}
     for path, field in field_paths(schema):
         _check_field(path, field)
         for number in _ids(field):
-            if number in seen:
-                raise _broken(path, f"shares the id {number} with {dotted(seen[number])!r}")
-            seen[number] = path
+            if number in path_by_id:
+                raise _broken(path, f"shares the id {number} with {dotted(path_by_id[number])!r}")
+            path_by_id[number] = path
     physical: set[FieldPath] = set()
     for physical_path, (path, _) in _physical_paths(schema, mode):
         if physical_path in physical:
             raise _broken(path, f"shares its physical path {dotted(physical_path)!r} with another")
         physical.add(physical_path)
-    _check_maximum(metadata, max(seen, default=0))
+    _check_maximum(metadata, max(path_by_id, default=0))
 
 
 def check_kept(before: StructType, after: StructType, mode: ColumnMappingMode) -> None:

@@ -133,9 +133,9 @@ def without_changes(schema: StructType) -> StructType:
     Spec: "Type Change Metadata"
     """
 
-    def edit(_: FieldPath, one: StructField) -> StructField:
-        kept = {key: value for key, value in one.metadata.items() if key != TYPE_CHANGES}
-        return replace(one, metadata=kept)
+    def edit(_: FieldPath, field: StructField) -> StructField:
+        metadata = {key: value for key, value in field.metadata.items() if key != TYPE_CHANGES}
+        return replace(field, metadata=metadata)
 
     return transform(schema, edit)
 

@@ -60,7 +60,7 @@ def show_version(
     as_json: Json = False,
 ) -> None:
     """Show the version of Tidegate, of Python, and of the Kafka that it embeds."""
-    shown: dict[str, Any] = {
+    versions: dict[str, Any] = {
         "tidegate": RELEASE,
         "python": platform.python_version(),
         "embedded_kafka": KAFKA_VERSION,
@@ -68,11 +68,11 @@ def show_version(
     if verbose:
         for name, point in brought().items():
             command = loaded_app(point)
-            shown[name] = command if isinstance(command, str) else "installed"
+            versions[name] = command if isinstance(command, str) else "installed"
     if as_json:
-        _OUT.print_json(data=shown)
+        _OUT.print_json(data=versions)
         return
-    for name, value in shown.items():
+    for name, value in versions.items():
         _OUT.print(f"{name} {value}", soft_wrap=True)
 
 

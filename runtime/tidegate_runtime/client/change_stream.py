@@ -477,10 +477,10 @@ def gap_of(record: Record) -> Gap | None:
     if headers.get(MARKER) != GAP.encode():
         return None
     try:
-        told = StreamGap.model_validate_json(b64decode(headers.get(GAP, b"")))
+        announced = StreamGap.model_validate_json(b64decode(headers.get(GAP, b"")))
     except ValueError as error:
         raise MalformedRecord(f"{record.at}, offset {record.offset}: {error}") from error
-    return Gap(told.first, told.last, told.reason)
+    return Gap(announced.first, announced.last, announced.reason)
 
 
 class TableCopy:

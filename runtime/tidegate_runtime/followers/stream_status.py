@@ -49,8 +49,10 @@ def statuses(
     followers: Iterable[FollowerRecord],
 ) -> Iterator[StreamStatus]:
     """Yield the status of each served table's stream, by name."""
-    aside = {one.table: one.reason for one in followers if one.service == SERVICE}
-    for table in sorted(tables, key=lambda one: one.name):
+    aside = {
+        follower.table: follower.reason for follower in followers if follower.service == SERVICE
+    }
+    for table in sorted(tables, key=lambda record: record.name):
         if table.status in FOLLOWED:
             yield _status(table, positions.get(table.table), aside.get(table.table))
 
@@ -64,15 +66,15 @@ def _status(
     if position is None or position.begins:
         state: State = "not begun" if stopped is None else "stopped"
         return StreamStatus(table.name, state, head, reason=stopped or NOT_BEGUN)
-    told = None if position.complete else position.changes_published
+    changes = None if position.complete else position.changes_published
     if stopped is not None:
         state = "stopped"
     elif position.snapshot and not position.complete:
         state = "snapshot"
     else:
         state = "up to date" if position.complete and position.version >= head else "behind"
-    beside = position.incremental
-    return StreamStatus(table.name, state, head, position.version, told, stopped, beside)
+    incremental = position.incremental
+    return StreamStatus(table.name, state, head, position.version, changes, stopped, incremental)
 
 
 def as_data(status: StreamStatus, topic: str | None) -> Mapping[str, object]:

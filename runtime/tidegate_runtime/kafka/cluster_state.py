@@ -99,11 +99,11 @@ class ClusterState:
 
         A group that does not exist has the state `dead`, and no members.
         """
-        found = self._groups(names, FIRST_S)
+        groups = self._groups(names, FIRST_S)
         # In a new cluster the first request creates the topic of offsets, and is not answered.
-        if any(isinstance(one, Unavailable) for one in found.values()):
-            found = self._groups(names, ANSWER_S)
-        return found
+        if any(isinstance(group, Unavailable) for group in groups.values()):
+            groups = self._groups(names, ANSWER_S)
+        return groups
 
     def _groups(
         self, names: Collection[str], timeout_s: float
@@ -113,13 +113,13 @@ class ClusterState:
             name: self._admin.describe_consumer_groups([name], request_timeout=timeout_s)[name]
             for name in names
         }
-        found: dict[str, GroupState | TidegateError] = {}
+        groups: dict[str, GroupState | TidegateError] = {}
         for name, answer in described.items():
             try:
-                found[name] = _group(name, self._answer(answer, f"describe group {name!r}"))
+                groups[name] = _group(name, self._answer(answer, f"describe group {name!r}"))
             except TidegateError as error:
-                found[name] = error
-        return found
+                groups[name] = error
+        return groups
 
     def committed(
         self, group: str, partitions: Collection[TopicPartition]
@@ -131,15 +131,17 @@ class ClusterState:
         # librdkafka's admin client crashes when a coordinator has moved; its consumer does not.
         consumer = made(Consumer, {**self._config, "group.id": group, "enable.auto.commit": False})
         try:
-            found = consumer.committed([theirs(at) for at in partitions], timeout=ANSWER_S)
+            positions = consumer.committed(
+                [theirs(topic_partition) for topic_partition in partitions], timeout=ANSWER_S
+            )
         except KafkaException as error:
             raise translated(error, f"look up the position of group {group!r}") from error
         finally:
             consumer.close()
         return {
-            TopicPartition(at.topic, at.partition): Offset(at.offset)
-            for at in found
-            if at.error is None and at.offset >= 0
+            TopicPartition(committed.topic, committed.partition): Offset(committed.offset)
+            for committed in positions
+            if committed.error is None and committed.offset >= 0
         }
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
@@ -151,13 +153,17 @@ class ClusterState:
 
     def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
-        asked = {theirs(at): latest for at in partitions}
-        told = self._admin.list_offsets(asked, request_timeout=ANSWER_S)
-        found = {}
-        for at, answer in told.items():
-            end = self._answer(answer, f"look up the end of {at.topic}/{at.partition}")
-            found[TopicPartition(at.topic, at.partition)] = Offset(end.offset)
-        return found
+        offset_specs = {theirs(topic_partition): latest for topic_partition in partitions}
+        answers = self._admin.list_offsets(offset_specs, request_timeout=ANSWER_S)
+        ends = {}
+        for topic_partition, answer in answers.items():
+            end = self._answer(
+                answer, f"look up the end of {topic_partition.topic}/{topic_partition.partition}"
+            )
+            ends[TopicPartition(topic_partition.topic, topic_partition.partition)] = Offset(
+                end.offset
+            )
+        return ends
 
     def rights_on_topics(self, names: Collection[str]) -> dict[str, frozenset[str] | None]:
         """Return the operations that this client may do on each topic; None for a missing topic.
@@ -167,30 +173,32 @@ class ClusterState:
         """
         if not names:
             return {}
-        told = self._admin.describe_topics(
+        answers = self._admin.describe_topics(
             TopicCollection(list(names)),
             include_authorized_operations=True,
             request_timeout=ANSWER_S,
         )
-        return {name: self._rights(answer, f"topic {name!r}") for name, answer in told.items()}
+        return {name: self._rights(answer, f"topic {name!r}") for name, answer in answers.items()}
 
     def rights_on_groups(self, names: Collection[str]) -> dict[str, frozenset[str] | None]:
         """Return the operations that this client may do on each group. Raises: Unavailable."""
         return {name: patiently(partial(self._rights_on_group, name)) for name in names}
 
     def _rights_on_group(self, name: str) -> frozenset[str] | None:
-        told = self._admin.describe_consumer_groups(
+        answers = self._admin.describe_consumer_groups(
             [name], include_authorized_operations=True, request_timeout=ANSWER_S
         )
-        return self._rights(told[name], f"group {name!r}")
+        return self._rights(answers[name], f"group {name!r}")
 
-    def _rights(self, answer: "Future[Any]", what: str) -> frozenset[str] | None:
+    def _rights(self, answer: "Future[Any]", resource: str) -> frozenset[str] | None:
         try:
-            told = self._answer(answer, f"look up the rights on {what}")
+            description = self._answer(answer, f"look up the rights on {resource}")
         except Misconfigured as error:
             is_missing = "UNKNOWN_TOPIC" in str(error)
             return None if is_missing else frozenset()
-        return frozenset(_operation(one) for one in told.authorized_operations or ())
+        return frozenset(
+            _operation(operation) for operation in description.authorized_operations or ()
+        )
 
     def _answer(self, answer: "Future[V]", doing: str) -> V:
         try:
@@ -203,11 +211,12 @@ class ClusterState:
             ) from error
 
 
-def _group(name: str, told: Any) -> GroupState:
+def _group(name: str, description: Any) -> GroupState:
     members = tuple(
-        Member(one.client_id, one.host.lstrip("/"), tuple(_owned(one))) for one in told.members
+        Member(member.client_id, member.host.lstrip("/"), tuple(_owned(member)))
+        for member in description.members
     )
-    return GroupState(name, told.state.name.lower(), members)
+    return GroupState(name, description.state.name.lower(), members)
 
 
 def _owned(member: Any) -> list[TopicPartition]:

@@ -43,18 +43,18 @@ def fault_of_server(server: str, security: KafkaSecurity) -> str | None:
     except TimeoutError:
         return f"no answer within {CONNECT_S:g} s: a firewall or a network policy drops packets"
     except OSError as error:
-        why = error.strerror or str(error)
-        return f"{why}: start the broker, or correct the address and the port"
+        reason = error.strerror or str(error)
+        return f"{reason}: start the broker, or correct the address and the port"
 
 
 def login_error(settings: KafkaSettings, timeout_s: float = LOGIN_S) -> TidegateError | None:
     """Return why the brokers let this client not in, or None if they do."""
-    said: list[KafkaError] = []
+    errors: list[KafkaError] = []
     config: dict[str, Any] = {
         "logger": LIBRARY,
         **for_librdkafka(settings),
         "log_level": _SILENT,
-        "error_cb": said.append,
+        "error_cb": errors.append,
     }
     try:
         if settings.security.uses_oauth:
@@ -66,7 +66,7 @@ def login_error(settings: KafkaSettings, timeout_s: float = LOGIN_S) -> Tidegate
     until_s = time.monotonic() + timeout_s
     while True:
         admin.poll(0)
-        final = next((error for error in said if error.code() in _SETTLED), None)
+        final = next((error for error in errors if error.code() in _SETTLED), None)
         if final is not None:
             return translated(final, f"log in at {settings.bootstrap_servers}")
         try:

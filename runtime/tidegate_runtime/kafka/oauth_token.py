@@ -71,10 +71,10 @@ def _of_file(path: str) -> str:
     try:
         value = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no token"
+        reason = error.strerror if isinstance(error, OSError) else "it is no token"
         raise Misconfigured(
-            f"kafka.security.oauth_token_location: {path} cannot be read ({why}); check the path, "
-            "and who writes the token there"
+            f"kafka.security.oauth_token_location: {path} cannot be read ({reason}); check the "
+            "path, and who writes the token there"
         ) from None
     if not value:
         raise Misconfigured(f"kafka.security.oauth_token_location: {path} is empty")

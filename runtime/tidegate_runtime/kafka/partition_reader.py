@@ -96,10 +96,10 @@ class KafkaReader:
             # librdkafka's position is past the records that came with the error: assign again.
             self._next = {}
             raise
-        wanted = [record for record in read if record.offset >= starts[record.at]]
-        for record in wanted:
+        new_records = [record for record in read if record.offset >= starts[record.at]]
+        for record in new_records:
             self._next[record.at] = Offset(record.offset + 1)
-        return wanted
+        return new_records
 
     def _check_topic(self, topic_partition: TopicPartition, doing: str, timeout_s: float) -> None:
         """Raise for a missing topic, which librdkafka reports only as a missing leader."""

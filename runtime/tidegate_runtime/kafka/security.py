@@ -142,8 +142,8 @@ class KafkaSecurity(BaseModel):
         ]
 
     def _misplaced(self, names: tuple[str, ...], place: str) -> list[str]:
-        given = [name for name in names if getattr(self, name) is not None]
-        return [f"`{name}` is for {place}" for name in given]
+        misplaced = [name for name in names if getattr(self, name) is not None]
+        return [f"`{name}` is for {place}" for name in misplaced]
 
 
 def librdkafka_security(security: KafkaSecurity) -> dict[str, Any]:
@@ -230,15 +230,15 @@ def _librdkafka_token(security: KafkaSecurity, _: str) -> tuple[str, float, str,
     return token.value, token.expires_s, token.principal, {}
 
 
-def _secret(given: SecretStr | None, path: str | None, setting: str) -> str | None:
+def _secret(inline: SecretStr | None, path: str | None, setting: str) -> str | None:
     if path is None:
-        return None if given is None else given.get_secret_value()
+        return None if inline is None else inline.get_secret_value()
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise Misconfigured(
-            f"kafka.security.{setting}: {path} cannot be read ({why}); check the path and the "
+            f"kafka.security.{setting}: {path} cannot be read ({reason}); check the path and the "
             "rights"
         ) from None
     if secret := text.removesuffix("\n").removesuffix("\r"):

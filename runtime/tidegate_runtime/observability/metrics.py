@@ -265,7 +265,7 @@ def forget(tables: Collection[str]) -> None:
             for sample in samples.samples
             if sample.labels["table"] in tables
         }
-        for shown in of_them:
-            family.remove(*shown)
+        for label_values in of_them:
+            family.remove(*label_values)
     for looked_up in (settled, not_committed, of_table):
         looked_up.cache_clear()

@@ -49,8 +49,8 @@ def traceparent() -> str:
 
 def given() -> str | None:
     """Return the trace context that is continued here, or None without a valid one."""
-    told = _continued.get() or os.environ.get(VARIABLE, "")
-    return told if is_traceparent(told) else None
+    continued_context = _continued.get() or os.environ.get(VARIABLE, "")
+    return continued_context if is_traceparent(continued_context) else None
 
 
 @contextmanager

@@ -61,16 +61,16 @@ class Health:
     def work(self, name: str, waiting: int) -> None:
         """Record how much waits for `name`. While anything waits, `name` must make progress."""
         with self._lock:
-            seen = self._activity(name)
-            if not seen.waiting:
-                seen.moved_s = self._clock.boot_s()
-            seen.waiting = waiting
+            activity = self._activity(name)
+            if not activity.waiting:
+                activity.moved_s = self._clock.boot_s()
+            activity.waiting = waiting
 
     def expect(self, name: str, within_s: float) -> None:
         """Require progress of `name` at least every `within_s` seconds, with or without work."""
         with self._lock:
-            seen = self._activity(name)
-            seen.within_s, seen.moved_s = within_s, self._clock.boot_s()
+            activity = self._activity(name)
+            activity.within_s, activity.moved_s = within_s, self._clock.boot_s()
 
     def forget(self) -> None:
         """Drop all activities and become unready, as the service starts over."""
@@ -93,20 +93,20 @@ class Health:
         now_s = self._clock.boot_s()
         reasons: dict[str, str] = {}
         with self._lock:
-            for name, seen in self._watched.items():
-                age_s = now_s - seen.moved_s
-                if seen.waiting and age_s > self._stalled_s:
-                    reasons[name] = f"{seen.waiting} waiting, no progress for {age_s:.0f} s"
-                elif seen.within_s is not None and age_s > seen.within_s:
-                    within = f"expected every {seen.within_s:g} s"
+            for name, activity in self._watched.items():
+                age_s = now_s - activity.moved_s
+                if activity.waiting and age_s > self._stalled_s:
+                    reasons[name] = f"{activity.waiting} waiting, no progress for {age_s:.0f} s"
+                elif activity.within_s is not None and age_s > activity.within_s:
+                    within = f"expected every {activity.within_s:g} s"
                     reasons[name] = f"no progress for {age_s:.0f} s, {within}"
         return reasons
 
     def _activity(self, name: str) -> _Watched:
-        seen = self._watched.get(name)
-        if seen is None:
-            seen = self._watched[name] = _Watched(self._clock.boot_s())
-        return seen
+        activity = self._watched.get(name)
+        if activity is None:
+            activity = self._watched[name] = _Watched(self._clock.boot_s())
+        return activity
 
 
 @contextmanager

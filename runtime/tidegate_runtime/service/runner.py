@@ -79,12 +79,12 @@ class Renewal:
 
         Certificate and key are two files, which are not replaced at the same moment.
         """
-        found = credentials_digest(self._security)
-        is_settled = found == self._seen
-        self._seen = found
-        if found == self._known or not is_settled or len(found) < len(self._known):
+        digest = credentials_digest(self._security)
+        is_settled = digest == self._seen
+        self._seen = digest
+        if digest == self._known or not is_settled or len(digest) < len(self._known):
             return
-        self._known = found
+        self._known = digest
         files = sorted(self._security.credential_files)
         log_event(_log, "new_credentials", files=", ".join(files))
         # In this order: who sees that it is to stop can ask why.

@@ -304,11 +304,11 @@ def _check_hash(content: bytes, headers: Mapping[str, str]) -> None:
 
     A composed object has none, and a compressed one has that of its compressed bytes.
     """
-    stated = _MD5.search(headers.get("x-goog-hash", ""))
+    match = _MD5.search(headers.get("x-goog-hash", ""))
     is_packed = headers.get("x-goog-stored-content-encoding", _AS_IT_IS) != _AS_IT_IS
-    if stated is None or is_packed or "content-encoding" in headers:
+    if match is None or is_packed or "content-encoding" in headers:
         return
-    if b64decode(stated[1]) != hashlib.md5(content, usedforsecurity=False).digest():
+    if b64decode(match[1]) != hashlib.md5(content, usedforsecurity=False).digest():
         message = (
             "the answer's bytes are not those of the object: look at what lies before the store"
         )

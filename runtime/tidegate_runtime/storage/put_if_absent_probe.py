@@ -182,12 +182,12 @@ class _Scratch:
 
     def compare_listing(self, paths: Sequence[str]) -> None:
         """Compare a listing with what was written."""
-        expected, shown = set(paths), []
+        expected, listed = set(paths), []
         for stat in self.store.list_from(_FOLDER, self.prefix):
             if not stat.path.startswith(joined(_FOLDER, self.prefix)):
                 break
-            shown += [stat.path] if stat.path in expected else []
-        if shown != list(paths):
+            listed += [stat.path] if stat.path in expected else []
+        if listed != list(paths):
             self.wrong["a listing does not show in order what was written"] += 1
 
     def clear(self, pool: ThreadPoolExecutor) -> None:

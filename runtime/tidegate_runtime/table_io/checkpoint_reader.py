@@ -194,10 +194,10 @@ def reading(store: LogStore, path: str) -> Iterator[None]:
 
 def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevelFile:
     file = CheckpointFile(source, columns)
-    read = [file.read(group) for group in range(file.groups)]
-    files = [file.of_files.empty_table(), *(one.files for one in read)]
-    tombstones = [REMOVE_SCHEMA.empty_table(), *(one.tombstones for one in read)]
-    return top_level_of(read, without_needless_stats(stacked(files)), stacked(tombstones))
+    row_groups = [file.read(group) for group in range(file.groups)]
+    files = [file.of_files.empty_table(), *(rows.files for rows in row_groups)]
+    tombstones = [REMOVE_SCHEMA.empty_table(), *(rows.tombstones for rows in row_groups)]
+    return top_level_of(row_groups, without_needless_stats(stacked(files)), stacked(tombstones))
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,9 @@ class GroupRows:
 
 def top_level_of(read: Sequence[GroupRows], files: pa.Table, tombstones: pa.Table) -> TopLevelFile:
     """Return a file with the few actions of its row groups, and with the given rows."""
-    objects = {kind: [one for group in read for one in group.objects[kind]] for kind in _OBJECTS}
+    objects = {
+        kind: [action for group in read for action in group.objects[kind]] for kind in _OBJECTS
+    }
     part = LogPart(
         files=files,
         tombstones=tombstones,
@@ -230,13 +232,13 @@ class CheckpointFile:
     """
 
     def __init__(self, source: BinaryIO, columns: FileColumns) -> None:
-        found = read_footer(source)
+        footer = read_footer(source)
         self._columns = columns
         self._file = pq.ParquetFile(
-            source, metadata=found.metadata, coerce_int96_timestamp_unit="us"
+            source, metadata=footer.metadata, coerce_int96_timestamp_unit="us"
         )
-        self._footer = _Held(self._file.schema_arrow, found, self._file.schema)
-        self.groups = len(found.groups)
+        self._footer = _Held(self._file.schema_arrow, footer, self._file.schema)
+        self.groups = len(footer.groups)
         self.of_files = self._footer.with_parsed(columns.files)
 
     @property
@@ -247,10 +249,10 @@ class CheckpointFile:
     def read(self, group: int) -> GroupRows:
         """Return the rows of a row group."""
         footer, columns = self._footer, self._columns
-        held = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
-        names = [one for one in held if one in _OBJECTS]
-        names += footer.paths(group, "add", self.of_files) if "add" in held else []
-        if columns.tombstones is not None and "remove" in held:
+        kinds_present = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
+        names = [action_kind for action_kind in kinds_present if action_kind in _OBJECTS]
+        names += footer.paths(group, "add", self.of_files) if "add" in kinds_present else []
+        if columns.tombstones is not None and "remove" in kinds_present:
             names += footer.paths(group, "remove", columns.tombstones)
         rows = self._file.read_row_group(group, columns=names, use_threads=False)
         return GroupRows(

@@ -48,10 +48,12 @@ def follow(store: LogStore, state: CheckpointState, contents: Sequence[bytes]) -
     Raises: BrokenLog (`CorruptCommit`); UnsupportedFeature.
     """
     first = state.version + 1
-    named = [(commit_name(first + at), content) for at, content in enumerate(contents)]
-    span = " to ".join(dict.fromkeys((named[0][0], named[-1][0])))
+    named_contents = [
+        (commit_name(first + index), content) for index, content in enumerate(contents)
+    ]
+    span = " to ".join(dict.fromkeys((named_contents[0][0], named_contents[-1][0])))
     with gc_control.paused(), of_table(store.root), about(span):
-        parts = read_parts(named)
+        parts = read_parts(named_contents)
     after = advanced(state, parts)
     _check(store, after, parts)
     return after
@@ -64,12 +66,14 @@ def _replayed(
     if below is None:
         return new_state(from_replay(version, replay(deltas, None), None))
     part = below.part
-    later = [one for one in deltas if one.protocol or one.metadata]
+    later = [part_of_log for part_of_log in deltas if part_of_log.protocol or part_of_log.metadata]
     # A checkpoint without a definition is read, too, if commits after it have one.
     part = replace(
         part,
-        protocol=part.protocol or next((one.protocol for one in later if one.protocol), None),
-        metadata=part.metadata or next((one.metadata for one in later if one.metadata), None),
+        protocol=part.protocol
+        or next((part_of_log.protocol for part_of_log in later if part_of_log.protocol), None),
+        metadata=part.metadata
+        or next((part_of_log.metadata for part_of_log in later if part_of_log.metadata), None),
     )
     state = new_state(from_replay(version, replay([], part), None), below.stored, version)
     return advanced(state, deltas) if deltas else state

@@ -59,7 +59,7 @@ def checksum_contradiction(store: LogStore, snapshot: Snapshot) -> str:
     return contradiction_of(store, snapshot.version, version_checksum.of(snapshot))
 
 
-def contradiction_of(store: LogStore, version: int, found: VersionChecksum) -> str:
+def contradiction_of(store: LogStore, version: int, computed: VersionChecksum) -> str:
     """Return what the checksum file of a version states otherwise than what was found, or "".
 
     A version without a readable checksum file has no contradiction. Raises: Unavailable.
@@ -67,11 +67,11 @@ def contradiction_of(store: LogStore, version: int, found: VersionChecksum) -> s
     stated = stated_checksum(store, version)
     if stated is None:
         return ""
-    names = version_checksum.differences(stated, found)
+    names = version_checksum.differences(stated, computed)
     if not names:
         return ""
     listed = ", ".join(
-        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(found, name))}"
+        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(computed, name))}"
         for name in names
     )
     return (

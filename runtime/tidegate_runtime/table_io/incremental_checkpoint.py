@@ -94,9 +94,9 @@ def write_classic_of(store: LogStore, state: CheckpointState, now_ms: int) -> Wr
                 file.add(batch, **{"tombstones" if group.is_tombstones else "files": stored})
         file.flush()
     content = buffer.getvalue()
-    there = put_checkpoint(store, name, content)
-    if there is not None:
-        return WrittenCheckpoint(there, state, 0, is_ours=False)
+    existing = put_checkpoint(store, name, content)
+    if existing is not None:
+        return WrittenCheckpoint(existing, state, 0, is_ours=False)
     hint = LastCheckpoint(
         version=state.version,
         size=file.rows,
@@ -116,10 +116,10 @@ def write_v2_of(
     """
     fresh = state.fresh
     schema = sidecar_schema(fresh.metadata)
-    there = {one.path: one.size for one in store.list_from(in_log(SIDECAR_FOLDER), "")}
+    stored_sizes = {stat.path: stat.size for stat in store.list_from(in_log(SIDECAR_FOLDER), "")}
 
     def may_stay(part: StoredPart) -> bool:
-        held = part.sidecar and there.get(part.path)
+        held = part.sidecar and stored_sizes.get(part.path)
         return part.schema == schema and held == (part.sidecar and part.sidecar.size_in_bytes)
 
     plan = plan_sidecars(state, may_stay, SIDECAR_FILES, now_ms)
@@ -135,16 +135,16 @@ def write_v2_of(
     sidecars = [part.sidecar for part in after.stored if part.sidecar is not None]
     content = top_level_json(fresh, sidecars, now_ms, state.totals.files)
     name = own_v2_checkpoint_name(state.version, fresh.metadata.id)
-    standing = put_checkpoint(store, name, content)
+    existing = put_checkpoint(store, name, content)
     below = sum(part.files.rows.num_rows + part.tombstones.rows.num_rows for part in after.stored)
-    hint = standing or LastCheckpoint(
+    hint = existing or LastCheckpoint(
         version=state.version,
         size=content.count(b"\n") + below,
-        size_in_bytes=len(content) + sum(one.size_in_bytes for one in sidecars),
+        size_in_bytes=len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
         num_of_add_files=state.totals.files,
     )
     new = sum(part.sidecar.size_in_bytes for part in written if part.sidecar)
-    return WrittenCheckpoint(hint, after, len(content) + new, is_ours=standing is None)
+    return WrittenCheckpoint(hint, after, len(content) + new, is_ours=existing is None)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class _RowGroups:
         self._waiting.append(batch)
         self._files += [files] if files is not None else []
         self._tombstones += [tombstones] if tombstones is not None else []
-        if sum(one.num_rows for one in self._waiting) >= ROWS_MAX:
+        if sum(waiting.num_rows for waiting in self._waiting) >= ROWS_MAX:
             self.flush()
 
     def flush(self) -> None:

@@ -83,9 +83,9 @@ def read_stored(store: LogStore, parts: Sequence[LogFile]) -> StoredCheckpoint:
                 if group.files.num_rows or group.tombstones.num_rows
             ]
         tops.append(top)
-    sidecars = {sidecar_path(one): one for top in tops for one in top.sidecars}
-    for path, one in sidecars.items():
-        stored.append(_read_sidecar(store, path, one, stored))
+    sidecars = {sidecar_path(sidecar): sidecar for top in tops for sidecar in top.sidecars}
+    for path, sidecar in sidecars.items():
+        stored.append(_read_sidecar(store, path, sidecar, stored))
     part = LogPart(
         files=stacked([top.part.files for top in tops]),
         tombstones=stacked([top.part.tombstones for top in tops]),
@@ -113,9 +113,9 @@ def _read_sidecar(
         read = [file.read(group) for group in range(file.groups)]
     assert columns.tombstones is not None, "both kinds are read"
     files = without_needless_stats(
-        stacked([file.of_files.empty_table(), *(one.files for one in read)])
+        stacked([file.of_files.empty_table(), *(group.files for group in read)])
     )
-    tombstones = stacked([columns.tombstones.empty_table(), *(one.tombstones for one in read)])
+    tombstones = stacked([columns.tombstones.empty_table(), *(group.tombstones for group in read)])
     return StoredPart(
         path, None, StoredRows.of(files), StoredRows.of(tombstones), file.schema, sidecar
     )
@@ -149,7 +149,7 @@ class StoredReader:
             numbers = range(file.groups) if part.group is None else [part.group]
             read = [file.read(number) for number in numbers]
         rows = without_needless_stats(
-            stacked([one.tombstones if is_tombstones else one.files for one in read])
+            stacked([group.tombstones if is_tombstones else group.files for group in read])
         )
         if rows.num_rows != stored.rows.num_rows:
             name = part.path.partition("/")[2]
