@@ -305,4 +305,4 @@ def test_schemas_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> N
     body = json.loads(capsys.readouterr().out)
     assert json.loads(body["schema"])["title"] == "Outcome"
     assert call("schemas", "nothing") != 0
-    assert "there are commit/1, follower/1" in capsys.readouterr().err
+    assert "there are change-signal/1, commit/1, follower/1" in capsys.readouterr().err
