@@ -3,7 +3,8 @@
     head ---> every version         a version checksum      (of the last RECENT_MAX, after a pause)
          ---> every interval-th     a checkpoint            (after a pause: only the newest)
          ---> a heavy tail          a checkpoint            (where the interval is not set)
-         ---> every n-th after it   a log compaction        (of whole ranges above the checkpoint)
+         ---> every n-th after it   a log compaction        (of whole ranges above the checkpoint:
+                                                             n versions, n times n, and so on)
 
 Summaries only speed readers up. Omitting one does no harm, writing one twice has the same
 effect, and each field of the state only grows.
@@ -135,11 +136,26 @@ def _newest_due(command: Notice) -> int:
 def _compactions(state: SummaryState, checkpoint: int, head: int) -> list[CompactionDue]:
     """Return the uncompacted whole ranges between the checkpoint and the head.
 
-    A range starts after the checkpoint: one that includes its version would serve no reader.
+    A range starts after the checkpoint: one that includes its version would serve no reader. As
+    many ranges as make up the interval are followed by one over all of them, and so on, so that the
+    number of files that a reader needs grows with the logarithm of the tail.
     """
-    size = state.compaction_interval
-    first = max(checkpoint, state.compacted) + 1
-    return [CompactionDue(s, s + size - 1) for s in range(first, head - size + 2, size)]
+    base, at = checkpoint + 1, checkpoint + 1
+    due = []
+    while end := _end_of_range(base, at, head, state.compaction_interval):
+        if end > max(checkpoint, state.compacted):
+            due.append(CompactionDue(at, end))
+        at = end + 1
+    return due
+
+
+def _end_of_range(base: int, start: int, head: int, size: int) -> int | None:
+    """Return where the longest range from a version on ends, or None if none is whole yet."""
+    length = size
+    while (start - base) % (length * size) == 0 and start + length * size - 1 <= head:
+        length *= size
+    end = start + length - 1
+    return end if end <= head else None
 
 
 def _order(due: Due) -> tuple[int, int]:

@@ -373,7 +373,8 @@ def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
     reach("checkpointer.before_compaction")
     if content:
         # Commits of commitInfo alone compact to nothing, and an empty file reads as a torn one.
-        write_compaction(view.store, due.start, due.end, content)
+        if write_compaction(view.store, due.start, due.end, content):
+            view.wrote_compaction(due.start, due.end)
         log_event(_log, "compacted", table=table.name, start=due.start, end=due.end)
     return Compacted(due.start, due.end)
 

@@ -41,6 +41,9 @@ def write_checksum(store: LogStore, state: CheckpointState) -> bool:
     return put_derived(store, checksum_name(state.version), content)
 
 
-def write_compaction(store: LogStore, start: int, end: int, content: bytes) -> None:
-    """Write a log compaction unless it exists. Raises: OutcomeUnknown; Unavailable."""
-    put_derived(store, compacted_name(start, end), content)
+def write_compaction(store: LogStore, start: int, end: int, content: bytes) -> bool:
+    """Write a log compaction unless it exists, and return whether ours is there.
+
+    Raises: OutcomeUnknown; Unavailable.
+    """
+    return put_derived(store, compacted_name(start, end), content)

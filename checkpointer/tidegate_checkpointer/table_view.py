@@ -22,6 +22,7 @@ from tidegate_delta.log.file_names import (
     LogFile,
     LogFileKind,
     commit_name,
+    compacted_name,
     in_log,
 )
 from tidegate_delta.log.log_segment import complete_checkpoints
@@ -71,6 +72,7 @@ class TableView:
     """Whether no other writer of summaries was met since the last checkpoint."""
     _definition: tuple[Protocol, Metadata] | None = None
     _contents: dict[int, bytes] = field(default_factory=dict)
+    _compactions: dict[int, int] = field(default_factory=dict)
 
     def at(self, version: int) -> CheckpointState:
         """Return the state at a version, reading as little as possible.
@@ -153,12 +155,27 @@ class TableView:
     def compacted(self, start: int, end: int) -> bytes:
         """Return the log compaction of some versions, both included; empty if they do nothing.
 
+        It is made from shorter ones that we wrote, where there are any.
         Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
         """
-        return compact_contents([self._content(version) for version in range(start, end + 1)])
+        contents, version = [], start
+        while version <= end:
+            last = self._compactions.get(version, end + 1)
+            shorter = None
+            if last <= end:
+                shorter = self.store.read(in_log(compacted_name(version, last)))
+            contents.append(self._content(version) if shorter is None else shorter)
+            version = version + 1 if shorter is None else last + 1
+        return compact_contents(contents)
+
+    def wrote_compaction(self, start: int, end: int) -> None:
+        """Note a log compaction of ours, of which longer ones may be made."""
+        checkpoint = self.state.checkpoint
+        kept = {first: last for first, last in self._compactions.items() if last > checkpoint}
+        self._compactions = {**kept, start: end}
 
     def forget_contents(self, through: int) -> None:
-        """Drop the commits up to a version, which no compaction will need."""
+        """Drop the commits up to a version, of which no compaction will be made any more."""
         for version in [version for version in self._contents if version <= through]:
             del self._contents[version]
 

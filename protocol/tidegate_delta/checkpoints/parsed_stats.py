@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping import column_bounds
+from tidegate_delta.data_skipping.columnar_pruning import read_texts
 from tidegate_delta.data_skipping.file_statistics import chosen
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties import table_properties
@@ -38,6 +39,16 @@ FieldPath = tuple[str, ...]
 Build = Callable[[FieldPath, DataType], pa.Array]
 
 _DECIMALS: Final = Context(prec=76)
+_WHOLE_BITS: Final = {"byte": 7, "short": 15, "integer": 31, "long": 63}
+_DAY: Final = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
+_TIME: Final = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3}|\.[0-9]{6})?"
+_TEXTS: Final = {
+    "date": f"^{_DAY}$",
+    "timestamp": f"^{_DAY}T{_TIME}Z$",
+    "timestamp_ntz": f"^{_DAY}T{_TIME}$",
+}
+"""The forms of bounds that Arrow reads as Python does."""
+
 _UNBOUNDED: Final = (BOOLEAN, BINARY, VARIANT, VOID, *NANOS)
 
 
@@ -97,9 +108,10 @@ def columns(parsed: Parsed, files: pa.Table) -> Sequence[pa.Array]:
 
     Spec: "Checkpoint Schema"
     """
-    stats_texts = texts(files).to_pylist()
-    statistics = column_bounds.parse_all(stats_texts, exact_numbers=True)
-    additional = [_statistics(parsed.indexed, statistics, [text is None for text in stats_texts])]
+    stats = texts(files).combine_chunks()
+    additional = [typed_by_column(parsed.indexed, stats)]
+    if additional[0] is None:
+        additional = [typed_one_by_one(parsed.indexed, stats)]
     if parsed.partitioned.fields:
         additional.append(_partition_values(parsed.partitioned, files))
     return additional
@@ -132,9 +144,52 @@ def _shape(struct: StructType, leaf: Callable[[DataType], pa.DataType]) -> pa.Da
     return pa.struct([pa.field(field.name, kind_of(field.kind)) for field in struct.fields])
 
 
-def _statistics(
-    indexed: StructType, statistics: Sequence[Mapping[str, Any]], missing: Sequence[bool]
-) -> pa.Array:
+def typed_by_column(indexed: StructType, stats: pa.StringArray) -> pa.Array | None:
+    """Return typed statistics, or None where a value needs to be looked at by itself.
+
+    Law: the same as `typed_one_by_one`, or None; only a text beyond the limits of Python's reader,
+    of 4,300 digits a number or some hundred levels, may be read here and not there
+    Spec: "Per-file Statistics"
+    """
+    bounded = _kept(indexed, _has_bounds)
+    try:
+        # A struct that is expected but empty could not be told from one that is missing.
+        groups = {"minValues": bounded, "maxValues": bounded}
+        shape = [
+            pa.field("numRecords", pa.int64()),
+            pa.field("tightBounds", pa.bool_()),
+            *_struct_fields(groups, _read_as),
+            *_struct_fields({"nullCount": indexed}, lambda _: pa.int64()),
+        ]
+        if not len(stats):
+            return None
+        schema = pa.schema([pa.field("stats", pa.struct(shape))])
+        read = read_texts(stats, schema)["stats"].combine_chunks()
+
+        def bounds_at(name: str) -> Build:
+            return lambda path, kind: _as_kind(pc.struct_field(read, [name, *path]), kind)
+
+        def nulls(path: FieldPath, _: DataType) -> pa.Array:
+            return _counts(pc.struct_field(read, ["nullCount", *path]))
+
+        return _assembled(
+            indexed,
+            (_counts(pc.struct_field(read, "numRecords")), pc.struct_field(read, "tightBounds")),
+            (bounds_at("minValues"), bounds_at("maxValues"), nulls),
+            pc.is_null(stats),
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def typed_one_by_one(indexed: StructType, stats: pa.StringArray) -> pa.Array:
+    """Return typed statistics, whatever they hold; a value of another type is null.
+
+    Spec: "Per-file Statistics"
+    """
+    stats_texts = stats.to_pylist()
+    statistics = column_bounds.parse_all(stats_texts, exact_numbers=True)
+
     def at(name: str) -> Build:
         return lambda path, kind: pa.array(
             [
@@ -151,31 +206,69 @@ def _statistics(
         ]
         return pa.array(counts, pa.int64())
 
-    shape = _stats_type(indexed)
-    bounded = _kept(indexed, _has_bounds)
-    tight = [file_statistics.get("tightBounds") for file_statistics in statistics]
-    parts = {
-        "numRecords": pa.array(
-            [
-                column_bounds.whole(file_statistics.get("numRecords"))
-                for file_statistics in statistics
-            ],
-            pa.int64(),
-        ),
-        "tightBounds": pa.array([t if isinstance(t, bool) else None for t in tight], pa.bool_()),
-    }
-    for name, struct, build in (
-        ("minValues", bounded, at("minValues")),
-        ("maxValues", bounded, at("maxValues")),
-        ("nullCount", indexed, nulls),
-    ):
+    rows = [column_bounds.whole(one.get("numRecords")) for one in statistics]
+    tight = [one.get("tightBounds") for one in statistics]
+    are_tight = pa.array([t if isinstance(t, bool) else None for t in tight], pa.bool_())
+    return _assembled(
+        indexed,
+        (pa.array(rows, pa.int64()), are_tight),
+        (at("minValues"), at("maxValues"), nulls),
+        pc.is_null(stats),
+    )
+
+
+def _assembled(
+    indexed: StructType,
+    of_files: tuple[pa.Array, pa.Array],
+    of_columns: tuple[Build, Build, Build],
+    is_missing: pa.Array,
+) -> pa.Array:
+    """Return typed statistics: `numRecords` and `tightBounds`, then least, greatest and nulls."""
+    shape, bounded = _stats_type(indexed), _kept(indexed, _has_bounds)
+    parts = dict(zip(("numRecords", "tightBounds"), of_files, strict=True))
+    groups = {"minValues": bounded, "maxValues": bounded, "nullCount": indexed}
+    for (name, struct), build in zip(groups.items(), of_columns, strict=True):
         if struct.fields:
             parts[name] = _tree(struct, (), build)
     return pa.StructArray.from_arrays(
-        [parts[field.name] for field in shape],
-        fields=list(shape),
-        mask=pa.array(missing, pa.bool_()),
+        [parts[field.name] for field in shape], fields=list(shape), mask=is_missing
     )
+
+
+def _read_as(kind: DataType) -> pa.DataType:
+    """Return the type as which bounds of a column are read from JSON.
+
+    Raises: pa.ArrowNotImplementedError, for those that are read one by one.
+    """
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name in _WHOLE_BITS:
+        return pa.int64()
+    if name in ("float", "double"):
+        return pa.float64()
+    if name == "string" or name in _TEXTS:
+        return pa.string()
+    raise pa.ArrowNotImplementedError(f"bounds of a {kind}")
+
+
+def _as_kind(values: pa.Array, kind: DataType) -> pa.Array:
+    """Return bounds as their column's type. Raises: pa.ArrowInvalid for a text of another form."""
+    name, target = str(kind), arrow_type(kind)
+    if name in _WHOLE_BITS:
+        least, most = -(1 << _WHOLE_BITS[name]), (1 << _WHOLE_BITS[name]) - 1
+        fits = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+        return pc.if_else(fits, values, None).cast(target)
+    if name in ("float", "double"):
+        values = values.cast(target, safe=False)
+        return pc.if_else(pc.is_finite(values), values, None)
+    if name not in _TEXTS:
+        return values.cast(target)
+    if not pc.all(pc.match_substring_regex(values, _TEXTS[name]), min_count=0).as_py():
+        raise pa.ArrowInvalid(f"a {name} in another form")
+    return values.cast(target)
+
+
+def _counts(values: pa.Array) -> pa.Array:
+    return pc.if_else(pc.greater_equal(values, 0), values, None)
 
 
 def _tree(struct: StructType, above: FieldPath, build: Build) -> pa.Array:
@@ -224,7 +317,7 @@ def _fitted(value: Decimal, kind: DecimalType) -> Decimal | None:
 def _fits(value: Any, kind: DataType) -> bool:
     if not isinstance(value, int) or isinstance(value, bool):
         return True
-    bits = {"byte": 7, "short": 15, "integer": 31, "long": 63}.get(str(kind), 63)
+    bits = _WHOLE_BITS.get(str(kind), 63)
     return -(1 << bits) <= value < 1 << bits
 
 

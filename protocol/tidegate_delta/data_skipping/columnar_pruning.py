@@ -208,7 +208,7 @@ def _read(files: pa.Table, columns: StatsColumns) -> _Bounds:
     else:
         # One chunk at a time: combining the chunks first costs more than it gains.
         shape = _shape(columns.values())
-        read = pa.concat_tables([_parsed(chunk, shape) for chunk in stats.chunks if len(chunk)])[
+        read = pa.concat_tables([read_texts(chunk, shape) for chunk in stats.chunks if len(chunk)])[
             "stats"
         ]
     rows = _count(read, ["numRecords"])
@@ -270,8 +270,12 @@ def _struct(tree: Any) -> pa.DataType:
     return pa.struct([pa.field(name, _struct(below)) for name, below in tree.items()])
 
 
-def _parsed(stats: pa.StringArray, shape: pa.Schema) -> pa.Table:
-    """Return statistics as columns. Raises: pa.ArrowInvalid for a text that is no object."""
+def read_texts(stats: pa.StringArray, shape: pa.Schema) -> pa.Table:
+    """Return JSON statistics as columns of a shape, a schema with the one struct `stats`.
+
+    Raises: pa.ArrowInvalid for a text that is no object, or a value of another type.
+    Spec: "Per-file Statistics"
+    """
     # Wrapped in an object, each text is one value or an error: it can't become no row, or two.
     lines = pc.binary_join_element_wise('{"stats":', pc.fill_null(stats, "{}"), "}\n", "")
     read = pa_json.read_json(

@@ -68,6 +68,27 @@ def test_compactions_cover_what_lies_above_the_checkpoint_and_never_straddle_one
     ]
 
 
+def test_compactions_are_followed_by_longer_ones_over_them() -> None:
+    compactions = [due for due in step_by_step(52, 1000) if isinstance(due, CompactionDue)]
+    assert compactions == [
+        *(CompactionDue(start, start + 4) for start in (0, 5, 10, 15)),
+        CompactionDue(0, 24),
+        *(CompactionDue(start, start + 4) for start in (25, 30, 35, 40)),
+        CompactionDue(25, 49),
+    ]
+
+
+def test_after_a_pause_only_the_longest_compactions_are_written() -> None:
+    _, due = attend(FRESH, 160, 1000)
+    compactions = [one for one in due if isinstance(one, CompactionDue)]
+    assert compactions == [
+        CompactionDue(0, 124),
+        CompactionDue(125, 149),
+        CompactionDue(150, 154),
+        CompactionDue(155, 159),
+    ]
+
+
 def test_after_a_pause_only_the_newest_checkpoint_is_written() -> None:
     _, due = attend(FRESH, 47)
     assert [one for one in due if isinstance(one, CheckpointDue)] == [CheckpointDue(40)]

@@ -30,6 +30,7 @@ from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import (
     checkpoint_name,
     checksum_name,
+    commit_name,
     compacted_name,
     parse,
 )
@@ -722,3 +723,29 @@ def test_the_checksum_of_a_small_table_lists_its_files_and_their_sizes(
     body = orjson.loads((table.folder / "_delta_log" / checksum_name(70)).read_bytes())
     assert "allFiles" not in body
     assert sum(body["fileSizeHistogram"]["fileCounts"]) == len(table.files)
+
+
+def test_a_long_compaction_is_made_of_our_shorter_ones_and_says_what_the_commits_say(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.set_metadata(**{"delta.checkpointInterval": "1000"})
+    service, asked = checkpointer(bus), list[tuple[str, str]]()
+    while table.version < 23:
+        table.append(rows(table.version + 1))
+        if table.version % 3 == 0:
+            table.drop(next(iter(table.files)))
+        service.notice(told_of(table))
+    monkeypatch.setattr(LocalStore, "read", noting(asked, "read"))
+    table.append(rows(24))
+    before = summary(table)
+    asked.clear()
+    service.notice(told_of(table))
+    names = [compacted_name(start, start + 4) for start in (0, 5, 10, 15)]
+    assert [name for _, name in asked if name in names] == names
+    assert not [name for _, name in asked if name == commit_name(4)]
+    assert compacted_name(0, 24) in log_of(table)
+    for name in names:
+        (table.folder / "_delta_log" / name).unlink()
+    for version in range(24):
+        (table.folder / "_delta_log" / commit_name(version)).write_bytes(b"{torn")
+    assert summary(table) == before

@@ -11,7 +11,13 @@ from tests.builders import add, metadata, schema
 from tests.fuzz.mutations import ODD
 from tests.fuzz.tables import KINDS
 from tests.fuzz.targets import LITERALS
-from tidegate_delta.checkpoints.parsed_stats import columns, fields, parsed_of
+from tidegate_delta.checkpoints.parsed_stats import (
+    columns,
+    fields,
+    parsed_of,
+    typed_by_column,
+    typed_one_by_one,
+)
 from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
@@ -78,3 +84,56 @@ def test_a_partition_value_that_its_type_cannot_hold_is_null(name: str) -> None:
     for one in added:
         typed(of, [one]).validate(full=True)
     typed(of, added).validate(full=True)
+
+
+def as_delta_writes(text: str) -> str:
+    """Return statistics with their usual timestamps in Delta's form."""
+    for name, zone in (("timestamp", "Z"), ("timestamp_ntz", "")):
+        usual, form = LITERALS[name], f"2024-01-01T00:00:00.000{zone}"
+        text = text.replace(f'"{name}": "{usual}"', f'"{name}": "{form}"')
+    return text
+
+
+def test_statistics_are_read_by_column_as_they_are_one_by_one_or_not_at_all() -> None:
+    plain = {name: kind for name, kind in NAMES.items() if name != "decimal"}
+    body = metadata([], **{"checkpoint.writeStatsAsStruct": "true"})["metaData"]
+    parsed = parsed_of(Metadata.model_validate({**body, "schemaString": schema(**plain)}))
+    assert parsed is not None
+    by_column = 0
+    good = as_delta_writes(json.dumps(GOOD))
+    for odd in (*odd_statistics(), "{}", "", "null", "[]", '{"stats": 1}\n{}'):
+        text = as_delta_writes(odd)
+        if len(text) > 2_000:
+            continue  # beyond the limits of Python's reader
+        stats = pa.array([text, None, good], pa.string())
+        found = typed_by_column(parsed.indexed, stats)
+        if found is not None:
+            assert found.equals(typed_one_by_one(parsed.indexed, stats)), text
+            by_column += 1
+    assert by_column > 50
+
+
+def test_usual_statistics_are_read_by_column() -> None:
+    kinds = ("long", "string", "date", "timestamp", "timestamp_ntz", "double", "float", "byte")
+    body = metadata([], **{"checkpoint.writeStatsAsStruct": "true"})["metaData"]
+    shape = schema(**{name: name for name in kinds})
+    parsed = parsed_of(Metadata.model_validate({**body, "schemaString": shape}))
+    assert parsed is not None
+    bounds = {
+        "long": 5,
+        "string": "a",
+        "date": "2024-02-29",
+        "timestamp": "2024-02-29T01:02:03.456Z",
+        "timestamp_ntz": "2024-02-29T01:02:03.456789",
+        "double": 1.5,
+        "float": 0.1,
+        "byte": 300,
+    }
+    text = json.dumps({"numRecords": 1, "minValues": bounds, "maxValues": {}, "nullCount": {}})
+    stats = pa.array([text], pa.string())
+    found = typed_by_column(parsed.indexed, stats)
+    assert found is not None
+    assert found.equals(typed_one_by_one(parsed.indexed, stats))
+    least = found[0].as_py()["minValues"]
+    assert least["byte"] is None
+    assert least["long"] == 5
