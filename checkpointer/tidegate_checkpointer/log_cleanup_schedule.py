@@ -82,9 +82,10 @@ class CleanupSchedule:
         Raises: Unavailable.
         """
         contradiction = contradiction_of(store, version, checksum)
-        if not contradiction:
+        doubts = self._of(table).memory.doubts
+        if not contradiction or doubts.get(version) == contradiction:
             return
-        self._of(table).memory.doubts[version] = contradiction
+        doubts[version] = contradiction
         metrics.CHECKSUM_CONTRADICTIONS.labels(name).inc()
         log_event(_log, "checksum_contradicted", level=logging.ERROR, table=name, why=contradiction)
 

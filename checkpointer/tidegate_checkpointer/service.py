@@ -229,7 +229,7 @@ class Checkpointer:
         record = self._to_clean.pop(table.id, None)
         if record is not None and view.head >= 0:
             # It lists the log and folds the table.
-            expected_s = 2 * view.checkpoint_bytes / BYTES_PER_S
+            expected_s = view.reading_s() + 2 * view.checkpoint_bytes / BYTES_PER_S
             self._to_clean[table.id] = record
             yield _Work(expected_s, partial(self._clean, record))
 
@@ -241,7 +241,13 @@ class Checkpointer:
         """Delete expired and replaced files of a table's log."""
         view = self._views[record.table]
         del self._to_clean[record.table]
-        cleaned = CleanedTable(view.store, view.head, *view.definition())
+        # The retention is read from the log: what a checksum file states is a hint.
+        state = view.at(view.head)
+        fresh = state.fresh
+        self._cleanups.note_checksum(
+            record.table, record.name, view.store, view.head, state.checksum
+        )
+        cleaned = CleanedTable(view.store, view.head, fresh.protocol, fresh.metadata)
         self._cleanups.clean(record, cleaned)
 
     @property

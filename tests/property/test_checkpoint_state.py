@@ -36,7 +36,7 @@ def classic(store: MemoryStore, state: CheckpointState) -> WrittenCheckpoint:
     return write_classic_of(store, state, NOW_MS)
 
 
-@pytest.mark.parametrize("kind", ["classic", "v2", "both"])
+@pytest.mark.parametrize("kind", ["classic", "v2", "v2 in parquet", "both"])
 def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +45,9 @@ def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
     monkeypatch.setattr(incremental_checkpoint, "WHOLE_ROWS_MAX", 2)
     numbers = count(1)
     kinds: dict[str, list[Write]] = {"classic": [classic], "v2": [v2(numbers)]}
+    if kind == "v2 in parquet":
+        kinds[kind] = [v2(numbers)]
+        monkeypatch.setattr(incremental_checkpoint, "TOP_LEVEL_JSON_MAX", 0)
     writes = kinds.get(kind) or [classic, v2(numbers)]
 
     @given(logs, st.data())

@@ -50,6 +50,14 @@ def _opened(store: LogStore) -> Iterator[Check]:
     snapshot = open_snapshot(store)
     summary = f"{store.root} is read at version {snapshot.version}, {snapshot.files.num_rows} files"
     yield Check("store", "ok", summary)
+    if snapshot.checksum.is_doubtful:
+        yield Check(
+            "checksum",
+            "wrong",
+            f"the checksum file of version {snapshot.version} of {store.root} {snapshot.checksum}",
+            "run `tidegate table fsck`: the file may be the only trace of a lost change "
+            "(docs/maintenance.md#fsck)",
+        )
     commit = read_commit(store, int(snapshot.version))
     info = commit[0].info if commit else None
     engine = (info.engine_info if info else None) or ""

@@ -66,17 +66,18 @@ def sidecar_rows(
 
 
 def top_level(
-    snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int
+    snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a V2 checkpoint's top-level file; without sidecars it has all file actions.
 
+    `files` is the number of live files where the snapshot does not hold them.
     Law: reading it and its sidecars gives the snapshot, less what has expired
     Shape: `top_level_schema` of the table.
     Spec: "V2 Spec"
     """
     schema = top_level_schema(snapshot.metadata)
-    files = snapshot.files.num_rows
-    yield from object_rows(schema, _bodies(snapshot, sidecars, now_ms, files, as_json=False))
+    count = snapshot.files.num_rows if files is None else files
+    yield from object_rows(schema, _bodies(snapshot, sidecars, now_ms, count, as_json=False))
     if not sidecars:
         yield from add_rows(schema, snapshot.files, snapshot.metadata)
         yield from remove_rows(schema, live_tombstones(snapshot, now_ms))

@@ -155,13 +155,16 @@ def v2_checkpoint_name(version: int, unique: str, suffix: str = "parquet") -> st
     return f"{version:020d}.checkpoint.{unique}.{suffix}"
 
 
-def own_v2_checkpoint_name(version: int, table_id: str) -> str:
+def own_v2_checkpoint_name(version: int, table_id: str, *, is_json: bool = True) -> str:
     """Return the name that each writer of this release gives the V2 checkpoint of a version.
 
-    So put-if-absent leaves one of several writers' checkpoints.
+    So put-if-absent leaves one of several writers' checkpoints. Its top-level file is in JSON or in
+    Parquet.
     Spec: "UUID-named checkpoint"
     """
-    return v2_checkpoint_name(version, str(uuid5(_OWN, f"{table_id}/{version}")), "json")
+    return v2_checkpoint_name(
+        version, str(uuid5(_OWN, f"{table_id}/{version}")), "json" if is_json else "parquet"
+    )
 
 
 def sidecar_name(version: int, unique: str) -> str:

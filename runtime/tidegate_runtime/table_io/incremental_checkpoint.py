@@ -5,7 +5,7 @@ read again, file by file, so that the memory does not grow with the table.
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -37,7 +37,12 @@ from tidegate_delta.checkpoints.checkpoint_state import (
     whole_rows,
 )
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
-from tidegate_delta.checkpoints.v2_checkpoint_rows import sidecar_schema, top_level_json
+from tidegate_delta.checkpoints.v2_checkpoint_rows import (
+    sidecar_schema,
+    top_level,
+    top_level_json,
+    top_level_schema,
+)
 from tidegate_delta.log.actions import Metadata, Sidecar
 from tidegate_delta.log.file_names import (
     SIDECAR_FOLDER,
@@ -54,6 +59,9 @@ from tidegate_runtime.table_io.checkpoint_reader import stacked_files
 from tidegate_runtime.table_io.checkpoint_writer import CODEC, put_checkpoint
 from tidegate_runtime.table_io.stored_checkpoint import StoredReader
 from tidegate_runtime.table_io.v2_checkpoint_writer import SIDECAR_FILES
+
+TOP_LEVEL_JSON_MAX: Final = 4 << 20
+"""Bytes of a V2 checkpoint's top-level file above which it is written in Parquet."""
 
 _NO_FILES: Final = StoredRows.of(STORED_SCHEMA.empty_table())
 _NO_TOMBSTONES: Final = StoredRows.of(STORED_TOMBSTONE_SCHEMA.empty_table())
@@ -134,17 +142,30 @@ def write_v2_of(
     after = after_writing(state, plan, written)
     sidecars = [part.sidecar for part in after.stored if part.sidecar is not None]
     content = top_level_json(fresh, sidecars, now_ms, state.totals.files)
-    name = own_v2_checkpoint_name(state.version, fresh.metadata.id)
+    actions = content.count(b"\n")
+    is_json = len(content) <= TOP_LEVEL_JSON_MAX
+    if not is_json:
+        # Some hundred thousand app transactions are read and written by column.
+        content = _top_level_parquet(after, sidecars, now_ms)
+    name = own_v2_checkpoint_name(state.version, fresh.metadata.id, is_json=is_json)
     existing = put_checkpoint(store, name, content)
     below = sum(part.files.rows.num_rows + part.tombstones.rows.num_rows for part in after.stored)
     hint = existing or LastCheckpoint(
         version=state.version,
-        size=content.count(b"\n") + below,
+        size=actions + below,
         size_in_bytes=len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
         num_of_add_files=state.totals.files,
     )
     new = sum(part.sidecar.size_in_bytes for part in written if part.sidecar)
     return WrittenCheckpoint(hint, after, len(content) + new, is_ours=existing is None)
+
+
+def _top_level_parquet(after: CheckpointState, sidecars: Sequence[Sidecar], now_ms: int) -> bytes:
+    buffer = io.BytesIO()
+    with _writer(buffer, top_level_schema(after.fresh.metadata)) as writer:
+        for batch in top_level(after.fresh, sidecars, now_ms, after.totals.files):
+            writer.write_batch(batch)
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True)

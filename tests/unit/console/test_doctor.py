@@ -1,5 +1,6 @@
 """The checks of `tidegate doctor` that need no brokers."""
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -10,8 +11,12 @@ import pytest
 from tidegate_console.doctor.clock_checks import RoundTrip, skew
 from tidegate_console.doctor.right_checks import lacks
 from tidegate_console.doctor.store_checks import roots_to_check, stores
+from tidegate_delta.checkpoints import version_checksum
+from tidegate_delta.log.file_names import checksum_name
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.rights import EVERYBODY, RIGHTS, Role
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 ROLES: list[Role] = list(RIGHTS)
 
@@ -68,6 +73,22 @@ def test_a_table_that_can_be_read_and_written_is_well(tmp_path: Path) -> None:
     assert [check.verdict for check in found] == ["ok", "ok"]
     assert "put-if-absent holds" in found[1].found
     assert not [path for path in (tmp_path / "t" / "_tidegate").rglob("*") if path.is_file()]
+
+
+def test_a_checksum_that_contradicts_the_log_is_wrong(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
+    store = LocalStore((tmp_path / "t").as_uri())
+    right = version_checksum.of(open_snapshot(store))
+    path = tmp_path / "t" / "_delta_log" / checksum_name(0)
+    path.write_bytes(version_checksum.encode(right))
+    assert [check.verdict for check in stores([store.root], {}, probes=False)] == ["ok"]
+    path.write_bytes(version_checksum.encode(replace(right, num_files=9)))
+    found = list(stores([store.root], {}, probes=False))
+    assert [(check.name, check.verdict) for check in found] == [
+        ("store", "ok"),
+        ("checksum", "wrong"),
+    ]
+    assert "numFiles" in found[1].found
 
 
 def test_a_root_without_a_table_is_wrong_and_the_next_is_looked_at(tmp_path: Path) -> None:
