@@ -71,12 +71,12 @@ class Records(Sequence[ChangeRecord]):
 
     def __iter__(self) -> Iterator[ChangeRecord]:
         """Yield the records in order."""
-        more = self.ids_in[1:]
+        further_ids = self.ids_in[1:]
         columns = zip(self.keys, self.values, self.event_ids, self.shared, self.places, strict=True)
         for key, value, event_id, shared, place in columns:
             headers = shared if event_id is None else [*shared, (EVENT_ID, event_id)]
-            if more and event_id is not None:
-                headers = [*headers, *((name, event_id) for name in more)]
+            if further_ids and event_id is not None:
+                headers = [*headers, *((name, event_id) for name in further_ids)]
             # Skip the namedtuple constructor: it costs as much as the rest of the loop.
             yield tuple.__new__(ChangeRecord, (key, value, headers, place))
 
@@ -98,12 +98,12 @@ class Records(Sequence[ChangeRecord]):
         (one,) = self[at : at + 1 or None]
         return one
 
-    def __iadd__(self, others: "Records") -> Self:
+    def __iadd__(self, other_records: "Records") -> Self:
         """Append other records."""
-        self.keys += others.keys
-        self.values += others.values
-        self.event_ids += others.event_ids
-        self.shared += others.shared
-        self.places += others.places
-        self.ids_in = max(self.ids_in, others.ids_in, key=len)
+        self.keys += other_records.keys
+        self.values += other_records.values
+        self.event_ids += other_records.event_ids
+        self.shared += other_records.shared
+        self.places += other_records.places
+        self.ids_in = max(self.ids_in, other_records.ids_in, key=len)
         return self

@@ -80,7 +80,7 @@ def shift_between(before: Shape, after: Shape) -> SchemaShift | None:
     if is_same and before.keys == after.keys:
         return None
     columns = columns_between(before.metadata, after.metadata)
-    old, new = (parse_schema(one.metadata.schema_string) for one in (before, after))
+    old, new = (parse_schema(shape.metadata.schema_string) for shape in (before, after))
     is_same = old.names == new.names and all(column.is_as_before for column in columns)
     if is_same and before.keys == after.keys:
         return None
@@ -93,10 +93,10 @@ def check_may_change(change: SchemaChange, policy: OnSchemaChange) -> None:
     Raises: InvalidRequest (`SchemaChanged`).
     """
     if policy == "fail" and change.is_followed_by_rows:
-        told = "; ".join(in_words(step) for step in change.steps)
+        steps_text = "; ".join(in_words(step) for step in change.steps)
         raise InvalidRequest(
-            f"version {change.version} of table {change.name} changes its schema ({told}), and the "
-            f"publisher's setting cdc.tables.{change.name}.on_schema_change (or "
+            f"version {change.version} of table {change.name} changes its schema ({steps_text}), "
+            f"and the publisher's setting cdc.tables.{change.name}.on_schema_change (or "
             "cdc.on_schema_change) is `fail`: prepare the subscribers, then set it to `marker` or "
             "`resnapshot` and start the publisher again; the stream goes on with this version",
             error_class="SchemaChanged",
@@ -138,14 +138,14 @@ def announced(change: SchemaChange, streams: Streams, after: Shape, form: Record
         ("delta_version", version),
         ("content-type", CONTENT_TYPE),
     ]
-    found = Records()
+    records = Records()
     if streams.changes is not None:
         key = marker_key(form, streams.changes, after, f"{SCHEMA}:{change.version}")
         marked: Headers = [*shared, (MARKER, SCHEMA.encode()), (CONTENT, b64encode(content))]
-        found.append(key, None, marked, Place(streams.changes, EVERY_PARTITION))
-    named: Headers = [*shared, (codec.FORMAT, codec.FORMATS[SchemaChange].encode())]
-    found.append(table, content, named, Place(streams.schema_changes, 0))
-    return found
+        records.append(key, None, marked, Place(streams.changes, EVERY_PARTITION))
+    topic_headers: Headers = [*shared, (codec.FORMAT, codec.FORMATS[SchemaChange].encode())]
+    records.append(table, content, topic_headers, Place(streams.schema_changes, 0))
+    return records
 
 
 def empty_snapshot(origin: SourceBlock, topic: str, shape: Shape) -> Records:
@@ -168,7 +168,7 @@ def _marker(
     topic: str,
     shape: Shape,
     kind: str,
-    more: Sequence[tuple[str, bytes]] = (),
+    extra_headers: Sequence[tuple[str, bytes]] = (),
 ) -> Records:
     """Return a marker in every topic partition; none where clients of a registry read."""
     if origin.form.is_registered:
@@ -177,12 +177,12 @@ def _marker(
         ("table", str(origin.table).encode()),
         ("delta_version", str(origin.version).encode()),
         (MARKER, kind.encode()),
-        *more,
+        *extra_headers,
     ]
-    found = Records()
+    records = Records()
     key = marker_key(origin.form, topic, shape, f"{kind}:{origin.version}")
-    found.append(key, None, headers, Place(topic, EVERY_PARTITION))
-    return found
+    records.append(key, None, headers, Place(topic, EVERY_PARTITION))
+    return records
 
 
 def marker_key(form: RecordForm, topic: str, shape: Shape, name: str) -> bytes | None:

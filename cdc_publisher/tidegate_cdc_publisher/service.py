@@ -130,8 +130,8 @@ class CdcPublisher:
         """Publish an unfinished table for one more turn, up to its present head."""
         unfinished = self._behind.pop(table, None)
         if unfinished is not None:
-            record, known = unfinished
-            head = self._head(record, known)
+            record, known_head = unfinished
+            head = self._head(record, known_head)
             if head is not None:
                 self._catch_up(record, head, self._turn_ends_s())
             self._quarantine.tell()
@@ -149,38 +149,38 @@ class CdcPublisher:
 
     def _look_at_all(self) -> None:
         self._signals.read()
-        for at, stream in self._streams.items():
-            stream.receive(self._signals.after(at, stream.signal))
+        for table_id, stream in self._streams.items():
+            stream.receive(self._signals.after(table_id, stream.signal))
         behind, self._behind = self._behind, {}
         aside, self._aside = self._aside, {}
         self._tables = self._registered()
         followed_ids = {table.table for table in self._tables.values() if table.status in FOLLOWED}
-        asked = self._quarantine.refresh(followed_ids)
-        for at in asked:
-            self._keyless.pop(at, None)
+        retried = self._quarantine.refresh(followed_ids)
+        for table_id in retried:
+            self._keyless.pop(table_id, None)
         waits = self._quarantine.waits
-        self._aside |= {at: one for at, one in aside.items() if waits(at)}
-        lost = {at for at in self._lost if not waits(at)} | asked
+        self._aside |= {table_id: record for table_id, record in aside.items() if waits(table_id)}
+        lost = {table_id for table_id in self._lost if not waits(table_id)} | retried
         self._lost -= lost
         heads: dict[UUID, int] = {}
-        for one in self._tables.values():
-            if one.status in FOLLOWED and not waits(one.table):
-                head = self._head(one, max(0, one.published_through))
-                heads |= {} if head is None else {one.table: head}
+        for record in self._tables.values():
+            if record.status in FOLLOWED and not waits(record.table):
+                head = self._head(record, max(0, record.published_through))
+                heads |= {} if head is None else {record.table: head}
         followed = [self._tables[table] for table in heads]
-        others = [one for one in followed if one.table not in self._streams]
-        positions = self._positions("settled") if others else {}
+        not_open = [record for record in followed if record.table not in self._streams]
+        positions = self._positions("settled") if not_open else {}
         stuck = [
-            other
-            for other in others
-            if self._is_legible(other, positions)
-            and (other.table in lost or self._has_not_advanced(other, heads, positions))
+            record
+            for record in not_open
+            if self._is_legible(record, positions)
+            and (record.table in lost or self._has_not_advanced(record, heads, positions))
         ]
         self._open(
             [
-                one
-                for one in stuck
-                if one.table in positions or self._has_keys(one, heads[one.table])
+                record
+                for record in stuck
+                if record.table in positions or self._has_keys(record, heads[record.table])
             ]
         )
         self._seen = positions
@@ -190,11 +190,11 @@ class CdcPublisher:
                 self._leave(table, heads[table.table])
             else:
                 self._catch_up(table, heads[table.table], until_s)
-        ours = self._streams.keys() | self._aside.keys()
-        names = {table.name for table in self._tables.values() if table.table in ours}
-        for one in aside.values():
-            if one.name not in names:
-                _remove_metrics(one.name)  # published by another publisher, or not at all
+        own_tables = self._streams.keys() | self._aside.keys()
+        names = {table.name for table in self._tables.values() if table.table in own_tables}
+        for record in aside.values():
+            if record.name not in names:
+                _remove_metrics(record.name)  # published by another publisher, or not at all
 
     def close(self) -> None:
         """Close all streams, without waiting for turns that are still running."""
@@ -205,21 +205,23 @@ class CdcPublisher:
     def _has_not_advanced(
         self, table: TableRecord, heads: Mapping[UUID, int], positions: Positions
     ) -> bool:
-        told = position_of(positions, table.table)
-        is_told = told is not None and told.complete and told.version >= heads[table.table]
-        if is_told and not self._is_due(table, told):
+        position = position_of(positions, table.table)
+        is_told = (
+            position is not None and position.complete and position.version >= heads[table.table]
+        )
+        if is_told and not self._is_due(table, position):
             self._quarantine.heal(table.table)
             return False
-        return self._seen is None or self._seen.get(table.table) == told
+        return self._seen is None or self._seen.get(table.table) == position
 
-    def _is_due(self, table: TableRecord, told: Position | None) -> bool:
+    def _is_due(self, table: TableRecord, position: Position | None) -> bool:
         """Return whether anything but the table's next version is to be published."""
         if self._settings.cdc.mode(table.name) == "always" and table.table not in self._begun:
             return True
-        beside = None if told is None else told.incremental
-        is_told_beside = beside is not None and not beside.paused
-        return is_told_beside or bool(
-            self._signals.after(table.table, told.signal if told else None)
+        incremental = None if position is None else position.incremental
+        has_rows_due = incremental is not None and not incremental.paused
+        return has_rows_due or bool(
+            self._signals.after(table.table, position.signal if position else None)
         )
 
     def _is_legible(self, table: TableRecord, positions: Positions) -> bool:
@@ -241,8 +243,8 @@ class CdcPublisher:
             return False
         with self._contain_error(table):
             store = open_store(table.table_root, self._settings.storage)
-            stated = stated_checksum(store, head)
-            metadata = stated.metadata if stated else open_keys(store, head).metadata
+            checksum = stated_checksum(store, head)
+            metadata = checksum.metadata if checksum else open_keys(store, head).metadata
             try:
                 key_columns(metadata, table.name, changes.key, changes.key_columns)
             except InvalidRequest as error:
@@ -274,9 +276,9 @@ class CdcPublisher:
         positions = self._positions("end") if writers else {}
         for table in [table for table in tables if table.table in writers]:
             with self._contain_error(table):
-                told = position_of(positions, table.table)
-                self._streams[table.table] = self._stream(table, writers[table.table], told)
-                version, index = (told.version, told.index) if told else (None, None)
+                position = position_of(positions, table.table)
+                self._streams[table.table] = self._stream(table, writers[table.table], position)
+                version, index = (position.version, position.index) if position else (None, None)
                 log_event(_log, "took_over", table=table.name, version=version, index=index)
             if table.table not in self._streams:
                 writers[table.table].close()
@@ -301,8 +303,10 @@ class CdcPublisher:
         config |= section.topic_settings(table.name)
         topics = [Topic(topic, "key columns", partitions, "delete", -1, config)]
         declared = self._settings.kafka.topics
-        ours = {declared.cdc_schema_changes, declared.cdc_transactions}
-        topics += [one for one in declared.declared() if one.name in ours]
+        shared_topics = {declared.cdc_schema_changes, declared.cdc_transactions}
+        topics += [
+            other_topic for other_topic in declared.declared() if other_topic.name in shared_topics
+        ]
         create_topics(self._settings.kafka, topics)
         if keyless and self._bus.partitions(topic) > 1:
             raise InvalidRequest(
@@ -313,7 +317,7 @@ class CdcPublisher:
             )
 
     def _stream(
-        self, table: TableRecord, writer: ChangeWriter, told: Position | None
+        self, table: TableRecord, writer: ChangeWriter, position: Position | None
     ) -> TableStream:
         changes = self._changes(table)
         kafka = self._settings.kafka
@@ -335,18 +339,18 @@ class CdcPublisher:
         )
         mode = self._settings.cdc.mode(table.name)
         # A stream of which nothing is known obeys only the signals that follow.
-        newest = self._signals.newest if told is None else told.signal
+        newest = self._signals.newest if position is None else position.signal
         state = StreamState(
             table.table,
             mode,
-            told,
-            _start(store, changes) if told is None or told.begins else None,
-            () if told is None else self._signals.after(table.table, told.signal),
+            position,
+            _start(store, changes) if position is None or position.begins else None,
+            () if position is None else self._signals.after(table.table, position.signal),
             newest,
             anew=mode == "always" and table.table not in self._begun,
         )
         self._begun.add(table.table)
-        writer.go_on(told)
+        writer.go_on(position)
         return TableStream(source, store, writer, state, self._running)
 
     @contextmanager
@@ -387,12 +391,12 @@ class CdcPublisher:
         # Iterate over a copy: the thread of another table's notification may add an owner.
         owners = list(self._owners.items())
         self._owners = {topic: table for topic, table in owners if table in followed}
-        for one in sorted(tables.values(), key=lambda one: one.table):
-            if one.status in FOLLOWED:
+        for record in sorted(tables.values(), key=lambda record: record.table):
+            if record.status in FOLLOWED:
                 # A name that is no valid topic name stops only its own table, when that is opened.
                 with suppress(Misconfigured):
-                    topic = self._topic(one)
-                    self._owners.setdefault(topic, one.table)
+                    topic = self._topic(record)
+                    self._owners.setdefault(topic, record.table)
         return tables
 
     def _head(self, table: TableRecord, at_least: int) -> int | None:
@@ -469,8 +473,8 @@ def _registry_of(section: RegistrySection) -> PayloadEncoder | None:
 
 
 def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None:
-    why, error_class = str(error), error.error_class
-    log_event(_log, "set_aside", level=level, table=table.name, why=why, error_class=error_class)
+    reason, error_class = str(error), error.error_class
+    log_event(_log, "set_aside", level=level, table=table.name, why=reason, error_class=error_class)
 
 
 def _remove_metrics(name: str) -> None:

@@ -142,7 +142,11 @@ class CdcSection(Section):
         """Refuse a mode that would have no effect."""
         for name, table in self.tables.items():
             _check_modes(f"cdc.tables.{name}.", table, [table.types or self.types])
-        _check_modes("cdc.", self, [self.types, *(one.types for one in self.tables.values())])
+        _check_modes(
+            "cdc.",
+            self,
+            [self.types, *(table_settings.types for table_settings in self.tables.values())],
+        )
         return self
 
     @model_validator(mode="after")

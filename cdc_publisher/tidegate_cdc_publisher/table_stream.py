@@ -313,8 +313,8 @@ class TableStream:
         return True
 
     def _measure(self) -> None:
-        told = self._state.position
-        lag = self._head if told is None else self._head - told.version
+        position = self._state.position
+        lag = self._head if position is None else self._head - position.version
         metrics.CDC_LAG_VERSIONS.labels(self._source.name).set(lag)
         if lag == 0:
             metrics.CDC_LAG.labels(self._source.name).set(0)
@@ -407,20 +407,20 @@ class TableStream:
             self._keys_declared.declared = self._schema_version = self._shape = None
             self._move_by(received, fresh.model_copy(update={"begins": True}))
         elif signal.type == "execute-snapshot":
-            beside = Incremental(base=position.version)
-            self._move_by(received, position.model_copy(update={"incremental": beside}))
+            incremental = Incremental(base=position.version)
+            self._move_by(received, position.model_copy(update={"incremental": incremental}))
         else:
             if position.incremental is None:
                 self._refuse("no incremental snapshot is under way")
-            beside_now = paused(position.incremental, signal)
-            self._move_by(received, position.model_copy(update={"incremental": beside_now}))
+            changed = paused(position.incremental, signal)
+            self._move_by(received, position.model_copy(update={"incremental": changed}))
 
-    def _refuse(self, why: str) -> None:
-        raise InvalidRequest(f"table {self._source.name}: {why}", error_class="BadSignal")
+    def _refuse(self, reason: str) -> None:
+        raise InvalidRequest(f"table {self._source.name}: {reason}", error_class="BadSignal")
 
-    def _say_gap(self, version: int, why: str) -> None:
+    def _say_gap(self, version: int, reason: str) -> None:
         name, level = self._source.name, logging.WARNING
-        log_event(_log, "stream_gap", level=level, table=name, version=version, why=why)
+        log_event(_log, "stream_gap", level=level, table=name, version=version, why=reason)
 
     def _move_by(self, received: Received | None, position: Position | None) -> None:
         """Set the position to another one, by a signal if there is one."""
@@ -439,7 +439,7 @@ class TableStream:
         introduction = self._introduction(self._origin_at(version, layout), layout)
         self._announce(introduction.model_copy(update={"snapshot": True}), layout)
         due = SnapshotDue(version)
-        position = self._position(due, keys, told=0, complete=False)
+        position = self._position(due, keys, published=0, complete=False)
         self._move_by(received, position.model_copy(update={"incremental": None}))
 
     def _go_back(self, version: int, received: Received) -> None:
@@ -449,7 +449,7 @@ class TableStream:
         keys = self._keys(VersionDue(version), metadata, metadata)
         layout = Shape(metadata, keys)
         self._announce(self._introduction(self._origin_at(version, layout), layout), layout)
-        position = self._position(VersionDue(version), keys, told=0, complete=True)
+        position = self._position(VersionDue(version), keys, published=0, complete=True)
         self._move_by(received, position.model_copy(update={"incremental": None}))
 
     def _pass_over(
@@ -472,11 +472,11 @@ class TableStream:
             if change is not None:
                 self._announce(change.model_copy(update={"snapshot": False}), layout)
         self._shape = after
-        position = self._position(VersionDue(last), keys, told=0, complete=True)
-        beside = position.incremental
-        if beside is not None:
-            beside = beside.model_copy(update={"rows": 0})
-        self._move_by(received, position.model_copy(update={"incremental": beside}))
+        position = self._position(VersionDue(last), keys, published=0, complete=True)
+        incremental = position.incremental
+        if incremental is not None:
+            incremental = incremental.model_copy(update={"rows": 0})
+        self._move_by(received, position.model_copy(update={"incremental": incremental}))
 
     def _tell_incremental(self, due: IncrementalDue) -> Iterator[None]:
         """Publish a part of the incremental snapshot: about as many rows as a chunk takes."""
@@ -496,9 +496,9 @@ class TableStream:
                 batches = file_batches(self._store, file, shape.metadata, wanted, progress)
                 for batch in batches:
                     for part in self._parts(origin, batch):
-                        done = {"rows": progress.rows + len(part)}
-                        done["told"] = progress.told + len(part)
-                        progress = progress.model_copy(update=done)
+                        progress_update = {"rows": progress.rows + len(part)}
+                        progress_update["told"] = progress.told + len(part)
+                        progress = progress.model_copy(update=progress_update)
                         self._move(self._beside(progress))
                         self._send_if_full()
                         yield
@@ -553,10 +553,10 @@ class TableStream:
         self._shape = shape if is_whole else None
 
     def _tell_version(self, due: VersionDue) -> Iterator[None]:
-        found = read_commit(self._store, due.version)
-        if found is None:
+        entry = read_commit(self._store, due.version)
+        if entry is None:
             raise self._gone(f"version {due.version} is next, and its commit file is gone")
-        commit = found[0]
+        commit = entry[0]
         before = self._shape or self._shape_before(commit)
         after = _Shape(commit.protocol or before.protocol, commit.metadata or before.metadata)
         if after != before:
@@ -586,9 +586,11 @@ class TableStream:
     def _span(self, version: int) -> Span:
         """Return the span of a version's publication, below its writer's if that is known."""
         parent = self._traces.get(version)
-        self._traces = {one: trace for one, trace in self._traces.items() if one > version}
-        told: Attributes = {"tidegate.table": self._source.name, "tidegate.version": version}
-        return begun("tidegate.publish_changes", parent, attributes=told)
+        self._traces = {
+            pending: trace for pending, trace in self._traces.items() if pending > version
+        }
+        attributes: Attributes = {"tidegate.table": self._source.name, "tidegate.version": version}
+        return begun("tidegate.publish_changes", parent, attributes=attributes)
 
     def _layouts(self, due: VersionDue, before: Metadata, after: Metadata) -> tuple[Shape, Shape]:
         """Return the columns and key columns before a version, and those from it on."""
@@ -647,7 +649,7 @@ class TableStream:
         keys = self._keys(VersionDue(version), metadata, metadata)
         layout = Shape(metadata, keys)
         self._announce(self._introduction(self._origin_at(version, layout), layout), layout)
-        self._move(self._position(VersionDue(version), keys, told=0, complete=True))
+        self._move(self._position(VersionDue(version), keys, published=0, complete=True))
 
     def _tell(
         self,
@@ -662,7 +664,7 @@ class TableStream:
 
         The schema changes after the deletes, which are in the schema before.
         """
-        told = due.start
+        published = due.start
         keys = layout.keys
         if due.start == 0:
             self._bound(origin, due, is_end=False)
@@ -676,28 +678,28 @@ class TableStream:
                 self._announce(change, layout)
                 change = None
             for part in self._parts(origin, batch):
-                told = part.start + len(part)
-                self._move(self._position(due, keys, told=told, complete=False))
+                published = part.start + len(part)
+                self._move(self._position(due, keys, published=published, complete=False))
                 self._send_if_full()
                 if self._interrupted:
                     return False
                 yield
         if change is not None:
             self._announce(change, layout)
-        if isinstance(due, SnapshotDue) and told == 0:
+        if isinstance(due, SnapshotDue) and published == 0:
             self._chunk.records += empty_snapshot(origin, self._source.topic, layout)
         if self._source.has_transactions:
             self._bound(origin, due, is_end=True)
             self._chunk.records += end_marker(origin, self._source.topic, layout)
-        self._move(self._position(due, keys, told=told, complete=True))
+        self._move(self._position(due, keys, published=published, complete=True))
         yield
         return True
 
     def _bound(self, origin: SourceBlock, due: SnapshotDue | VersionDue, *, is_end: bool) -> None:
         """Note where the records of a version begin or end; a snapshot is no transaction."""
         if self._source.has_transactions and isinstance(due, VersionDue):
-            at, version, when_ms = len(self._chunk.records), origin.version, origin.timestamp_ms
-            self._chunk.bounds.append(VersionBound(at, version, when_ms, is_end=is_end))
+            start, version, when_ms = len(self._chunk.records), origin.version, origin.timestamp_ms
+            self._chunk.bounds.append(VersionBound(start, version, when_ms, is_end=is_end))
 
     def _parts(self, origin: SourceBlock, batch: Batch) -> Iterator[Batch]:
         """Add changes to the chunk, in parts that fit; yield each for the position behind it."""
@@ -743,13 +745,13 @@ class TableStream:
             span.end()
 
     def _position(
-        self, due: SnapshotDue | VersionDue, keys: KeyColumns, *, told: int, complete: bool
+        self, due: SnapshotDue | VersionDue, keys: KeyColumns, *, published: int, complete: bool
     ) -> Position:
         position = self._state.position
         return Position(
             table=self._source.table,
             version=due.version,
-            index=told - 1 if told else None,
+            index=published - 1 if published else None,
             complete=complete,
             snapshot=isinstance(due, SnapshotDue),
             order=order_of(keys),
@@ -778,8 +780,8 @@ class TableStream:
 
     def _origin_at(self, version: int, layout: Shape) -> SourceBlock:
         """Return what the rows of a version share, even if its commit file is gone."""
-        found = read_commit(self._store, version)
-        commit = Commit(Version(version), ()) if found is None else found[0]
+        entry = read_commit(self._store, version)
+        commit = Commit(Version(version), ()) if entry is None else entry[0]
         return self._origin(commit, layout, layout)
 
     def _origin(self, commit: Commit, before: Shape, after: Shape) -> SourceBlock:
@@ -800,7 +802,9 @@ class TableStream:
         form, topic = self._source.form, self._source.topic
         if not form.has_schema:
             return NO_SCHEMAS
-        old, new = (Layout(to_arrow(schema_of(one.metadata)), one.keys) for one in (before, after))
+        old, new = (
+            Layout(to_arrow(schema_of(shape.metadata)), shape.keys) for shape in (before, after)
+        )
         return inline_schemas(form, topic, old, new)
 
     def _head_metadata(self) -> Metadata | None:
@@ -830,11 +834,11 @@ class TableStream:
                 return None
             raise
 
-    def _gone(self, why: str) -> BrokenLog:
+    def _gone(self, reason: str) -> BrokenLog:
         """Return the error for a version that is due and can't be read any more."""
         name = self._source.name
         self._log_gone = self._stranded(
-            f"{why}; publish all rows instead with `tidegate changes resnapshot {name}`, go on "
+            f"{reason}; publish all rows instead with `tidegate changes resnapshot {name}`, go on "
             f"behind it with `tidegate changes skip {name} --to VERSION`, or set cdc.on_gap"
         )
         return self._log_gone
@@ -858,14 +862,14 @@ class TableStream:
 
 def provenance(commit: Commit, metadata: Metadata) -> Mapping[str, str | int]:
     """Return what is known of a version's writer; with several writers, neither is named."""
-    found: dict[str, str | int | None] = {"table_id": metadata.id}
+    facts: dict[str, str | int | None] = {"table_id": metadata.id}
     if commit.info is not None:
-        found["operation"] = commit.info.operation
-        found["proposal_id"] = _proposal(commit.info.tidegate)
+        facts["operation"] = commit.info.operation
+        facts["proposal_id"] = _proposal(commit.info.tidegate)
     writers = [txn for txn in commit.txns if not txn.app_id.startswith(_OURS)]
     if len(writers) == 1:
-        found |= _app(writers[0])
-    return {name: value for name, value in found.items() if value is not None}
+        facts |= _app(writers[0])
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def commit_time_ms(store: LogStore, commit: Commit, now_ms: int) -> int:
@@ -882,12 +886,12 @@ def commit_time_ms(store: LogStore, commit: Commit, now_ms: int) -> int:
     return stat.modified_ms if stat and stat.path.endswith(commit.name) else now_ms
 
 
-def _proposal(told: Mapping[str, Any] | None) -> str | None:
-    accepted = (told or {}).get("accepted")
+def _proposal(provenance_json: Mapping[str, Any] | None) -> str | None:
+    accepted = (provenance_json or {}).get("accepted")
     if not isinstance(accepted, list) or len(accepted) != 1 or not isinstance(accepted[0], dict):
         return None
-    one = accepted[0].get("id")
-    return one if isinstance(one, str) else None
+    proposal_id = accepted[0].get("id")
+    return proposal_id if isinstance(proposal_id, str) else None
 
 
 def _app(txn: Txn) -> dict[str, str | int | None]:

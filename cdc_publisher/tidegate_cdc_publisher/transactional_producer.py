@@ -136,8 +136,10 @@ class ChangeWriter:
                 position = self._counted(topic, records, position, bounds)
             reach("publisher.in_transaction")
             key = str(self._table).encode()
-            kept = ChangeRecord(key, codec.encode(position), [("format", FORMAT.encode())])
-            _produce(producer, self._settings.topics.cdc_positions, kept)
+            position_record = ChangeRecord(
+                key, codec.encode(position), [("format", FORMAT.encode())]
+            )
+            _produce(producer, self._settings.topics.cdc_positions, position_record)
             producer.flush(_WAIT_S)
             reach("publisher.before_commit")
             producer.commit_transaction(_WAIT_S)
@@ -167,8 +169,8 @@ class ChangeWriter:
         if ends:
             # Reports come with the acknowledgements.
             producer.flush(_WAIT_S)
-        for bound, found in ends:
-            self._tell(bound, found)
+        for bound, end_counts in ends:
+            self._tell(bound, end_counts)
         if not position.complete:
             producer.flush(_WAIT_S)
         self._counts = Counter() if position.complete else counts
@@ -203,7 +205,9 @@ class ChangeWriter:
                 {
                     "data_collection": self._told_as,
                     "event_count": counts.total(),
-                    "partitions": {str(at): counts[at] for at in sorted(counts)},
+                    "partitions": {
+                        str(partition): counts[partition] for partition in sorted(counts)
+                    },
                 }
             ],
         }
@@ -271,13 +275,16 @@ def _note(error: KafkaError) -> None:
 
 
 def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, int]:
-    found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
+    topic_metadata = admin.list_topics(topic, timeout=_WAIT_S).topics[topic]
+    if topic_metadata.error is not None:
+        raise KafkaException(topic_metadata.error)
     newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no annotations
-    asked = {TopicPartition(topic, p): newest for p in found.partitions}
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_WAIT_S)
-    ends = {at.partition: answer.result(_WAIT_S).offset for at, answer in answers.items()}
+    offset_specs = {TopicPartition(topic, p): newest for p in topic_metadata.partitions}
+    answers = admin.list_offsets(offset_specs, isolation_level=level, request_timeout=_WAIT_S)
+    ends = {
+        topic_partition.partition: answer.result(_WAIT_S).offset
+        for topic_partition, answer in answers.items()
+    }
     return {partition: end for partition, end in ends.items() if end > 0}
 
 
@@ -357,10 +364,10 @@ def _queue(
 def _partitions(producer: Producer, place: Place) -> Sequence[int]:
     if place.partition != EVERY_PARTITION:
         return (place.partition,)
-    found = producer.list_topics(place.topic, timeout=_WAIT_S).topics[place.topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return sorted(found.partitions)
+    topic_metadata = producer.list_topics(place.topic, timeout=_WAIT_S).topics[place.topic]
+    if topic_metadata.error is not None:
+        raise KafkaException(topic_metadata.error)
+    return sorted(topic_metadata.partitions)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def refusals_of_tasks() -> Iterator[None]:
 def refusal_in(text: str) -> InvalidRequest | None:
     """Return the refusal of a row that an error's text names; None for another error."""
     if VIOLATED in text:
-        told = _STATE.sub("", text[text.index(VIOLATED) :].partition("\n")[0])
-        return InvalidRequest(told, error_class=VIOLATED)
-    found = _REFUSED.search(text)
-    return None if found is None else InvalidRequest(found[2], error_class=found[1])
+        message = _STATE.sub("", text[text.index(VIOLATED) :].partition("\n")[0])
+        return InvalidRequest(message, error_class=VIOLATED)
+    match = _REFUSED.search(text)
+    return None if match is None else InvalidRequest(match[2], error_class=match[1])
