@@ -159,6 +159,7 @@ night-judge:
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_cdc_memory.py \
+		tests/unit/cdc_publisher/test_random_histories.py \
 		"tests/integration/test_cdc_publisher.py::test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing" --full
 
 night-bench:

@@ -72,9 +72,10 @@ class JudgedTable:
         """The table at its newest version."""
         return DeltaTable(self.folder)
 
-    def rows(self) -> list[Row]:
-        """Return the table's rows; a map is a dict."""
-        found = pa.table(self.table.to_pyarrow_dataset().to_table()).to_pylist()
+    def rows(self, version: int | None = None) -> list[Row]:
+        """Return the table's rows, at its newest version if none is given; a map is a dict."""
+        table = DeltaTable(self.folder, version=version)
+        found = pa.table(table.to_pyarrow_dataset().to_table()).to_pylist()
         return [
             {k: dict(v) if k == "counts" and v is not None else v for k, v in one.items()}
             for one in found

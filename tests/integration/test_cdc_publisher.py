@@ -3,9 +3,12 @@
 import itertools
 import json
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +49,7 @@ pytestmark = pytest.mark.broker
 PATIENCE_S = 180.0
 """Time limit for anything to happen on a busy machine."""
 
+EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 CDC = {"chunk_rows": "20", "look_s": "0.5", "transaction_timeout_ms": "5000"}
 
 
@@ -425,6 +429,29 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
         for change in stream.changes(until=table.version):
             again.apply(change)
     assert by_id([dict(row) for row in again.rows]) == by_id(content)
+
+
+@pytest.mark.timeout(300)
+def test_the_examples_have_the_rows_of_the_table(line: Line, tmp_path: Path) -> None:
+    table, file = made(line), tmp_path / "copy.json"
+    table.append(rows(*range(20)))
+    publisher(line, provide_transaction_metadata="true").start()
+    brokers, prefix = line.kafka.bootstrap_servers, line.kafka.topic_prefix
+    copying = [sys.executable, str(EXAMPLES / "table_copy.py"), brokers, "t", str(file)]
+    wait_told(line, table)
+    with subprocess.Popen([*copying, "--prefix", prefix]) as process:
+        wait_until(file.exists, "the snapshot's copy")
+        process.kill()
+    table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
+    table.append(rows(30))
+    wait_told(line, table)
+    subprocess.run([*copying, "--prefix", prefix, "--once"], check=True)
+    copied = [row for _, row in json.loads(file.read_text())["rows"]]
+    assert by_id(copied) == by_id(table.content)
+    plain = [sys.executable, str(EXAMPLES / "plain_consumer.py"), brokers]
+    topic = line.kafka.topics.changes("t")
+    printed = subprocess.run([*plain, topic], check=True, capture_output=True, text=True).stdout
+    assert by_id([json.loads(one) for one in printed.splitlines()]) == by_id(table.content)
 
 
 @pytest.mark.timeout(300)

@@ -4,8 +4,10 @@ They come from Maven Central and Debian; the tests run at night. docs/changes.md
 need to be set to.
 """
 
+import json
 import logging
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -13,14 +15,16 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import pyspark
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.integration.all_cases import JudgedTable, Row
 from tests.integration.conftest import Line
-from tests.integration.connect_sink import Postgres, connect, postgres, registry
+from tests.integration.connect_sink import Postgres, connect, maven_jars, postgres, registry
 from tests.integration.test_cdc_publisher import committed
 from tidegate_messages import codec
 from tidegate_messages.published_records import TableRecord
@@ -30,6 +34,7 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 _log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.nightly, pytest.mark.broker]
 PATIENCE_S: Final = 180.0
+SPARK_KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 Rows = list[dict[str, Any]]
 Read = Callable[[], Rows]
 
@@ -153,6 +158,114 @@ def in_debeziums_types(row: Row) -> dict[str, Any]:
         "at": at and f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
         "local": local and (local.replace(tzinfo=UTC) - since) // timedelta(microseconds=1),
     }
+
+
+def in_iso_types(row: Row) -> dict[str, Any]:
+    """Return a row as a record with the default types has it, parsed as JSON."""
+
+    def shown(value: Any) -> Any:
+        match value:
+            case datetime():
+                text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+                return text if value.tzinfo is None else f"{text}Z"
+            case date():
+                return value.isoformat()
+            case bytes():
+                return b64encode(value).decode()
+            case Decimal():
+                return f"{value:f}"
+            case _:
+                return value
+
+    return {name: shown(value) for name, value in row.items()}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("envelope", ["debezium", "flat"])
+def test_a_plain_consumer_has_the_rows_after_each_case(line: Line, envelope: str) -> None:
+    table = registered(line)
+    line.started("cdc_publisher", cdc={"envelope": envelope, "look_s": "0.5"})
+    topic = line.kafka.topics.changes("t")
+
+    def rows() -> Rows:
+        copy: dict[bytes | None, dict[str, Any]] = {}
+        for message in committed(line, topic):
+            value = None if message.value() is None else json.loads(message.value() or b"")
+            copy.pop(message.key(), None)
+            if value is not None and envelope == "debezium" and value["after"] is not None:
+                copy[message.key()] = value["after"]
+            elif value is not None and value.get("__deleted") == "false":
+                copy[message.key()] = {
+                    name: one for name, one in value.items() if not name.startswith("__")
+                }
+        return list(copy.values())
+
+    follow_all_cases(table, rows, lambda: None, in_iso_types)
+
+
+@pytest.mark.timeout(900)
+def test_spark_structured_streaming_has_the_rows_after_each_case(
+    line: Line, tmp_path: Path
+) -> None:
+    table = registered(line)
+    line.started("cdc_publisher", cdc={"look_s": "0.5"})
+    jars = maven_jars(f"spark-kafka-{pyspark.__version__}", f"{SPARK_KAFKA}:{pyspark.__version__}")
+    spark = (
+        SparkSession.builder.appName("judge")
+        .master("local[2]")
+        .config("spark.jars", ",".join(str(jar) for jar in jars.glob("*.jar")))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    image = (
+        "region string, id bigint, amount decimal(38,10), day date, at timestamp, "
+        "local timestamp_ntz, blob binary, tags array<string>, counts map<string,bigint>, "
+        "place struct<city:string,zip:int>, ok boolean, ratio double, small smallint, more string"
+    )
+    copy: dict[bytes, tuple[int, Row | None]] = {}
+
+    def take(batch: DataFrame, _number: int) -> None:
+        value = functions.from_json(batch["value"].cast("string"), f"after struct<{image}>")
+        chosen = batch.select("key", "offset", "headers", value["after"].alias("after"))
+        for key, offset, headers, after in chosen.collect():
+            is_marker = any(header.key == "marker" for header in headers or ())
+            if not is_marker and offset >= copy.get(bytes(key), (-1, None))[0]:
+                row = None if after is None else after.asDict(recursive=True)
+                copy[bytes(key)] = offset, row
+
+    def rows() -> Rows:
+        stream = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", line.kafka.bootstrap_servers)
+            .option("kafka.isolation.level", "read_committed")
+            .option("subscribe", line.kafka.topics.changes("t"))
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .load()
+        )
+        query = (
+            stream.writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(int(PATIENCE_S))
+        return [in_sparks_types(row) for _, row in copy.values() if row is not None]
+
+    try:
+        follow_all_cases(table, rows, lambda: None, dict)
+    finally:
+        spark.stop()
+
+
+def in_sparks_types(row: Row) -> Row:
+    """Return a row that Spark collected as delta-rs gives it."""
+    at, blob = row["at"], row["blob"]
+    # Spark gives instants in the local time of this machine, without a zone.
+    instant = None if at is None else at.astimezone(UTC)
+    return {**row, "at": instant, "blob": None if blob is None else bytes(blob)}
 
 
 @pytest.mark.timeout(600)

@@ -5,7 +5,7 @@ Changes of one key come in order, those of one topic partition in the order of v
 """
 
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import TracebackType
@@ -30,6 +30,7 @@ from tidegate_messages.schema_change import (
 )
 from tidegate_messages.topics import Topics
 from tidegate_runtime.client.carried_rows import carried_row
+from tidegate_runtime.client.typed_rows import typed
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
@@ -521,14 +522,37 @@ class TableCopy:
         keys = schema.change.key_columns or ()
         self._rows = {_key_of({name: row[name] for name in keys}): row for row in rows}
 
+    @classmethod
+    def of(cls, saved: Sequence[tuple[str, Row]]) -> Self:
+        """Return the copy of a former run, from what `saved` gave."""
+        copy = cls()
+        copy._rows = {key.encode(): row for key, row in saved}
+        return copy
+
+    @property
+    def saved(self) -> list[tuple[str, Row]]:
+        """The keys, as JSON texts, and the rows: to be saved beside the position."""
+        return [(key.decode(), row) for key, row in self._rows.items()]
+
     @property
     def rows(self) -> list[Row]:
         """The rows, in the order in which their keys first came."""
         return list(self._rows.values())
 
     def to_arrow(self, schema: pa.Schema | None = None) -> pa.Table:
-        """Return the rows as an Arrow table; its types are guessed unless a schema is given."""
-        return pa.Table.from_pylist([dict(row) for row in self._rows.values()], schema=schema)
+        """Return the rows as an Arrow table. With a schema, such as the table's, the stream's ISO
+        texts become decimals, dates, timestamps and bytes; without one types are guessed.
+        """
+        rows = [dict(row) for row in self._rows.values()]
+        if schema is not None:
+            rows = [
+                {one.name: typed(row.get(one.name), one.type) for one in schema} for row in rows
+            ]
+        return pa.Table.from_pylist(rows, schema=schema)
+
+    def to_pandas(self, schema: pa.Schema | None = None) -> Any:
+        """Return the rows as a pandas DataFrame, with types as in `to_arrow`. It needs pandas."""
+        return self.to_arrow(schema).to_pandas()
 
 
 def _key_of(key: Row) -> bytes:

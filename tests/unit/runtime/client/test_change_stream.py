@@ -3,9 +3,12 @@
 import json
 from base64 import b64encode
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from itertools import islice
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
 from tests.fakes.memory_bus import MemoryBus
@@ -210,6 +213,48 @@ def test_a_copy_has_the_newest_row_of_each_key() -> None:
     assert isinstance(change, Change)
     with pytest.raises(InvalidRequest, match="key columns"):
         copy.apply(replace(change, key=None))
+
+
+def test_a_copy_has_the_types_of_a_schema() -> None:
+    schema = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("amount", pa.decimal128(38, 2)),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("blob", pa.binary()),
+            ("counts", pa.map_(pa.int32(), pa.string())),
+            ("place", pa.struct([("zip", pa.int32()), ("since", pa.date32())])),
+            ("days", pa.list_(pa.date32())),
+            ("ratio", pa.float64()),
+        ]
+    )
+    told = {
+        "k": 1,
+        "amount": "12.30",
+        "day": "2024-02-29",
+        "at": "2024-02-29T01:02:03.000004Z",
+        "blob": "AP8=",
+        "counts": {"7": "a"},
+        "place": {"zip": 1, "since": "1999-12-31"},
+        "days": ["2000-01-01", None],
+        "ratio": "Infinity",
+    }
+    copy = TableCopy.of([('{"k":1}', told), ('{"k":2}', {"k": 2})])
+    assert TableCopy.of(copy.saved).rows == copy.rows
+    first, second = copy.to_arrow(schema).to_pylist()
+    assert first == {
+        "k": 1,
+        "amount": Decimal("12.30"),
+        "day": date(2024, 2, 29),
+        "at": datetime(2024, 2, 29, 1, 2, 3, 4, UTC),
+        "blob": b"\x00\xff",
+        "counts": [(7, "a")],
+        "place": {"zip": 1, "since": date(1999, 12, 31)},
+        "days": [date(2000, 1, 1), None],
+        "ratio": float("inf"),
+    }
+    assert second == {**dict.fromkeys(schema.names), "k": 2}
 
 
 def test_whole_versions_come_once_they_have_ended_in_every_partition() -> None:
