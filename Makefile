@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge clients bench demo
+NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge clients console bench demo
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -19,7 +19,7 @@ NIGHTLY_VERSIONS ?= 20000
 SECONDS ?= 600
 CONTESTS ?= 1000
 NIGHTLY_ASKED ?= 1000
-SERVICES := committer checkpointer cdc-publisher producers
+SERVICES := committer checkpointer cdc-publisher producers console
 # Stores besides S3: images have their libraries where asked (deploy/Dockerfile, STORES).
 STORES := gcs adls
 comma := ,
@@ -161,6 +161,10 @@ night-clients:
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_cdc_memory.py \
 		tests/unit/cdc_publisher/test_random_histories.py \
 		"tests/integration/test_cdc_publisher.py::test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing" --full
+
+night-console:
+	$(call heading,night: the operations page in a headless Chromium; 10 minutes)
+	@$(PYTEST) -v $(call budget,10) tests/integration/test_console_pages.py --full -rs
 
 night-bench:
 	$(call heading,night: small runs of the bench that take long; 15 minutes)

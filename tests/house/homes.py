@@ -67,6 +67,10 @@ HOMES: Final = {
         DEMO,
         CONSOLE,
     ),
+    "fastapi": (f"{CONSOLE}web/app.py",),
+    "starlette": (f"{CONSOLE}web/app.py",),
+    "jinja2": (f"{CONSOLE}web/app.py",),
+    "uvicorn": (f"{CONSOLE}web/server.py",),
     "rich": (f"{RUNTIME}cli/", f"{PRODUCERS}cli/", LOCAL, DEMO),
     "pyspark": (
         f"{PRODUCERS}datasource/",

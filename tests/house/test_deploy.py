@@ -77,7 +77,7 @@ def test_the_base_is_named_by_its_digest_and_can_be_another() -> None:
 
 
 def test_the_builds_run_only_the_steps_that_a_test_runs() -> None:
-    assert len(builds()) == 2
+    assert len(builds()) == 3
     for build in builds():
         assert build.of("RUN")
         assert all(run.startswith("sh deploy/build-steps.sh ") for run in build.of("RUN"))

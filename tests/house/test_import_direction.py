@@ -43,7 +43,7 @@ ROOMS: Final = {
     "tidegate_producers": (
         "options history parquet conditions",
         "cached_clients",
-        "writing",
+        "writing explanation_search",
         "vacuum",
         "datasource cli",
         "table",
@@ -67,6 +67,7 @@ ROOMS: Final = {
         "overview",
         "attention doctor",
         "status_command doctor_command",
+        "web",
     ),
 }
 """The rooms of each package, from the bottom up."""

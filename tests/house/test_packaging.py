@@ -9,7 +9,7 @@ import pytest
 from tests.house import tree
 
 ALL = "requirements/all.txt"
-SERVICES = ("committer", "checkpointer", "cdc-publisher", "producers")
+SERVICES = ("committer", "checkpointer", "cdc-publisher", "producers", "console")
 PINNED = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<marker> ;[^\\]*)?")
 
 

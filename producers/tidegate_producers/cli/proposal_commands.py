@@ -6,19 +6,16 @@ from uuid import UUID
 
 import typer
 
-from tidegate_delta.errors import InvalidRequest, OutcomeUnknown, Unavailable
+from tidegate_delta.errors import InvalidRequest, OutcomeUnknown
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
-from tidegate_producers.cached_clients import CLIENT_ID, store_for
+from tidegate_producers.cached_clients import CLIENT_ID
 from tidegate_producers.cli.formatting import instant, moment
 from tidegate_producers.cli.output import OUT, show, show_explanation, show_facts
 from tidegate_producers.cli.registration_commands import Timeout
-from tidegate_producers.history.log_search import find_in_log
+from tidegate_producers.explanation_search import explained, not_found
 from tidegate_producers.history.outcome_explanation import (
     Explanation,
-    ProposalHistory,
-    explain,
-    explain_letter,
 )
 from tidegate_producers.history.outcome_log import (
     FoundLetter,
@@ -27,16 +24,11 @@ from tidegate_producers.history.outcome_log import (
     find_proposal,
     last_proposals,
 )
-from tidegate_producers.options import TableLocation
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY
 from tidegate_runtime.service.settings import ServiceSettings
-from tidegate_runtime.storage.open_store import canonical_root
-
-VERSIONS: Final = 1_000
-"""How many of a log's newest versions are searched for a proposal."""
 
 _TITLES: Final = {
     "proposal": "proposal",
@@ -153,7 +145,7 @@ def explain_proposal(
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
-        explanation = _explained(settings, proposal, table)
+        explanation = explained(settings, proposal, table)
     if as_json:
         OUT.print_json(data=_as_data(explanation))
     else:
@@ -227,68 +219,11 @@ def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
     return f"{proposal}: nothing is promised: {reason}", EXIT_RETRY if is_passing else EXIT_FIX
 
 
-def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> Explanation:
-    silence: Unavailable | None = None
-    try:
-        delivery = find_proposal(_bus(settings), settings.kafka.topics, proposal)
-    except Unavailable as error:
-        if table is None or "/" not in table:
-            raise
-        delivery, silence = None, error  # reading the log needs no broker
-    root = _root_of(settings, delivery, table)
-    letter = None
-    if silence is None and (delivery is None or delivery.answer is None):
-        letter = find_letter(_bus(settings), settings.kafka.topics, proposal)
-    if delivery is None and root is None and letter is None:
-        raise _not_found(settings, proposal)
-    store = store_for(TableLocation(root, settings.storage)) if root is not None else None
-    outcome, log_match = (delivery.answer if delivery is not None else None), None
-    if store is not None and (outcome is None or outcome.status == "expired"):
-        log_match = find_in_log(store, proposal, VERSIONS)
-    if log_match is None and letter is not None:
-        return explain_letter(letter, root)
-    if delivery is None and log_match is None:
-        unnamed = f"the newest {VERSIONS} versions of {root} do not name it"
-        if silence is not None:
-            raise Unavailable(f"{silence}; {unnamed}: it may be older, or wait") from silence
-        raise InvalidRequest(
-            f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and {unnamed}: it "
-            "was never sent, is older, or lost against a winner, which no entry says",
-            error_class="ProposalNotFound",
-        )
-    body, other_outcomes = (delivery.proposal, delivery.others) if delivery else (None, ())
-    return explain(ProposalHistory(proposal, root, body, outcome, log_match, other_outcomes), store)
-
-
-def _root_of(
-    settings: ServiceSettings, delivery: ProposalOutcomes | None, table: str | None
-) -> str | None:
-    """Return the root of a proposal's table, or None if it is unknown."""
-    if table is not None and "/" in table:
-        return canonical_root(table)
-    if table is None and delivery is not None and delivery.proposal is not None:
-        return delivery.proposal.table_root
-    with _client(settings) as client:
-        if table is not None:
-            return client.require(table).table_root
-        record = client.tables().get(delivery.table) if delivery is not None else None
-    return record.table_root if record is not None else None
-
-
 def _require(settings: ServiceSettings, proposal: UUID) -> ProposalOutcomes:
     delivery = find_proposal(_bus(settings), settings.kafka.topics, proposal)
     if delivery is None:
-        raise _not_found(settings, proposal)
+        raise not_found(settings, proposal)
     return delivery
-
-
-def _not_found(settings: ServiceSettings, proposal: UUID) -> InvalidRequest:
-    return InvalidRequest(
-        f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and no dead letter: it "
-        "was never sent there, or it is older than the topic keeps; the table's log may name it: "
-        f"`tidegate proposals explain {proposal} --table NAME`",
-        error_class="ProposalNotFound",
-    )
 
 
 def _bus(settings: ServiceSettings) -> KafkaBus:

@@ -1,0 +1,1 @@
+"""The operations page: an installation in a browser."""

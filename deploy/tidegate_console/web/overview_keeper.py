@@ -1,0 +1,93 @@
+"""Keeps the last overview for all browsers: Kafka is read at one pace, and no page waits."""
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from tidegate_console.overview import Overview
+from tidegate_delta.errors import TidegateError
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The last overview, and why it is not newer; `reading` and `change` count up.
+
+    `change` counts the readings that differ from the one before in more than their time.
+    """
+
+    overview: Overview | None = None
+    problem: str | None = None
+    reading: int = 0
+    change: int = 0
+
+
+class OverviewKeeper:
+    """Reads overviews in a thread of its own."""
+
+    def __init__(self, read: Callable[[], Overview], refresh_s: float) -> None:
+        self._read = read
+        self._refresh_s = refresh_s
+        self._kept = Kept()
+        self._is_due, self._over = threading.Event(), threading.Event()
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="overview-keeper", daemon=True)
+
+    @property
+    def kept(self) -> Kept:
+        """What was read last."""
+        return self._kept
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._over.set()
+        self._is_due.set()
+
+    def read_now(self) -> Kept:
+        """Read at once, after something was changed, and return what was read."""
+        with self._turn:
+            before = self._kept
+            try:
+                overview = self._read()
+            except TidegateError as error:
+                change = before.change + (before.problem is None)
+                kept = Kept(before.overview, str(error), before.reading + 1, change)
+            else:
+                is_same = before.problem is None and _substance(before.overview) == _substance(
+                    overview
+                )
+                kept = Kept(overview, None, before.reading + 1, before.change + (not is_same))
+            self._kept = kept
+            return kept
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self.read_now()
+            self._is_due.wait(self._refresh_s)
+            self._is_due.clear()
+
+
+def _substance(overview: Overview | None) -> Hashable:
+    """Return what of an overview is more than its time."""
+    if overview is None:
+        return None
+    tables = tuple(
+        (table, one.name, one.status, one.reason, one.published_through)
+        for table, one in overview.tables.items()
+    )
+    services = tuple(
+        (name, len(one.active), len(one.standby), one.owned, one.waiting)
+        for name, one in overview.services.items()
+    )
+    aside = tuple((one.table, one.service) for every in overview.aside.values() for one in every)
+    return (
+        tables,
+        services,
+        aside,
+        tuple(overview.streams),
+        overview.letters.count,
+        tuple(overview.unread.items()),
+    )
