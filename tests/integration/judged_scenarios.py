@@ -33,6 +33,11 @@ class Target:
     path: str
     options: Mapping[str, str]
 
+    @property
+    def kind(self) -> Any:
+        """The side's class of tables."""
+        return Table if self.side == "ours" else DeltaTable
+
     def table(self, alias: str = "t") -> Any:
         if self.side == "ours":
             return Table(self.spark, self.path, self.options).alias(alias)
@@ -82,13 +87,18 @@ class Scenario:
             [(1, "m", 1), (2, "d", 2), (3, None, None), (20, "i", 20), (21, "j", 21)],
             "k long, p string, v int",
         ).alias("s")
-        refused = False
-        try:
-            self._act(target, source)
-        except (PySparkException, Py4JJavaError, TidegateError) as error:
-            refused = True
-            print(side, str(error)[:600])  # noqa: T201  (pytest shows it where a test fails)
+        refused = is_refused(lambda: self._act(target, source), side)
         return [refused, *target.layout(), *target.rows()]
+
+
+def is_refused(step: Callable[[], object], side: Side) -> bool:
+    """Run a step, and return whether it was refused."""
+    try:
+        step()
+    except (PySparkException, Py4JJavaError, TidegateError) as error:
+        print(side, str(error)[:600])  # noqa: T201  (pytest shows it where a test fails)
+        return True
+    return False
 
 
 SCENARIOS: Final[list[Scenario]] = []

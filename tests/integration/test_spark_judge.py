@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +19,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.integration import judged_scripts
 from tests.integration.conftest import Line
 from tests.integration.judged_conditions import COLUMNS, CONDITIONS, ROWS
-from tests.integration.judged_scenarios import SCENARIOS, Scenario, Side
+from tests.integration.judged_scenarios import SCENARIOS, Scenario, Side, Target, is_refused
+from tests.integration.judged_scripts import SCRIPTS, VECTORS, Script
+from tests.integration.judged_tables import keys_by_delta_rs, lines, observed
 from tidegate_delta.data_skipping.partition_predicates import Predicate, evaluate, prune
 from tidegate_delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate_delta.schema.column_mapping import mode_of
@@ -43,7 +46,7 @@ pytestmark = [
     pytest.mark.timeout(1_500),
 ]
 
-VECTORS: Final = {"delta.enableDeletionVectors": "true"}
+SIDES: Final[tuple[Side, ...]] = ("theirs", "ours")
 PADDING: Final = "spark.sql.readSideCharPadding"
 CACHE_PRUNING: Final = "spark.sql.inMemoryColumnarStorage.partitionPruning"
 REFUSED: Final = "refused"
@@ -95,11 +98,16 @@ class Both:
     options: Mapping[str, str]
 
     def made(
-        self, side: Side, name: str, columns: str, by: tuple[str, ...], vectors: bool, rows: str
+        self,
+        side: Side,
+        name: str,
+        columns: str,
+        by: tuple[str, ...],
+        properties: Mapping[str, str],
+        rows: str,
     ) -> str:
         """Make a table with some rows, and return its folder."""
         path = str(self.folder / f"{side}-{name}")
-        properties = VECTORS if vectors else {}
         if side == "ours":
             Table.create(self.spark, path, columns, by, properties, self.options)
             writer = self.spark.sql(rows).write.format("tidegate").options(**self.options)
@@ -139,11 +147,11 @@ def both(spark: SparkSession, shared_line: Line) -> Both:
 def many_types(both: Both) -> dict[str, str]:
     """Return tables with the same rows: of each side, with vectors or with partitions."""
     found = {}
-    sides: tuple[Side, Side] = ("theirs", "ours")
-    for side in sides:
+    for side in SIDES:
         for vectors in (False, True):
             by = () if vectors else ("p",)
-            path = both.made(side, f"types-{vectors}", COLUMNS, by, vectors, ROWS)
+            properties = VECTORS if vectors else {}
+            path = both.made(side, f"types-{vectors}", COLUMNS, by, properties, ROWS)
             both.delete(side, path, "k = 11")
             found[f"{side} {'vectors' if vectors else 'partitions'}"] = path
     return found
@@ -253,14 +261,61 @@ def test_a_change_of_rows_has_the_result_that_delta_spark_has(
     scenario: Scenario, vectors: bool, both: Both
 ) -> None:
     results = {}
-    sides: tuple[Side, Side] = ("theirs", "ours")
-    for side in sides:
+    properties = VECTORS if vectors else {}
+    for side in SIDES:
         name = f"{scenario.__name__}-{vectors}"
-        path = both.made(side, name, scenario.columns, scenario.by, vectors, scenario.rows)
+        path = both.made(side, name, scenario.columns, scenario.by, properties, scenario.rows)
         both.spark.conf.set(PADDING, "false")
         results[side] = scenario.run(both.spark, side, path, both.options)
         both.spark.conf.unset(PADDING)
     assert results["ours"] == results["theirs"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda one: one.name)
+def test_a_script_has_the_result_that_delta_spark_has(script: Script, both: Both) -> None:
+    results = {}
+    paths = {}
+    for side in SIDES:
+        name = script.name.replace(" ", "-")
+        columns, rows = judged_scripts.COLUMNS, judged_scripts.ROWS
+        path = both.made(side, name, columns, script.by, script.properties, rows)
+        target = Target(both.spark, side, path, both.options)
+        refused = [is_refused(partial(step, target), side) for step in script.steps]
+        results[side], paths[side] = {"refused": refused, **observed(both.spark, path)}, path
+    _compare(results)
+    key = both.spark.read.format("delta").load(paths["ours"]).columns[0]
+    read = {side: keys_by_delta_rs(path, key) for side, path in paths.items()}
+    assert read["ours"] == read["theirs"], "delta-rs reads other rows"
+    _check_continued(both, paths)
+
+
+def _compare(results: Mapping[Side, Mapping[str, Any]]) -> None:
+    """Check that the tables of both sides are alike in all that is compared."""
+    differing = [
+        f"{what}: ours {results['ours'][what]}\n theirs {wanted}"
+        for what, wanted in results["theirs"].items()
+        if results["ours"][what] != wanted
+    ]
+    assert not differing, "\n".join(differing)
+
+
+def _check_continued(both: Both, paths: Mapping[Side, str]) -> None:
+    """Let each engine delete a row of the other's table, then its owner another, and compare."""
+    asked = for_writing({**both.options, "path": paths["theirs"]})
+    assert register(client_for(asked.kafka), asked.place, None, 60.0).status == "committed"
+    before = both.spark.read.format("delta").load(paths["theirs"])
+    [key, *_], rows = before.columns, before.collect()
+    values = sorted(row[key] for row in rows if row[key] is not None)[:2]
+    refused = {}
+    for owner, path in paths.items():
+        guest: Side = "ours" if owner == "theirs" else "theirs"
+        refused[owner] = [
+            is_refused(partial(both.delete, side, path, f"{key} = {value}"), side)
+            for side, value in zip((guest, owner), values, strict=False)
+        ]
+    assert refused["ours"] == refused["theirs"]
+    left = {side: lines(both.spark.read.format("delta").load(path)) for side, path in paths.items()}
+    assert left["ours"] == left["theirs"]
 
 
 MADE_BY_DELTA_SPARK: Final = (
