@@ -20,7 +20,7 @@ from tidegate_runtime.cli.main import command_for
 
 DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
 IN_PROSE = re.compile(r"`(tidegate [^`]+)`")
-IN_BLOCKS = re.compile(r"^(?:\.venv/bin/)?(tidegate [^#\n]+)", re.MULTILINE)
+IN_BLOCKS = re.compile(r"^ *(?:\.venv/bin/|kubectl .+ -- )?(tidegate [^#\n]+)", re.MULTILINE)
 BLOCKS = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
@@ -72,6 +72,12 @@ def wrong(line: str) -> str | None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_command_in_a_document_is_there_with_its_options(name: str) -> None:
     assert [told for line in lines(tree.text(name)) if (told := wrong(line))] == []
+
+
+def test_the_commands_that_the_chart_tells_after_an_installation_are_there() -> None:
+    told = IN_BLOCKS.findall(tree.text("deploy/helm/tidegate/templates/NOTES.txt"))
+    assert told
+    assert [mistake for line in told if (mistake := wrong(line))] == []
 
 
 def test_the_parts_of_the_bench_that_documents_name_are_there() -> None:

@@ -1,0 +1,113 @@
+"""Writers in a pod of the cluster, with nothing but what the committer's image has.
+
+    load_program.py write ROOT WRITERS    appends until the file STOP is there
+    load_program.py changes NAME COUNT    waits until a copy of the table has so many rows
+
+A writer appends one row a commit, numbered from 0. A number is written again, under the same
+`txnVersion`, until its outcome is known: so it stands in the table once, whatever was killed. Each
+number that is in the table gives a line: {"writer", "number", "began_s", "took_s", "tries"}.
+"""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+
+from tidegate import OutcomeUnknown, Unavailable, changes, client_for
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_producers.cached_clients import clock, store_for
+from tidegate_producers.options import for_writing
+from tidegate_producers.parquet.data_file_writer import FileWriter
+from tidegate_producers.writing.table_write import WriteRequest, commit, plan
+from tidegate_runtime.service.settings import ServiceSettings, load
+
+NAME = "load"
+STOP = Path("/tmp/stop")
+PATIENCE_S = 300.0
+_said = threading.Lock()
+
+
+def say(**said: object) -> None:
+    """Print a line of JSON at once."""
+    with _said:
+        sys.stdout.write(orjson.dumps(said).decode() + "\n")
+        sys.stdout.flush()
+
+
+def storage() -> dict[str, str]:
+    """Return the options of the store that the environment names."""
+    return {f"storage.{k}": v for k, v in load(ServiceSettings, None, {}).storage.items()}
+
+
+def append(root: str, writer: str, number: int) -> None:
+    """Append one row, and return once its commit is known."""
+    rows = pa.table({"writer": [writer], "number": [number]})
+    options = for_writing(
+        {
+            **storage(),
+            "path": root,
+            "name": NAME,
+            "txnAppId": writer,
+            "txnVersion": str(number),
+            "outcomeTimeout": "60s",
+        }
+    )
+    client = client_for(options.kafka)
+    planned = plan(client, from_arrow(rows.schema), "append", options)
+    files = FileWriter(store_for(options.place), planned.layout, clock())
+    files.write(rows)
+    added = files.finish()
+    began_s = time.time()
+    for tries in range(1, 100):
+        try:
+            commit(client, planned, added, WriteRequest.of(options))
+        except (OutcomeUnknown, Unavailable) as error:
+            say(writer=writer, number=number, again=str(error))
+            continue
+        took_s = time.time() - began_s
+        say(writer=writer, number=number, began_s=began_s, took_s=took_s, tries=tries)
+        return
+    sys.exit(f"{writer}: number {number} has no outcome")
+
+
+def write(root: str, writers: int) -> None:
+    """Append with so many threads until STOP is there."""
+
+    def work(writer: str) -> None:
+        number = 1
+        while not STOP.exists():
+            append(root, writer, number)
+            number += 1
+
+    append(root, "first", 0)
+    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    say(end=True)
+    # The pod stays, so that changes can be counted in it.
+    threading.Event().wait()
+
+
+def count_changes(name: str, count: int) -> None:
+    """Wait until a copy made of the table's changes has so many rows, and print how many it has."""
+    end_s = time.monotonic() + PATIENCE_S
+    found = 0
+    while found < count and time.monotonic() < end_s:
+        with changes.follow(name, load(ServiceSettings, None, {}).kafka) as stream:
+            copy = changes.TableCopy()
+            for change in stream.changes(quiet_s=5):
+                copy.apply(change)
+            found = len(copy.rows)
+    say(rows=found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "write":
+        write(sys.argv[2], int(sys.argv[3]))
+    else:
+        count_changes(sys.argv[2], int(sys.argv[3]))
