@@ -143,8 +143,8 @@ class Checkpointer:
         A quarantined table waits for the next pass.
         """
         view = self._views.get(record.table)
-        told = view is not None and record.version <= view.head
-        if told or self._quarantine.holds(record.table):
+        is_old = view is not None and record.version <= view.head
+        if is_old or self._quarantine.holds(record.table):
             return
         table = _Table(record.table, record.table_root, record.name or str(record.table))
         with self._quarantine.around(table.id, table.name):
@@ -156,12 +156,12 @@ class Checkpointer:
     def poll(self) -> None:
         """Look at every registered table, notified or not, and do what is due if that is short."""
         registry = read_registry(self._bus, self._settings.kafka.topics).values()
-        followed = [one for one in registry if _is_followed(one)]
-        for name in {one.name for one in registry} - {one.name for one in followed}:
+        followed = [record for record in registry if _is_followed(record)]
+        for name in {record.name for record in registry} - {record.name for record in followed}:
             _remove_metrics(name)
-        self._quarantine.refresh({one.table for one in followed})
-        self._cleanups.begin_pass({one.table for one in followed})
-        for gone in self._tables.keys() - {one.table for one in followed}:
+        self._quarantine.refresh({record.table for record in followed})
+        self._cleanups.begin_pass({record.table for record in followed})
+        for gone in self._tables.keys() - {record.table for record in followed}:
             self._turns.forget(gone)
         until_s = self._running.clock.boot_s() + PASS_S
         for record in followed:
@@ -221,8 +221,8 @@ class Checkpointer:
         """Yield what is due of a table, each after the one before was done."""
         if view.head >= 0:
             while due := decide(view.state, _notice(view)):
-                for one in due:
-                    yield _Work(_expected_s(view, one), partial(self._write, table, view, one))
+                for task in due:
+                    yield _Work(_expected_s(view, task), partial(self._write, table, view, task))
             view.forget_contents(max(view.state.checkpoint, view.state.compacted))
             settle(list(self._views.values()), self._settings.checkpointer.state_bytes_max)
             _measure(table, view)
@@ -254,7 +254,7 @@ class Checkpointer:
     def _kept_ms(self) -> int:
         """How long files of a proposal are kept: the retention of the proposals topic and a day."""
         topics = self._settings.kafka.topics
-        [proposals] = [one for one in topics.declared() if one.name == topics.proposals]
+        [proposals] = [topic for topic in topics.declared() if topic.name == topics.proposals]
         return proposals.retention_ms + DAY_MS
 
     def _sees(self, view: TableView, record: CommitRecord) -> bool:
@@ -301,9 +301,9 @@ class Checkpointer:
             if (hinted := hinted_version(view.store, version)) >= version:
                 view.wrote_checkpoint(hinted, view.checkpoint_bytes, None)
                 return Checkpointed(hinted)
-            if there := whole_checkpoint(view.store, version):
-                move_hint_forward(view.store, there)
-                view.wrote_checkpoint(version, there.size_in_bytes or 0, None)
+            if existing := whole_checkpoint(view.store, version):
+                move_hint_forward(view.store, existing)
+                view.wrote_checkpoint(version, existing.size_in_bytes or 0, None)
                 return Checkpointed(version)
             view.start_from(hinted)
         began_s = self._running.clock.boot_s()
@@ -363,8 +363,8 @@ class Checkpointer:
 
     def _note_checksum(self, table: _Table, view: TableView, state: CheckpointState) -> None:
         """Compare what another writer stated of a version with what we found."""
-        version, found = int(state.version), state.checksum
-        self._cleanups.note_checksum(table.id, table.name, view.store, version, found)
+        version, checksum = int(state.version), state.checksum
+        self._cleanups.note_checksum(table.id, table.name, view.store, version, checksum)
 
     def _release(self, table: UUID, name: str) -> None:
         """Forget a table's view, so that its log is read again."""

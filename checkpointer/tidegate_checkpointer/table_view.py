@@ -115,10 +115,10 @@ class TableView:
         Raises: UnsupportedFeature, for a table that we can't summarise; BrokenLog; Unavailable.
         """
         if self._definition is None:
-            stated = stated_checksum(self.store, self.head)
-            known = stated or open_keys(self.store, self.head)
-            check_checkpointable(known.protocol, known.metadata, self.store.root)
-            self._definition = known.protocol, known.metadata
+            checksum = stated_checksum(self.store, self.head)
+            version_keys = checksum or open_keys(self.store, self.head)
+            check_checkpointable(version_keys.protocol, version_keys.metadata, self.store.root)
+            self._definition = version_keys.protocol, version_keys.metadata
         return self._definition
 
     @property
@@ -184,26 +184,26 @@ class TableView:
         if version > self.state.checkpoint:
             self.tail[version] = len(content)
         self._contents[version] = content
-        kept = sum(map(len, self._contents.values()))
+        kept_bytes = sum(map(len, self._contents.values()))
         for oldest in sorted(self._contents)[:-1]:
-            if kept <= KEPT_BYTES_MAX:
+            if kept_bytes <= KEPT_BYTES_MAX:
                 return
-            kept -= len(self._contents.pop(oldest))
+            kept_bytes -= len(self._contents.pop(oldest))
 
     def _next_contents(self, first: int, last: int) -> Sequence[bytes]:
-        found: list[bytes] = []
+        contents: list[bytes] = []
         size = 0
         for version in range(first, last + 1):
-            found.append(self._content(version))
-            size += len(found[-1])
+            contents.append(self._content(version))
+            size += len(contents[-1])
             if size > TOGETHER_BYTES:
                 break
-        return found
+        return contents
 
     def _content(self, version: int) -> bytes:
-        known = self._contents.get(version)
-        if known is not None:
-            return known
+        content_kept = self._contents.get(version)
+        if content_kept is not None:
+            return content_kept
         content = read_content(self.store, commit_name(version))
         if content is None:
             raise BrokenLog(

@@ -53,7 +53,7 @@ def convert(spark: SparkSession, options: WriteOptions, partition_schema: Struct
         )
     values = [_values(stat.path, partition_schema, root) for stat in files]
     schema, adds = StructType(()), []
-    for stat, own, (columns, stats) in zip(
+    for stat, file_values, (columns, stats) in zip(
         files, values, _described(spark, options, files, names), strict=True
     ):
         schema = merged(schema, parse_schema(columns), Merging(stored_alike=True))
@@ -61,22 +61,24 @@ def convert(spark: SparkSession, options: WriteOptions, partition_schema: Struct
         adds.append(
             Add(
                 path=path,
-                partition_values=own,
+                partition_values=file_values,
                 size=stat.size,
                 modification_time=stat.modified_ms,
                 data_change=True,
                 stats=stats,
             )
         )
-    whole = StructType((*schema.fields, *partition_schema.fields))
-    made = creation(client, whole, names, options)
+    table_schema = StructType((*schema.fields, *partition_schema.fields))
+    table_creation = creation(client, table_schema, names, options)
     parameters = {"numFiles": str(len(adds)), "partitionedBy": orjson.dumps(names).decode()}
     metrics = {"numConvertedFiles": str(len(adds))}
     operation = Operation(name="CONVERT", parameters=parameters, metrics=metrics)
     target = proposal_drafts.Target(
-        made.table, root, proposal_drafts.NO_VERSION, None, options.name
+        table_creation.table, root, proposal_drafts.NO_VERSION, None, options.name
     )
-    rows = tuple(action.to_row() for action in (made.protocol, made.metadata, *adds))
+    rows = tuple(
+        action.to_row() for action in (table_creation.protocol, table_creation.metadata, *adds)
+    )
     body = proposal_drafts.Body(operation, rows, proposal_drafts.NOTHING)
     stamp = stamp_for(client, request, began_ms)
     proposal = proposal_drafts.of_body("commit", target, stamp, body)
@@ -97,15 +99,15 @@ def _files(store: LogStore, partition_columns: Sequence[str]) -> Iterator[FileSt
 def _values(key: str, partition_schema: StructType, root: str) -> dict[str, str | None]:
     """Return the partition values in a file's folders. Raises: InvalidRequest."""
     parts = [part.partition("=") for part in key.split("/")[:-1]]
-    found = {unquote(name): unquote(text) for name, equals, text in parts if equals}
-    if tuple(found) != partition_schema.names or len(found) != len(parts):
+    texts = {unquote(name): unquote(text) for name, equals, text in parts if equals}
+    if tuple(texts) != partition_schema.names or len(texts) != len(parts):
         raise InvalidRequest(
-            f"{root}/{key} lies in folders of the partition columns {list(found)}, and the "
+            f"{root}/{key} lies in folders of the partition columns {list(texts)}, and the "
             f"partition schema names {list(partition_schema.names)}: give the folders' columns, in "
             "their order, with types; nothing was proposed",
             error_class="DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME",
         )
-    values = {name: None if text == NULL_FOLDER else text for name, text in found.items()}
+    values = {name: None if text == NULL_FOLDER else text for name, text in texts.items()}
     for field in partition_schema:
         try:
             partition_values.parse(values[field.name], field.kind)
@@ -126,22 +128,28 @@ def _described(
 ) -> Iterator[tuple[str, str]]:
     """Yield the columns and the statistics of each file, in order."""
     place, names = options.place, tuple(partition_columns)
-    told = [(at, stat.path, encode_path(stat.path)) for at, stat in enumerate(files)]
+    numbered_files = [
+        (index, stat.path, encode_path(stat.path)) for index, stat in enumerate(files)
+    ]
     count = min(len(files), max(len(files) // FILES_A_TASK, tasks_at_once(spark)))
-    frame = spark.createDataFrame(told, "at int, key string, path string").repartition(count)
+    frame = spark.createDataFrame(numbered_files, "at int, key string, path string").repartition(
+        count
+    )
 
     def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = store_for(place)
         with naming_refusals():
             for batch in batches:
-                for at, key, path in zip(*(one.to_pylist() for one in batch.columns), strict=True):
+                for number, key, path in zip(
+                    *(column.to_pylist() for column in batch.columns), strict=True
+                ):
                     columns, stats = described(store, key, path, names)
                     yield pa.record_batch(
-                        [pa.array([at], pa.int32()), pa.array([columns]), pa.array([stats])],
+                        [pa.array([number], pa.int32()), pa.array([columns]), pa.array([stats])],
                         names=["at", "columns", "stats"],
                     )
 
     with refusals_of_tasks():
         rows = frame.mapInArrow(on_executor, "at int, columns string, stats string").collect()
-    found: dict[int, Any] = {row["at"]: (row["columns"], row["stats"]) for row in rows}
-    yield from (found[at] for at in range(len(files)))
+    descriptions: dict[int, Any] = {row["at"]: (row["columns"], row["stats"]) for row in rows}
+    yield from (descriptions[index] for index in range(len(files)))

@@ -37,9 +37,11 @@ class SparkRunner:
             task = TaskContext.get()
             number = task.partitionId() if task is not None else 0
             for batch in batches:
-                there = [orjson.loads(text) for text in batch.column(0).to_pylist()]
-                done = [one.to_json() for one in rewrite_here(rewriting, there, number)]
-                yield pa.record_batch([pa.array(done, pa.binary())], names=["rewritten"])
+                batch_files = [orjson.loads(text) for text in batch.column(0).to_pylist()]
+                results = [
+                    result.to_json() for result in rewrite_here(rewriting, batch_files, number)
+                ]
+                yield pa.record_batch([pa.array(results, pa.binary())], names=["rewritten"])
 
         rows = frame.mapInArrow(on_executor, "rewritten binary").collect()
         return [Rewritten.from_json(bytes(row["rewritten"])) for row in rows]

@@ -56,8 +56,8 @@ class ChangedRows:
     @property
     def has_duplicates(self) -> bool:
         """Whether several rows of the frame were about one row of the table."""
-        named = self.counts.get(DELETED, 0) + self.counts.get(UPDATED, 0)
-        return named > sum(map(len, self.marked.values()))
+        changed_rows_count = self.counts.get(DELETED, 0) + self.counts.get(UPDATED, 0)
+        return changed_rows_count > sum(map(len, self.marked.values()))
 
 
 def changed_rows(frame: DataFrame, place: TableLocation, layout: FileLayout) -> ChangedRows:
@@ -69,7 +69,7 @@ def changed_rows(frame: DataFrame, place: TableLocation, layout: FileLayout) -> 
     """
     names = [name for name in frame.columns if name not in (ACTION, FILE, POSITION)]
     # mapInArrow takes no column with a dot in its name.
-    plain = (F.col(quoted(name)).alias(f"_{at}") for at, name in enumerate(names))
+    plain = (F.col(quoted(name)).alias(f"_{index}") for index, name in enumerate(names))
     numbered = frame.select(ACTION, FILE, POSITION, *plain)
 
     def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,15 +91,17 @@ class _ChangeWriter:
     def __init__(
         self, place: TableLocation, layout: FileLayout, names: Sequence[str], task: int
     ) -> None:
-        known = {name: at for at, name in enumerate(names, start=3)}
+        index_by_name = {name: index for index, name in enumerate(names, start=3)}
         columns = layout.schema.names
-        self._new = {name: known[name] for name in columns if name in known}
+        self._new = {name: index_by_name[name] for name in columns if name in index_by_name}
         self._old = {
-            name: known[OLD.format(at)]
-            for at, name in enumerate(columns)
-            if OLD.format(at) in known
+            name: index_by_name[OLD.format(index)]
+            for index, name in enumerate(columns)
+            if OLD.format(index) in index_by_name
         }
-        self._ids = {layout.row_ids[0]: known[ROW_ID]} if layout.row_ids and self._new else {}
+        self._ids = (
+            {layout.row_ids[0]: index_by_name[ROW_ID]} if layout.row_ids and self._new else {}
+        )
         store = store_for(place)
         self._rows = FileWriter(store, layout, clock(), task)
         self._changes = FileWriter(store, of_changes(layout), clock(), task)
@@ -115,8 +117,8 @@ class _ChangeWriter:
             if self._old:
                 self._changes.write(_with_type(new, self._new, _AFTER))
         if self._old:
-            gone = batch.filter(pc.not_equal(actions, INSERTED))
-            self._changes.write(_with_type(gone, self._old, _BEFORE))
+            old_rows = batch.filter(pc.not_equal(actions, INSERTED))
+            self._changes.write(_with_type(old_rows, self._old, _BEFORE))
 
     def finish(self) -> bytes:
         """Return what the driver needs to know."""
@@ -142,22 +144,22 @@ def _told(parts: Sequence[pa.RecordBatch]) -> list[list[Any]]:
     if not parts:
         return []
     groups = pa.Table.from_batches(parts).group_by([FILE, ACTION]).aggregate([(POSITION, "list")])
-    told = []
+    summaries = []
     for row in groups.to_pylist():
         positions = row[f"{POSITION}_list"]
         marked = None
         if row[ACTION] != INSERTED:
             marked = z85.encode(roaring_bitmap.encode(roaring_bitmap.of_rows(positions)))
-        told.append([row[FILE], row[ACTION], len(positions), marked])
-    return told
+        summaries.append([row[FILE], row[ACTION], len(positions), marked])
+    return summaries
 
 
 def _together(tasks: Sequence[Sequence[Any]]) -> ChangedRows:
     marked: dict[int, list[Bitmap]] = {}
     counts: dict[int, int] = {}
     updated = set()
-    for told, _, _ in tasks:
-        for file, action, count, text in told:
+    for summaries, _, _ in tasks:
+        for file, action, count, text in summaries:
             counts[action] = counts.get(action, 0) + count
             if text is not None:
                 marked.setdefault(file, []).append(roaring_bitmap.decode(z85.decode(text)))
@@ -191,12 +193,12 @@ def copied_files(
         number = task.partitionId() if task is not None else 0
         rewriter = Rewriter(store_for(place), metadata, _TRUE, clock(), number)
         for batch in batches:
-            done = []
+            results = []
             for text in batch.column(0).to_pylist():
                 file, rows = orjson.loads(text)
-                gone = roaring_bitmap.decode(z85.decode(rows))
-                done.append(rewriter.copy_without(file, gone).to_json())
-            yield pa.record_batch([pa.array(done, pa.binary())], names=["copied"])
+                positions = roaring_bitmap.decode(z85.decode(rows))
+                results.append(rewriter.copy_without(file, positions).to_json())
+            yield pa.record_batch([pa.array(results, pa.binary())], names=["copied"])
 
     count = min(len(files), tasks_at_once(spark))
     listed = spark.createDataFrame(texts, "file string").repartition(count)

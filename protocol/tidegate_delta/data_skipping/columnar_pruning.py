@@ -182,8 +182,10 @@ def _in_reach(lower: pa.ChunkedArray, upper: pa.ChunkedArray, value: Any, op: st
         return below(lower, value)
     if isinstance(value, str):
         # The maximum may be truncated, and then covers every string that begins with it.
-        seen = pc.greater_equal(pc.utf8_slice_codeunits(upper, 0, _PREFIX), value[:_PREFIX])
-        reaches = pc.or_(seen, pc.ends_with(upper, _REPLACEMENT))
+        reaches_prefix = pc.greater_equal(
+            pc.utf8_slice_codeunits(upper, 0, _PREFIX), value[:_PREFIX]
+        )
+        reaches = pc.or_(reaches_prefix, pc.ends_with(upper, _REPLACEMENT))
     else:
         reaches = above(upper, value)
     if op != "=":

@@ -144,9 +144,9 @@ def load(
 
 def redacted(settings: BaseModel) -> dict[str, Any]:
     """Return the settings for display, with secrets replaced by stars."""
-    shown = _starred(settings.model_dump(mode="json"))
-    assert isinstance(shown, dict), "settings are an object"
-    return shown
+    starred = _starred(settings.model_dump(mode="json"))
+    assert isinstance(starred, dict), "settings are an object"
+    return starred
 
 
 _NO_MAPPING: Final = ("model_type", "model_attributes_type", "dict_type")
