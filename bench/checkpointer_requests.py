@@ -7,13 +7,13 @@ from uuid import UUID
 from bench.figures import Figure
 from bench.generated_logs import commit_content
 from bench.slow_store import BUCKET, SlowStore
+from tests.builders import StandingClock
 from tests.fakes.memory_store import MemoryBus
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import LOG_FOLDER, LogFileKind, commit_name, in_log, parse
 from tidegate_messages.published_records import CommitRecord
-from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.object_store import ObjectStore
@@ -29,7 +29,7 @@ def figures() -> list[Figure]:
     """Return K7 for a table that takes a hundred versions."""
     with SlowStore(put_ms=0.0) as store:
         settings = CheckpointerSettings.model_validate({"storage": store.ours})
-        clock = SystemClock()
+        clock = StandingClock()  # so that nothing waits for a turn on a slow machine
         bus = MemoryBus(settings.kafka.topics.declared())
         service = Checkpointer(settings, bus, Running(clock, Health(clock)))
         table = ObjectStore(f"s3://{BUCKET}/requests", store.ours)
@@ -75,6 +75,8 @@ def _grow(service: Checkpointer, store: ObjectStore, versions: range) -> None:
             author="tidegate",
         )
         service.notice(record)
+        while service.unfinished:
+            service.go_on(_TABLE)
 
 
 def _derived(store: ObjectStore) -> Counter[LogFileKind]:
