@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge clients console bench demo
-.PHONY: help env demo test check unit model simulation sim fuzz conformance integration containers cluster emulators \
+.PHONY: help env demo site test check unit model simulation sim fuzz conformance integration containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
 BIN := .venv/bin
@@ -183,12 +183,20 @@ release: env ## dist/: wheel, sdist, the images' context, the chart; every versi
 charts: ## deploy/helm/rendered/ anew, from the chart and deploy/helm/values/; needs helm
 	@sh deploy/helm/render
 
-docs: env ## docs/features.md anew, from the tables in code
+docs: env ## docs/features.md and docs/reference.md anew, from the code
 	@$(BIN)/tidegate features > docs/features.md
+	@$(BIN)/python -m tests.reference > docs/reference.md
+
+site: env ## the documents as a site, in dist/site/: links are checked, nothing is loaded from elsewhere
+	@$(BIN)/uv venv --quiet --allow-existing .cache/site
+	@$(BIN)/uv pip install --quiet --require-hashes --python .cache/site -r requirements/site.txt
+	@NO_MKDOCS_2_WARNING=1 .cache/site/bin/mkdocs build --quiet --strict
 
 lock: env ## requirements/ anew, from pyproject.toml
 	$(call heading,lock: all.txt and a file for each service$(comma) store and for the build of wheels)
 	@$(LOCK) pyproject.toml --all-extras --group dev -o requirements/all.txt
+	@echo "requirements/site.txt"
+	@$(LOCK) --group site -c requirements/all.txt -o requirements/site.txt
 	@echo "requirements/build.txt"
 	@$(BIN)/python -c '$(BUILD_REQUIRES)' | $(LOCK) - -c requirements/all.txt -o requirements/build.txt
 	@for service in $(SERVICES); do \
