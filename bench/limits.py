@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from bench.figures import median
 from tidegate_messages.topics import Topic
-from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 from tidegate_runtime.kafka.topic_admin import create_topics
@@ -68,8 +68,15 @@ def slow_put_ms(port: int, key: str, count: int) -> float:
     return median(took)
 
 
-def produce_per_s(settings: KafkaSettings, values: Sequence[tuple[bytes, bytes]]) -> float:
-    """Return how many prepared records a second the client sends, tuned for throughput."""
+def _headers(record: Record) -> list[tuple[str, str | bytes | None]]:
+    return [*record.headers]
+
+
+def produce_per_s(settings: KafkaSettings, records: Sequence[Record]) -> float:
+    """Return how many prepared records a second the client sends, with their headers, tuned for
+    throughput.
+    """
+    prepared = [(record.key, record.value, _headers(record)) for record in records]
     topic = f"{settings.topic_prefix}bench-ceiling"
     create_topics(settings, [Topic(topic, "", 1, "delete", 3_600_000)])
     producer = Producer(
@@ -79,13 +86,13 @@ def produce_per_s(settings: KafkaSettings, values: Sequence[tuple[bytes, bytes]]
             "linger.ms": 5,
             "batch.size": 1_000_000,
             "compression.type": "lz4",
-            "queue.buffering.max.messages": len(values) + 1,
+            "queue.buffering.max.messages": len(records) + 1,
             "queue.buffering.max.kbytes": 1_000_000,
         }
     )
     began = time.perf_counter()
-    for key, value in values:
-        producer.produce(topic, value, key, 0)
+    for key, value, headers in prepared:
+        producer.produce(topic, value, key, 0, headers=headers)
     left = producer.flush(60.0)
     assert left == 0, f"{left} records were not acknowledged"
-    return len(values) / (time.perf_counter() - began)
+    return len(records) / (time.perf_counter() - began)
