@@ -13,6 +13,7 @@ from tests.builders import Gate, add, create, delete, proposal
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_clients import MemoryProducer
 from tidegate_messages.proposal import Proposal
+from tidegate_producers import explanation_search
 from tidegate_producers.cli import (
     alter_command,
     proposal_commands,
@@ -70,10 +71,10 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
         return gate.stores[place.root]
 
     asking = (row_commands, proposal_commands, registration_commands, vacuum_command)
-    for module in (table_commands, alter_command, *asking):
+    for module in (table_commands, alter_command, explanation_search, *asking):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
     reading = (alter_table, row_commands, table_write, table_registration, vacuum, vacuum_command)
-    for module in (table_commands, proposal_commands, *reading):
+    for module in (table_commands, explanation_search, *reading):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)
 
