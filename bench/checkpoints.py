@@ -204,8 +204,8 @@ def _beside(
     shares = {name: middle(ours, name) / middle(peer, name) for name in ("extra", "mib", "cpu_s")}
     return Figure(
         measure,
-        _shown(ours),
-        f"delta-rs {_shown(peer)}",
+        _run_text(ours),
+        f"delta-rs {_run_text(peer)}",
         ratio,
         f"<= {goal:g} of delta-rs's time{further}",
         f"of delta-rs's: size {shares['extra']:.2f}, memory {shares['mib']:.2f}, "
@@ -216,7 +216,7 @@ def _beside(
     )
 
 
-def _shown(runs: Sequence[Run]) -> str:
+def _run_text(runs: Sequence[Run]) -> str:
     return (
         f"{middle(runs, 's'):.2f} s, {middle(runs, 'mib'):.0f} MiB, {middle(runs, 'extra'):.0f} MB"
     )

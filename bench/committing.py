@@ -59,7 +59,7 @@ def slow_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds: 
     requests.update(line.store.count(name))
     commits = line.store.commits(name)
     wrong = miscounted(commits, run.committed)
-    return _told(name, Run(run, len(commits) - 1, wrong, spent_us, +requests))
+    return _printed(name, Run(run, len(commits) - 1, wrong, spent_us, +requests))
 
 
 def warm_up(line: CommitterLine) -> None:
@@ -74,7 +74,7 @@ def local_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds:
     run, spent_us = loaded(gate, table, writers, seconds)
     commits = local_commits(line.folder / "tables" / name)
     wrong = miscounted(commits, run.committed)
-    return _told(name, Run(run, len(commits) - 1, wrong, spent_us))
+    return _printed(name, Run(run, len(commits) - 1, wrong, spent_us))
 
 
 def loaded(
@@ -337,7 +337,7 @@ def slow_put_ms(line: CommitterLine, number: int) -> float:
     return limits.slow_put_ms(line.store.port, f"{BUCKET}/limit-{number}", LIMIT_COUNT)
 
 
-def _told(name: str, run: Run) -> Run:
+def _printed(name: str, run: Run) -> Run:
     load = run.load
     _console.print(
         f"{name}: {load.per_s:.0f}/s, p50 {load.p50_ms:.1f}, p99 {load.p99_ms:.1f} ms, "

@@ -52,7 +52,7 @@ def check_files(
         )
     progress(f"{snapshot.files.num_rows} live files")
     listed = listed_files(store, snapshot)
-    yield from _named(store, snapshot, listed)
+    yield from _live_files(store, snapshot, listed)
     yield from _orphans(store, snapshot, listed, request)
     opened = min(request.footers, snapshot.files.num_rows)
     if opened:
@@ -95,11 +95,11 @@ def orphans(store: LogStore, snapshot: Snapshot, listed: pa.Table, before_ms: in
     return listed.filter(pc.and_(pc.invert(is_kept), is_old))
 
 
-def _named(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterator[Finding]:
+def _live_files(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterator[Finding]:
     paths, sizes = snapshot.files["path"], snapshot.files["size"]
     places = pc.index_in(canonical_paths(paths), listed["key"])
     for path in paths.filter(pc.is_null(places)).to_pylist():
-        if not _is_there(store, path):
+        if not _exists(store, path):
             yield Finding(
                 "missing_file",
                 path,
@@ -120,7 +120,7 @@ def _named(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterator[Fi
         )
     stored = vector_files(store.root, snapshot.files["deletionVector"])
     for key in stored.filter(pc.invert(pc.is_in(stored, listed["key"]))).to_pylist():
-        if not _is_there(store, key, is_key=True):
+        if not _exists(store, key, is_key=True):
             yield Finding(
                 "broken_vector",
                 key,
@@ -195,7 +195,7 @@ def _vector(store: LogStore, file: dict[str, Any], rows: int) -> Iterator[Findin
         yield Finding("broken_vector", file["path"], problem, _RESTORE)
 
 
-def _is_there(store: LogStore, path: str, *, is_key: bool = False) -> bool:
+def _exists(store: LogStore, path: str, *, is_key: bool = False) -> bool:
     try:
         (store.open(path) if is_key else open_table_file(store, path)).close()
     except FileNotFoundError:

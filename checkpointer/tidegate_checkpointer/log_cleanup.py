@@ -189,16 +189,16 @@ class _Log:
 
     def __init__(self, listing: LogListing, circumstances: Circumstances) -> None:
         self._listing, self._circumstances = listing, circumstances
-        self._known: list[tuple[LogFile, ListedFile]] = []
-        self._unknown: list[ListedFile] = []
+        self._parsed: list[tuple[LogFile, ListedFile]] = []
+        self._unparsed: list[ListedFile] = []
         for file in listing.log:
             parsed = parse(file.name)
             if parsed is None:
-                self._unknown.append(file)
+                self._unparsed.append(file)
             else:
-                self._known.append((parsed, file))
-        self._commits = {int(p.version): f for p, f in self._known if p.kind is LogFileKind.COMMIT}
-        self._instances = list(_instances(self._known))
+                self._parsed.append((parsed, file))
+        self._commits = {int(p.version): f for p, f in self._parsed if p.kind is LogFileKind.COMMIT}
+        self._instances = list(_instances(self._parsed))
         best: dict[int, _Instance] = {}
         for checkpoint in self._instances:
             rival = best.get(checkpoint.version)
@@ -265,7 +265,7 @@ class _Log:
         judged = list(chain(self._small_files(), self._staged(), self._checkpoints()))
         names_going = {checked.name for checked, _, goes in judged if goes}
         judged += self._sidecars(names_going)
-        judged += [(file, _unknown_because(file.name), False) for file in self._unknown]
+        judged += [(file, _unknown_because(file.name), False) for file in self._unparsed]
         goes = tuple(Verdict(file, reason) for file, reason, goes in judged if goes)
         return goes, tuple(Verdict(file, reason) for file, reason, goes in judged if not goes)
 
@@ -287,12 +287,12 @@ class _Log:
 
     @cached_property
     def _goes_below(self) -> bool:
-        return any(parsed.version < self.floor for parsed, _ in self._known)
+        return any(parsed.version < self.floor for parsed, _ in self._parsed)
 
     def _small_files(self) -> Iterator[tuple[ListedFile, str, bool]]:
         """Yield the commits, oldest first, then checksums and log compactions."""
         kinds = (LogFileKind.COMMIT, LogFileKind.CHECKSUM, LogFileKind.COMPACTED)
-        spans = _Spans(p for p, _ in self._known if p.kind is LogFileKind.COMPACTED)
+        spans = _Spans(p for p, _ in self._parsed if p.kind is LogFileKind.COMPACTED)
         below = f"older than the retention, and not needed beside the checkpoint of {self.floor}"
         needed = (
             f"versions from {self.floor} on are kept"
@@ -300,7 +300,7 @@ class _Log:
             else ("no checkpoint is as old as the retention")
         )
         for kind in kinds:
-            for parsed, file in self._known:
+            for parsed, file in self._parsed:
                 if parsed.kind is not kind:
                     continue
                 is_compaction = kind is LogFileKind.COMPACTED
@@ -341,7 +341,7 @@ class _Log:
                 yield file, "staged for a version that is kept, or not yet decided", False
 
     def _checkpoints(self) -> Iterator[tuple[ListedFile, str, bool]]:
-        reasons_to_stay = self._kept()
+        reasons_to_stay = self._kept_checkpoints()
         for checkpoint in self._instances:
             reason, goes = self._checkpoint(checkpoint, reasons_to_stay)
             for file in checkpoint.files:
@@ -375,7 +375,7 @@ class _Log:
             return "a second checkpoint of its version, kept for its readers", False
         return f"a second checkpoint of its version, beside {best.files[0].name}", True
 
-    def _kept(self) -> dict[int, str]:
+    def _kept_checkpoints(self) -> dict[int, str]:
         """Return the versions whose checkpoints stay, each with the reason."""
         circumstances = self._circumstances
         verified = sorted({*circumstances.verified, *self.to_verify} & self._best.keys())[-2:]

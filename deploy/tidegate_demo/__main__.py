@@ -55,7 +55,7 @@ def _run(folder: Path, console: Console, *, detached: bool) -> int:
         )
         with screen.step("Starting Kafka, committer, checkpointer and cdc-publisher"):
             stack.start()
-        status = _tell(stack, folder, screen, detached=detached)
+        status = _run_scenario(stack, folder, screen, detached=detached)
     except TidegateError as error:
         console.print(f"[red]{error.error_class}[/]: {error}", highlight=False)
     except KeyboardInterrupt:
@@ -64,7 +64,7 @@ def _run(folder: Path, console: Console, *, detached: bool) -> int:
     return status
 
 
-def _tell(stack: LocalStack, folder: Path, screen: Screen, *, detached: bool) -> int:
+def _run_scenario(stack: LocalStack, folder: Path, screen: Screen, *, detached: bool) -> int:
     services_run_on = False
     try:
         with _quiet(folder / "services" / "spark.log"):
@@ -73,11 +73,13 @@ def _tell(stack: LocalStack, folder: Path, screen: Screen, *, detached: bool) ->
     finally:
         if not services_run_on:
             stack.stop()
-    _say_where(stack, folder, screen, services_run_on=services_run_on)
+    _print_locations(stack, folder, screen, services_run_on=services_run_on)
     return 0 if proved else EXIT_UNPROVED
 
 
-def _say_where(stack: LocalStack, folder: Path, screen: Screen, *, services_run_on: bool) -> None:
+def _print_locations(
+    stack: LocalStack, folder: Path, screen: Screen, *, services_run_on: bool
+) -> None:
     print_line = screen.say
     print_line(f"tables:  {folder / 'tables'}")
     print_line(f"topics:  {folder / 'kafka'} (prefix {stack.kafka.topic_prefix!r})")

@@ -20,28 +20,28 @@ from tidegate_runtime.storage.open_store import open_store
 CLIENT_ID: Final = "tidegate-producer"
 
 
-class _Kept(threading.local):
+class _ThreadClients(threading.local):
     """The clients of one thread."""
 
     def __init__(self) -> None:
         self.clients: list[tuple[KafkaSettings, Mapping[str, bytes], Client]] = []
 
 
-_kept: Final = _Kept()
+_thread_clients: Final = _ThreadClients()
 
 
 def client_for(settings: KafkaSettings) -> Client:
     """Return this thread's client for a Kafka cluster; it connects when it is first used."""
     files = credentials_digest(settings.security)
-    for place, (client_settings, files_then, client) in enumerate(_kept.clients):
+    for place, (client_settings, files_then, client) in enumerate(_thread_clients.clients):
         if client_settings == settings and files == files_then:
             return client
         if client_settings == settings:
             client.close()
-            del _kept.clients[place]
+            del _thread_clients.clients[place]
             break
     client = Client(KafkaBus(settings, CLIENT_ID), settings.topics, clock())
-    _kept.clients.append((settings, files, client))
+    _thread_clients.clients.append((settings, files, client))
     return client
 
 

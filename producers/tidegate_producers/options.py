@@ -236,7 +236,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
     Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
     """
     properties = {name: value for name, value in options.items() if _is_property(name)}
-    known_options = _known(options, WRITING, properties)
+    known_options = _canonical_names(options, WRITING, properties)
     _check_fixed(known_options, "dataChange", "true")
     write_options = WriteOptions(
         place=_place(options, known_options),
@@ -245,11 +245,11 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         partition_columns=_columns(known_options.get("partitionColumns")),
         user_metadata=known_options.get("userMetadata"),
         txn_app_id=known_options.get("txnAppId"),
-        txn_version=_whole(known_options, "txnVersion", 0),
+        txn_version=_whole_number(known_options, "txnVersion", 0),
         isolation=_one_of(known_options, "isolationLevel", get_args(Isolation), "default"),
         outcome_timeout_s=_seconds(known_options),
         compression=_one_of(known_options, "compression", get_args(Compression), None),
-        records_per_file_max=_whole(known_options, "maxRecordsPerFile", 1),
+        records_per_file_max=_whole_number(known_options, "maxRecordsPerFile", 1),
         constraints_enforced=_hashes(known_options.get("constraintsEnforced", "")),
         overwrite_mode=_one_of(
             known_options, "partitionOverwriteMode", get_args(OverwriteMode), None
@@ -258,7 +258,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         merge_schema=_one_of(known_options, "mergeSchema", ("true", "false"), "false") == "true",
         overwrite_schema=_one_of(known_options, "overwriteSchema", ("true", "false"), "false")
         == "true",
-        read_version=_whole(known_options, "readVersion", 0),
+        read_version=_whole_number(known_options, "readVersion", 0),
         properties=properties,
         traceparent=_traceparent(known_options),
     )
@@ -278,8 +278,8 @@ def for_reading(options: Mapping[str, str]) -> ReadOptions:
             f"{stray[0]} is an option of spark.readStream, or of a read with readChangeFeed=true: "
             "leave it out of a batch read"
         )
-    known_options = _known(options, READING, WRITING)
-    version = _whole(known_options, "versionAsOf", 0)
+    known_options = _canonical_names(options, READING, WRITING)
+    version = _whole_number(known_options, "versionAsOf", 0)
     timestamp = known_options.get("timestampAsOf")
     timestamp_ms = None if timestamp is None else time_ms(timestamp, "timestampAsOf")
     if version is not None and timestamp_ms is not None:
@@ -299,11 +299,11 @@ def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
                 "startingVersion or startingTimestamp"
             )
     of_changes = _is_of_changes(options)
-    known_options = _known(options, {**STREAM_READING, **_FEED}, WRITING)
+    known_options = _canonical_names(options, {**STREAM_READING, **_FEED}, WRITING)
     if of_changes:
         _refuse_for_changes(known_options)
     starts_at_latest = known_options.get("startingVersion", "").lower() == "latest"
-    version = None if starts_at_latest else _whole(known_options, "startingVersion", 0)
+    version = None if starts_at_latest else _whole_number(known_options, "startingVersion", 0)
     timestamp = known_options.get("startingTimestamp")
     if timestamp is not None and "startingVersion" in known_options:
         _refuse("give startingVersion or startingTimestamp, not both")
@@ -315,7 +315,7 @@ def for_stream_reading(options: Mapping[str, str]) -> StreamReadOptions:
         starting_timestamp_ms=None
         if timestamp is None
         else time_ms(timestamp, "startingTimestamp"),
-        files_max=_whole(known_options, "maxFilesPerTrigger", 1),
+        files_max=_whole_number(known_options, "maxFilesPerTrigger", 1),
         bytes_max=None if size is None else _bytes(size, "maxBytesPerTrigger"),
         ignore_deletes=_flag(known_options, "ignoreDeletes"),
         ignore_changes=_flag(known_options, "ignoreChanges"),
@@ -333,7 +333,7 @@ def for_changes(options: Mapping[str, str]) -> ChangeReadOptions | None:
     """
     if not _is_of_changes(options):
         return None
-    known_options = _known(options, CHANGE_READING, WRITING)
+    known_options = _canonical_names(options, CHANGE_READING, WRITING)
     start, end = _moment(known_options, "starting"), _moment(known_options, "ending")
     if start == (None, None):
         _refuse(
@@ -382,7 +382,10 @@ def _refuse_for_changes(known_options: Mapping[str, str]) -> None:
 
 def _moment(known_options: Mapping[str, str], end: str) -> tuple[int | None, int | None]:
     """Return the version or the time that an end of a range is given by."""
-    version, text = _whole(known_options, f"{end}Version", 0), known_options.get(f"{end}Timestamp")
+    version, text = (
+        _whole_number(known_options, f"{end}Version", 0),
+        known_options.get(f"{end}Timestamp"),
+    )
     if version is not None and text is not None:
         _refuse(f"give {end}Version or {end}Timestamp, not both")
     return version, None if text is None else time_ms(text, f"{end}Timestamp")
@@ -440,7 +443,7 @@ def kafka_settings(options: Mapping[str, str]) -> KafkaSettings:
         raise Misconfigured(f"the kafka options are wrong: {'; '.join(wrong)}") from error
 
 
-def _known(
+def _canonical_names(
     options: Mapping[str, str], spelling: Mapping[str, str], passed: Mapping[str, str]
 ) -> dict[str, str]:
     known_options: dict[str, str] = {}
@@ -551,7 +554,7 @@ def _one_of(
     return spelling[value.lower()]
 
 
-def _whole(known_options: Mapping[str, str], name: str, least: int) -> int | None:
+def _whole_number(known_options: Mapping[str, str], name: str, least: int) -> int | None:
     text = known_options.get(name)
     if text is None:
         return None

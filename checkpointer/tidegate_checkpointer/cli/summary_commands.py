@@ -68,7 +68,7 @@ def checkpoint(
             move_hint_forward(store, hint)
             facts |= {"written": existing is None, "bytes": hint.size_in_bytes}
             facts["hint"] = hinted_version(store)
-    _show(facts, _checkpoint_told(facts, apply=apply), as_json=as_json)
+    _show(facts, _checkpoint_lines(facts, apply=apply), as_json=as_json)
 
 
 def compact(
@@ -98,7 +98,7 @@ def compact(
             )
     _show(
         {"head": view.head, "compactions": compactions},
-        _files_told(compactions, apply=apply),
+        _file_lines(compactions, apply=apply),
         as_json=as_json,
     )
 
@@ -123,7 +123,7 @@ def checksum(
             checksums.append({"file": checksum_name(task.version), "written": apply})
     _show(
         {"head": view.head, "checksums": checksums},
-        _files_told(checksums, apply=apply),
+        _file_lines(checksums, apply=apply),
         as_json=as_json,
     )
 
@@ -148,11 +148,11 @@ def _show(facts: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
         _OUT.print(line, soft_wrap=True)
 
 
-def _checkpoint_told(facts: dict[str, Any], *, apply: bool) -> list[str]:
-    return [facts["doubt"]] * bool(facts["doubt"]) + _written_told(facts, apply=apply)
+def _checkpoint_lines(facts: dict[str, Any], *, apply: bool) -> list[str]:
+    return [facts["doubt"]] * bool(facts["doubt"]) + _written_lines(facts, apply=apply)
 
 
-def _written_told(facts: dict[str, Any], *, apply: bool) -> list[str]:
+def _written_lines(facts: dict[str, Any], *, apply: bool) -> list[str]:
     version, pointed = facts["version"], facts["hint"]
     hint = "no _last_checkpoint" if pointed < 0 else f"_last_checkpoint points to {pointed}"
     if facts["exists"]:
@@ -163,7 +163,7 @@ def _written_told(facts: dict[str, Any], *, apply: bool) -> list[str]:
     return [f"would write the {description}; {hint}", "--apply writes it"]
 
 
-def _files_told(files: list[dict[str, Any]], *, apply: bool) -> list[str]:
+def _file_lines(files: list[dict[str, Any]], *, apply: bool) -> list[str]:
     if not files:
         return ["nothing is due"]
     verb = "wrote" if apply else "would write"

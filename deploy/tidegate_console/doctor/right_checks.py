@@ -21,7 +21,7 @@ def rights(kafka: KafkaSettings, role: Role | None) -> Iterator[Check]:
     Rights on names that begin with something (`cdc.*`) and on transactional ids are not visible
     before such a topic or id exists: they are not checked.
     """
-    held_rights = _held(kafka)
+    held_rights = _operations(kafka)
     if role is not None:
         lacking = list(lacks(held_rights, kafka.topic_prefix, role))
         for right, operation in lacking:
@@ -51,7 +51,7 @@ def lacks(held_rights: Held, prefix: str, role: Role) -> Iterator[tuple[Right, s
                 yield Right(right.kind, f"{prefix}{right.name}", right.operations), operation
 
 
-def _held(kafka: KafkaSettings) -> Held:
+def _operations(kafka: KafkaSettings) -> Held:
     state = ClusterState(kafka, CLIENT_ID)
     needed = [right for every in (*RIGHTS.values(), EVERYBODY) for right in every]
     names = {

@@ -39,7 +39,7 @@ def formats(kafka: KafkaSettings) -> Iterator[Check]:
     bus = KafkaBus(kafka, CLIENT_ID)
     for topic, kind in kinds.items():
         try:
-            foreign_format = _other(bus, topic, kind)
+            foreign_format = _foreign_format(bus, topic, kind)
         except Unavailable:
             raise
         except TidegateError as error:
@@ -55,7 +55,7 @@ def formats(kafka: KafkaSettings) -> Iterator[Check]:
             )
 
 
-def _other(bus: KafkaBus, topic: str, kind: type[Message]) -> str | None:
+def _foreign_format(bus: KafkaBus, topic: str, kind: type[Message]) -> str | None:
     reader = bus.reader()
     try:
         for number in range(bus.partitions(topic)):

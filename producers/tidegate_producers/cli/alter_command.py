@@ -114,14 +114,18 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
     with errors_as_exit_status():
         changes = [
             *map(column_from, add_column or ()),
-            *_each(drop_column, lambda text: {"op": "drop_column", "path": path_from(text)}),
-            *_each(rename_column, _renamed),
+            *_changes_from(
+                drop_column, lambda text: {"op": "drop_column", "path": path_from(text)}
+            ),
+            *_changes_from(rename_column, _renamed),
             *map(type_from, widen or ()),
-            *_each(allow_nulls, lambda text: {"op": "allow_nulls", "path": path_from(text)}),
-            *_each(comment, _commented),
-            *_each(default, _defaulted),
-            *_each(property_, _property),
-            *_each(unset, lambda text: {"op": "unset_property", "key": text}),
+            *_changes_from(
+                allow_nulls, lambda text: {"op": "allow_nulls", "path": path_from(text)}
+            ),
+            *_changes_from(comment, _commented),
+            *_changes_from(default, _defaulted),
+            *_changes_from(property_, _property),
+            *_changes_from(unset, lambda text: {"op": "unset_property", "key": text}),
         ]
         with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
             place = TableLocation(client.require(table, timeout).table_root, settings.storage)
@@ -190,7 +194,7 @@ def drop_table_feature(  # noqa: PLR0913 - each is an option of the command
         OUT.print(f"{table} has no {feature} from version {outcome.version} on", soft_wrap=True)
 
 
-def _each(texts: Many, parse: Callable[[str], dict[str, Any]]) -> Iterator[PatchChange]:
+def _changes_from(texts: Many, parse: Callable[[str], dict[str, Any]]) -> Iterator[PatchChange]:
     return (change(**parse(text)) for text in texts or ())
 
 

@@ -63,7 +63,7 @@ def optimize_table(  # noqa: PLR0913 - each is an option of the command
         bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
         with Client(bus, topics) as client:
             optimized = optimize(client, place, request, WriteRequest(timeout), compact_here)
-        _show_done(place.root, optimized, as_json=as_json)
+        _show_optimized(place.root, optimized, as_json=as_json)
 
 
 def _show_plan(root: str, bins: Sequence[Bin], *, as_json: bool) -> None:
@@ -91,7 +91,7 @@ def _show_plan(root: str, bins: Sequence[Bin], *, as_json: bool) -> None:
     OUT.print(last, soft_wrap=True)
 
 
-def _show_done(root: str, optimized: Optimized, *, as_json: bool) -> None:
+def _show_optimized(root: str, optimized: Optimized, *, as_json: bool) -> None:
     summary: dict[str, Any] = {
         "table_root": root,
         "applied": True,

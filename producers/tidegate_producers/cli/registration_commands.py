@@ -40,7 +40,7 @@ def register(
         settings, lambda client: table_registration.register(client, place, name, timeout)
     )
     message = f"{place.root} is registered as {outcome.table} at version {outcome.version}"
-    _tell(outcome, message, as_json=as_json)
+    _print_outcome(outcome, message, as_json=as_json)
 
 
 def halt(
@@ -61,7 +61,7 @@ def halt(
     outcome = _answer(
         settings, lambda client: table_registration.halt(client, table, reason, timeout)
     )
-    _tell(outcome, f"{table} is halted at version {outcome.version}", as_json=as_json)
+    _print_outcome(outcome, f"{table} is halted at version {outcome.version}", as_json=as_json)
 
 
 def reopen(
@@ -74,7 +74,7 @@ def reopen(
     """Take commits of a halted table again, after reading its log and finding it sound."""
     settings = loaded(ServiceSettings, config, set_)
     outcome = _answer(settings, lambda client: table_registration.reopen(client, table, timeout))
-    _tell(outcome, f"{table} is open at version {outcome.version}", as_json=as_json)
+    _print_outcome(outcome, f"{table} is open at version {outcome.version}", as_json=as_json)
 
 
 class ServiceOption(StrEnum):
@@ -131,14 +131,14 @@ def drop(
 ) -> None:
     """Unregister a table permanently. Its files stay; its id and root can't be registered again."""
     settings = loaded(ServiceSettings, config, set_)
-    if not yes and not _is_meant(f"Drop {table} from the gate, for ever?"):
+    if not yes and not _is_confirmed(f"Drop {table} from the gate, for ever?"):
         typer.echo("nothing was dropped: answer yes, or give --yes in a script", err=True)
         raise typer.Exit(EXIT_FIX)
     outcome = _answer(settings, lambda client: table_registration.drop(client, table, timeout))
-    _tell(outcome, f"{table} is dropped at version {outcome.version}", as_json=as_json)
+    _print_outcome(outcome, f"{table} is dropped at version {outcome.version}", as_json=as_json)
 
 
-def _is_meant(question: str) -> bool:
+def _is_confirmed(question: str) -> bool:
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
@@ -153,7 +153,7 @@ def _answer(settings: ServiceSettings, ask: Callable[[Client], Outcome]) -> Outc
         return ask(client)
 
 
-def _tell(outcome: Outcome, message: str, *, as_json: bool) -> None:
+def _print_outcome(outcome: Outcome, message: str, *, as_json: bool) -> None:
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
     else:

@@ -132,10 +132,10 @@ def _as_data(root: str, vacuumed: Vacuumed, *, applied: bool) -> dict[str, Any]:
         "deleted": vacuumed.files,
         "start": vacuumed.start,
         "end": vacuumed.end,
-        "goes": [_told(file) for file in files if file["goes"]],
-        "stays": [_told(file) for file in files if not file["goes"]],
+        "goes": [_file_row(file) for file in files if file["goes"]],
+        "stays": [_file_row(file) for file in files if not file["goes"]],
     }
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _file_row(row: dict[str, Any]) -> dict[str, Any]:
     return {"path": row["path"], "bytes": row["size_bytes"], "why": row["why"]}

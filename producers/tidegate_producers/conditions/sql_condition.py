@@ -379,7 +379,7 @@ def _reader(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
     if not isinstance(kind, PrimitiveType):
         return None
     if kind.name in _WHOLE:
-        return lambda value: partition_values.parse(str(_whole(value)), kind)
+        return lambda value: partition_values.parse(str(_integer(value)), kind)
     if kind.name in _FLOATING:
         return lambda value: float(_number(value))
     if kind.name in _TEMPORAL:
@@ -393,7 +393,7 @@ def _number(value: Any) -> Decimal:
     return Decimal(value)
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     number = _number(value)
     if number != number.to_integral_value():
         raise ValueError(f"{value} is no whole number")

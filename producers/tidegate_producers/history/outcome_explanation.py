@@ -303,7 +303,7 @@ def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
     provenance = commit_provenance.of(commit)
     winner_id = rejection.winner_proposal_id
     members = (
-        [str(proposal.id) for proposal in _those_with(rejection, provenance, commit)]
+        [str(proposal.id) for proposal in _deleting_proposals(rejection, provenance, commit)]
         if provenance
         else []
     )
@@ -316,7 +316,9 @@ def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
     )
 
 
-def _those_with(rejection: Rejection, provenance: Provenance, commit: Commit) -> Sequence[Accepted]:
+def _deleting_proposals(
+    rejection: Rejection, provenance: Provenance, commit: Commit
+) -> Sequence[Accepted]:
     """Return the proposals of the winning entry that deleted rows of the file."""
     if rejection.path is None:
         return provenance.accepted

@@ -250,7 +250,7 @@ def _newest(bus: Bus, topics: Topics, number: int, limit: int) -> Iterator[Propo
         requests = _tail(reader, TopicPartition(topics.admin, number), limit)
         proposals = _tail(reader, TopicPartition(topics.proposals, number), limit)
         for record in chain(requests, proposals):
-            delivery = _told(record, answers)
+            delivery = _with_outcomes(record, answers)
             if delivery is None:
                 continue
             identity = (delivery.proposal_id, sha256(record.value or b""))
@@ -272,7 +272,7 @@ def _of_id(bus: Bus, topics: Topics, number: int, proposal_id: UUID) -> list[Pro
         proposals = _tail(reader, TopicPartition(topics.proposals, number), None)
         for record in chain(requests, proposals):
             if _is_id(record.value or b"", proposal_id):
-                delivery = _told(record, answers)
+                delivery = _with_outcomes(record, answers)
                 if delivery is not None and delivery.proposal_id == proposal_id:
                     deliveries.setdefault(sha256(record.value or b""), delivery)
     finally:
@@ -294,7 +294,7 @@ def _by_digest(records: Iterable[Record]) -> _Answers:
     return answers
 
 
-def _told(record: Record, answers: _Answers) -> ProposalOutcomes | None:
+def _with_outcomes(record: Record, answers: _Answers) -> ProposalOutcomes | None:
     """Return a delivery with its outcomes, or None for unreadable bytes without any."""
     proposal, published_outcomes = _proposal(record), answers.get(sha256(record.value or b""), ())
     if proposal is None and not published_outcomes:

@@ -164,22 +164,22 @@ def _removed(root: str, version: int, part: LogPart, content: bytes) -> Iterator
     removed_ms = pc.fill_null(tombstones["deletionTimestamp"], 0)
     sizes = pc.fill_null(tombstones["size"], 0)
     keys = keys_below(root, tombstones["path"])
-    yield _found(keys, sizes, removed_ms, version).filter(pc.is_valid(keys))
+    yield _as_found(keys, sizes, removed_ms, version).filter(pc.is_valid(keys))
     vectors = vector_files(root, tombstones["deletionVector"])
     newest_ms = pc.max(removed_ms).as_py() or 0
-    yield _found(vectors, [0] * len(vectors), [newest_ms] * len(vectors), version)
+    yield _as_found(vectors, [0] * len(vectors), [newest_ms] * len(vectors), version)
     changes = _changes(version, content)
     if changes:
         stamp_ms = (part.info.timestamp if part.info else None) or 0
         paths = pa.chunked_array([[change.path for change in changes]], pa.string())
         keys = keys_below(root, paths)
-        change_files = _found(
+        change_files = _as_found(
             keys, [change.size for change in changes], [stamp_ms] * len(changes), version
         )
         yield change_files.filter(pc.is_valid(keys))
 
 
-def _found(keys: Any, sizes: Any, since_ms: Any, version: int) -> pa.Table:
+def _as_found(keys: Any, sizes: Any, since_ms: Any, version: int) -> pa.Table:
     columns = [keys, sizes, since_ms, [version] * len(keys)]
     return pa.table(dict(zip(FOUND_SCHEMA.names, columns, strict=True)), schema=FOUND_SCHEMA)
 

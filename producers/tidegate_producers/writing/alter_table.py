@@ -167,7 +167,7 @@ def column_from(text: str) -> PatchChange:
 
     Raises: InvalidRequest (`BadChange`); UnsupportedFeature, for an unknown type.
     """
-    path, kind = _named(text)
+    path, kind = _name_and_type(text)
     column = {"name": path[-1], "type": kind, "nullable": True, "metadata": {}}
     return change(op="add_column", column=column, parent=path[:-1])
 
@@ -187,7 +187,7 @@ def columns_from(texts: Sequence[str]) -> StructType:
     """Return columns that are each given as `name type`. Raises: as `column_from`."""
     fields = []
     for text in texts:
-        path, kind = _named(text)
+        path, kind = _name_and_type(text)
         if len(path) > 1:
             raise _bad(f"{text!r} names a field of a struct: list the column with its whole type")
         fields.append({"name": path[0], "type": kind, "nullable": True, "metadata": {}})
@@ -196,7 +196,7 @@ def columns_from(texts: Sequence[str]) -> StructType:
 
 def type_from(text: str) -> PatchChange:
     """Return the change that widens a column, given as `name type`. Raises: as `column_from`."""
-    path, kind = _named(text)
+    path, kind = _name_and_type(text)
     return change(op="change_type", path=path, type=kind)
 
 
@@ -220,7 +220,7 @@ def pair_from(text: str) -> tuple[str, str]:
     return left.strip(), right
 
 
-def _named(text: str) -> tuple[tuple[str, ...], Any]:
+def _name_and_type(text: str) -> tuple[tuple[str, ...], Any]:
     match = _NAMED.fullmatch(text)
     if match is None:
         raise _bad(f"{text!r} is no column with a type: write 'name type'")

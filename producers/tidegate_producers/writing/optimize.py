@@ -217,7 +217,7 @@ def optimize(
                 proposal = with_attestation(proposal, attestation)
                 outcome = propose(client, store_for(place), proposal, write.timeout_s)
                 _note(optimized, bins, compacted, outcome.version)
-                _tell_progress(place.root, request, optimized)
+                _log_progress(place.root, request, optimized)
         except Rejected as rejected:
             rejection = rejected.outcome.rejection
             if rejection is None or rejection.advice not in _AGAIN or attempt == ATTEMPTS:
@@ -418,7 +418,7 @@ def _note(
     optimized.partitions |= {file_bin.partition for file_bin in bins}
 
 
-def _tell_progress(root: str, request: OptimizeRequest, optimized: Optimized) -> None:
+def _log_progress(root: str, request: OptimizeRequest, optimized: Optimized) -> None:
     log_event(
         _logger,
         "optimize_progress",

@@ -37,7 +37,7 @@ def rerun(run: Callable[[], Done], root: str, clock: Clock, timeout_s: float) ->
                 raise
             winners.append(_winner(rejected))
             if len(winners) > RERUNS_MAX or clock.boot_s() >= deadline_s:
-                rejected.add_note(_told(winners))
+                rejected.add_note(_reason_given_up(winners))
                 raise
             log_event(
                 _logger,
@@ -68,7 +68,7 @@ def _winner(rejected: Rejected) -> str:
     return f"version {rejection.winner_version} ({rejection.rule})"
 
 
-def _told(winners: list[str]) -> str:
+def _reason_given_up(winners: list[str]) -> str:
     return (
         f"it ran {len(winners)} times, each time on the newest version, and other commits came "
         f"first: {', '.join(winners)}; run it again when fewer jobs change the same files, give it "

@@ -97,7 +97,7 @@ def restore(
     planned, now, target_snapshot = _planned(store, moment)
     if planned.is_nothing:
         return planned, None
-    _check_there(store, planned)
+    _check_files_exist(store, planned)
     stamp = stamp_for(client, request)
     target = proposal_drafts.Target(
         record.table, record.table_root, int(now.version), now.metadata.id
@@ -133,7 +133,7 @@ def _differs(now: Snapshot, target: Snapshot) -> bool:
     return any(getattr(now.metadata, name) != getattr(target.metadata, name) for name in compared)
 
 
-def _check_there(store: LogStore, planned: Restoration) -> None:
+def _check_files_exist(store: LogStore, planned: Restoration) -> None:
     """Check that the files to restore are in the store. Raises: InvalidRequest; Unavailable."""
     paths = [decode_path(add.path) for add in planned.restored]
     paths += [
@@ -142,7 +142,7 @@ def _check_there(store: LogStore, planned: Restoration) -> None:
         if (vector := add.deletion_vector) is not None and not is_inline(vector)
     ]
     with ThreadPoolExecutor(LOOKS_AT_ONCE, "look") as pool:
-        are_there = pool.map(lambda path: _is_there(store, path), paths)
+        are_there = pool.map(lambda path: _exists(store, path), paths)
         missing = [path for path, is_there in zip(paths, are_there, strict=True) if not is_there]
     if missing:
         missing_text = ", ".join(missing[:_NAMED_MAX])
@@ -154,7 +154,7 @@ def _check_there(store: LogStore, planned: Restoration) -> None:
         )
 
 
-def _is_there(store: LogStore, path: str) -> bool:
+def _exists(store: LogStore, path: str) -> bool:
     try:
         with store.open(path):
             return True

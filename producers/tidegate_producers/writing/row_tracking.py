@@ -100,7 +100,9 @@ def _added_again(
         )
         # A table is counted again only where others add files meanwhile.
         for start in range(0, files.num_rows, FILES_MAX):
-            adds = [_as_told(add, operation) for add in rows_to_adds(files.slice(start, FILES_MAX))]
+            adds = [
+                _as_stated(add, operation) for add in rows_to_adds(files.slice(start, FILES_MAX))
+            ]
             body = proposal_drafts.Body(
                 Operation(name=operation),
                 tuple(add.to_row() for add in adds),
@@ -121,7 +123,7 @@ def _added_again(
             )
 
 
-def _as_told(add: Add, operation: str) -> Add:
+def _as_stated(add: Add, operation: str) -> Add:
     if operation == _BACKFILL:
         return add.with_(data_change=False)
     return add.with_(data_change=False, base_row_id=None, default_row_commit_version=None)

@@ -53,7 +53,7 @@ def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
 
     Raises: InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown; Unavailable.
     """
-    return _asked(client, root_or_name, "drop", timeout_s)
+    return _outcome_of_request(client, root_or_name, "drop", timeout_s)
 
 
 def halt(client: Client, root_or_name: str, reason: str, timeout_s: float) -> Outcome:
@@ -69,7 +69,7 @@ def halt(client: Client, root_or_name: str, reason: str, timeout_s: float) -> Ou
             f"give 1 to {REASON_CHARS_MAX}",
             error_class="BadReason",
         )
-    return _asked(client, root_or_name, "halt", timeout_s, reason)
+    return _outcome_of_request(client, root_or_name, "halt", timeout_s, reason)
 
 
 def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
@@ -78,7 +78,7 @@ def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
     Raises: InvalidRequest (`TableNotRegistered`); Rejected (`table_halted`), if the committer can't
     read its log or must not write to it; OutcomeUnknown; Unavailable.
     """
-    return _asked(client, root_or_name, "reopen", timeout_s)
+    return _outcome_of_request(client, root_or_name, "reopen", timeout_s)
 
 
 def retry_followers(
@@ -110,7 +110,7 @@ def request(
     return proposal_drafts.of_body(kind, target, stamp, body)
 
 
-def _asked(
+def _outcome_of_request(
     client: Client,
     root_or_name: str,
     kind: RegistrationRequest,

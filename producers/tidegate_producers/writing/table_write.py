@@ -406,7 +406,7 @@ def _drafted(
     else:
         target = target_of(client.require(written.place.root, request.timeout_s), written)
         if by_partition or (written.replace_where is not None and written.mode == "overwrite"):
-            proposal = _draft_some(client, store, target, stamp, written, adds)
+            proposal = _draft_partial_overwrite(client, store, target, stamp, written, adds)
         else:
             proposal = _draft_change(store, target, stamp, written, adds, request.batch)
     return with_attestation(proposal, request.attestation)
@@ -597,7 +597,7 @@ def _draft_change(
     return proposal_drafts.overwrite(target, stamp, adds, live, batch, written.definition)
 
 
-def _draft_some(
+def _draft_partial_overwrite(
     client: Client,
     store: LogStore,
     target: proposal_drafts.Target,

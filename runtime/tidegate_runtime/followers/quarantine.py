@@ -54,7 +54,7 @@ def tell_follower_state(
 
 
 @dataclass
-class _Held:
+class _Quarantined:
     """A table in quarantine. Units: `until_s` by `Clock.boot_s`."""
 
     record: FollowerRecord
@@ -76,7 +76,7 @@ class Quarantine:
     clock: Clock
     release: Callable[[UUID, str], object]
     recorded: dict[bytes, FollowerRecord] = field(default_factory=dict)
-    _held: dict[UUID, _Held] = field(default_factory=dict)
+    _held: dict[UUID, _Quarantined] = field(default_factory=dict)
     _faults: dict[UUID, Faults] = field(default_factory=dict)
     _unsaid: dict[bytes, FollowerRecord | None] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
@@ -137,7 +137,7 @@ class Quarantine:
             attempts=former.attempts + 1 if former else 1,
             next_try_ms=next_try_ms,
         )
-        self._held[table] = _Held(record, until_s)
+        self._held[table] = _Quarantined(record, until_s)
         # An error that recurs at every pass is published once, not every half a minute.
         is_published = key in self.recorded and self.recorded[key].reason == record.reason
         if fault is not None or not is_published:

@@ -56,7 +56,7 @@ def oauth_token(source: TokenSource) -> Token:
     if source.file is not None:
         return _checked(_of_file(source.file), None, source.file)
     assert source.url is not None, "the settings have one of the two"
-    answer = _asked(source, source.url)
+    answer = _token_response(source, source.url)
     value = answer.get("access_token")
     if not isinstance(value, str) or not value:
         raise Misconfigured(
@@ -81,7 +81,7 @@ def _of_file(path: str) -> str:
     return value
 
 
-def _asked(source: TokenSource, url: str) -> dict[str, Any]:
+def _token_response(source: TokenSource, url: str) -> dict[str, Any]:
     form = {"grant_type": "client_credentials"}
     if source.scope is not None:
         form["scope"] = source.scope

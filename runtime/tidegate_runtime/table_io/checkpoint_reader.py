@@ -237,7 +237,7 @@ class CheckpointFile:
         self._file = pq.ParquetFile(
             source, metadata=footer.metadata, coerce_int96_timestamp_unit="us"
         )
-        self._footer = _Held(self._file.schema_arrow, footer, self._file.schema)
+        self._footer = _FooterContents(self._file.schema_arrow, footer, self._file.schema)
         self.groups = len(footer.groups)
         self.of_files = self._footer.with_parsed(columns.files)
 
@@ -264,7 +264,7 @@ class CheckpointFile:
         )
 
 
-class _Held:
+class _FooterContents:
     """The columns and row groups of a checkpoint file, according to its footer."""
 
     def __init__(self, shape: pa.Schema, footer: Footer, stored: pq.ParquetSchema) -> None:
