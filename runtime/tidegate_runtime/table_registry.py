@@ -254,7 +254,9 @@ def read_to_ends(
     Raises: Unavailable, if they deliver nothing in time.
     """
     while behind := [
-        topic_partition for topic_partition, end in ends.items() if starts[topic_partition] < end
+        topic_partition
+        for topic_partition, end in ends.items()
+        if max(starts[topic_partition], reader.end_seen(topic_partition)) < end
     ]:
         records = reader.read_several(starts, min(_READ_S, _left_s(until_s)))
         yield from records

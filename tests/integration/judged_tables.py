@@ -56,7 +56,9 @@ def keys_by_delta_rs(path: str, key: str) -> list[str]:
 
 
 def _properties(properties: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in properties.items() if "maxColumnId" not in key}
+    """Return the properties without what an engine counts or makes up by itself."""
+    own = ("maxColumnId", "materializedRow")
+    return {key: value for key, value in properties.items() if not any(map(key.count, own))}
 
 
 def _told(row: Row) -> tuple[str, dict[str, str]]:

@@ -272,9 +272,14 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
     for writer in writers:
         writer.join(90)
     topic = line.kafka.topics.changes("t")
-    wait_until(lambda: len(committed(line, topic)) >= 60, "every row")
+
+    def values() -> list[bytes]:
+        # The snapshot of a table that is still empty is a marker alone, which has no value.
+        return [value for record in committed(line, topic) if (value := record.value())]
+
+    wait_until(lambda: len(values()) >= 60, "every row")
     service.wait_ready()
-    told = [json.loads(message.value() or b"") for message in committed(line, topic)]
+    told = [json.loads(value) for value in values()]
     rows_told = sorted((one["after"]["writer"], one["after"]["number"]) for one in told)
     assert rows_told == sorted((writer.name, n) for writer in writers for n in range(20))
     assert {one["op"] for one in told} <= {"c", "r"}

@@ -17,8 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from tests.integration.conftest import SESSION_TIMEOUT_MS, Line
 from tests.integration.proposers import Proposer, append_with, create_table, told
-from tests.integration.test_all_services_killed import PROPERTIES, replayed, started
-from tests.integration.test_cdc_publisher import committed
+from tests.integration.test_all_services_killed import PROPERTIES, changes_in, replayed, started
 from tests.integration.test_committer_processes import WAIT_S, rows_of, until
 from tests.integration.test_outages import free_port
 from tidegate_local.embedded_kafka import EmbeddedKafka
@@ -195,5 +194,5 @@ def test_the_whole_kafka_is_lost_and_the_tables_are_left(
     assert rows == sorted(before + after)
     changes = line.kafka.topics.changes("t")
     # The stream begins anew with the rows that the table holds.
-    until(lambda: len(committed(line, changes)) >= len(rows), "every change")
-    assert replayed(committed(line, changes)) == rows
+    until(lambda: len(changes_in(line, changes)) >= len(rows), "every change")
+    assert replayed(changes_in(line, changes)) == rows

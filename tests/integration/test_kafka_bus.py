@@ -26,6 +26,7 @@ from tidegate_runtime.kafka.client_protocols import Consumer, Offset, Polled, Re
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.kafka.topic_admin import create_topics
+from tidegate_runtime.table_registry import newest_values
 
 PATIENCE_S = 20.0
 ZOMBIE = Path(__file__).parent / "zombie_program.py"
@@ -336,6 +337,25 @@ def test_a_reader_reads_from_anywhere_and_waits_for_more(bus: KafkaBus, topic: s
     assert [record.offset for record in reader.read(at, Offset(3), PATIENCE_S)] == [3]
     assert [record.offset for record in reader.read(at, Offset(0), PATIENCE_S)][:1] == [0]
     reader.close()
+
+
+def test_a_topic_that_ends_with_a_transaction_is_read_to_its_end(
+    settings: KafkaSettings, bus: KafkaBus
+) -> None:
+    at = TopicPartition(settings.topics.cdc_positions, 0)
+    producer = Producer(
+        {"bootstrap.servers": settings.bootstrap_servers, "transactional.id": settings.topic_prefix}
+    )
+    producer.init_transactions(PATIENCE_S)
+    for value in (b"first", b"last"):
+        producer.begin_transaction()
+        producer.produce(at.topic, value, b"table", at.partition)
+        producer.commit_transaction(PATIENCE_S)
+    reader = bus.reader()
+    assert reader.bounds(at) == (0, 4), "each transaction ends with a marker"
+    reader.close()
+    newest = newest_values(bus, at, PATIENCE_S)
+    assert {key: record.value for key, record in newest.items()} == {b"table": b"last"}
 
 
 def test_many_partitions_are_read_in_the_time_of_one(kafka: KafkaSettings) -> None:

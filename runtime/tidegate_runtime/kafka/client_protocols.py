@@ -186,6 +186,12 @@ class Reader(Protocol):
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
         """Return records of several partitions, each in order; otherwise as `read`."""
 
+    def end_seen(self, topic_partition: TopicPartition) -> Offset:
+        """Return the end at which the last read arrived, 0 if it arrived at none.
+
+        It may lie behind the last record: a transaction ends with a marker that nobody is given.
+        """
+
     def close(self) -> None:
         """Close the connection."""
 

@@ -116,7 +116,8 @@ class KafkaBus:
         # librdkafka requires a group.id of every consumer and looks up the group's coordinator, for
         # which ACLs must allow Describe. With one name for all readers, one ACL is enough.
         group = f"{self._settings.topic_prefix}{READERS}"
-        config = self._config(tunable={}, fixed={**_READING, "group.id": group})
+        reading = {**_READING, "enable.partition.eof": True, "group.id": group}
+        config = self._config(tunable={}, fixed=reading)
         return KafkaReader(made(Consumer, config))
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, Record, Starts, TopicPartition
@@ -21,6 +21,7 @@ class KafkaReader:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._next: dict[TopicPartition, Offset] = {}
+        self._ends_seen: dict[TopicPartition, Offset] = {}
 
     def bounds(
         self, topic_partition: TopicPartition, timeout_s: float = ANSWER_S
@@ -63,7 +64,7 @@ class KafkaReader:
         Raises: as `read`; then nothing counts as read, and the same starts give the same records.
         """
         if starts != self._next:
-            self._next = {}
+            self._next, self._ends_seen = {}, {}
             self._consumer.assign(
                 [theirs(topic_partition, start) for topic_partition, start in starts.items()]
             )
@@ -81,6 +82,13 @@ class KafkaReader:
             if left_s == 0.0:
                 return []
 
+    def end_seen(self, topic_partition: TopicPartition) -> Offset:
+        """Return the end at which the last read arrived, 0 if it arrived at none.
+
+        It may lie behind the last record: a transaction ends with a marker that nobody is given.
+        """
+        return self._ends_seen.get(topic_partition, Offset(0))
+
     def close(self) -> None:
         """Close the connection."""
         self._consumer.close()
@@ -89,7 +97,7 @@ class KafkaReader:
         starts = self._next
         try:
             read = records(
-                messages,
+                [message for message in messages if not self._is_end(message)],
                 f"read {', '.join(sorted({topic_partition.topic for topic_partition in starts}))}",
             )
         except TidegateError:
@@ -100,6 +108,18 @@ class KafkaReader:
         for record in new_records:
             self._next[record.at] = Offset(record.offset + 1)
         return new_records
+
+    def _is_end(self, message: Message) -> bool:
+        """Return whether a message says that a partition's end is reached, and note where it is."""
+        error = message.error()
+        if error is None or error.code() != KafkaError._PARTITION_EOF:
+            return False
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None, "an end has a topic"
+        assert partition is not None, "an end has a partition"
+        assert offset is not None, "an end has an offset"
+        self._ends_seen[TopicPartition(topic, partition)] = Offset(offset)
+        return True
 
     def _check_topic(self, topic_partition: TopicPartition, doing: str, timeout_s: float) -> None:
         """Raise for a missing topic, which librdkafka reports only as a missing leader."""
