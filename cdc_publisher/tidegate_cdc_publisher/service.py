@@ -269,8 +269,10 @@ class CdcPublisher:
                 self._prepare(table)
                 timeout_ms = self._settings.cdc.transaction_timeout_ms
                 has_transactions = self._settings.cdc.has_transactions(table.name)
-                told_as = table.name if has_transactions else None
-                writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms, told_as)
+                transactions_of = table.name if has_transactions else None
+                writer = ChangeWriter(
+                    self._settings.kafka, table.table, timeout_ms, transactions_of
+                )
                 writer.take_over()
                 writers[table.table] = writer
         positions = self._positions("end") if writers else {}

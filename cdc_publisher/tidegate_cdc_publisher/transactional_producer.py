@@ -71,13 +71,19 @@ class ChangeWriter:
     """
 
     def __init__(
-        self, settings: KafkaSettings, table: UUID, timeout_ms: int, told_as: str | None = None
+        self,
+        settings: KafkaSettings,
+        table: UUID,
+        timeout_ms: int,
+        transactions_of: str | None = None,
     ) -> None:
-        """`told_as` is the table's name on the topic of transactions, if they are told."""
+        """`transactions_of` is the table's name on the topic of transactions; without it nothing is
+        published there.
+        """
         self._settings = settings
         self._table = table
         self._timeout_ms = timeout_ms
-        self._told_as = told_as
+        self._transactions_of = transactions_of
         self._counts: Counter[int] = Counter()
         self._producer: Producer | None = None
 
@@ -103,7 +109,7 @@ class ChangeWriter:
                     "message.max.bytes": RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": _QUEUE_RECORDS_MAX,
                     # The commit says whether all records arrived: no reports for each are needed.
-                    "delivery.report.only.error": self._told_as is None,
+                    "delivery.report.only.error": self._transactions_of is None,
                     **_in_time(_client(self._settings), self._timeout_ms),
                     "transactional.id": f"{prefix}cdc.{self._table}",
                     "transaction.timeout.ms": self._timeout_ms,
@@ -120,7 +126,7 @@ class ChangeWriter:
     ) -> None:
         """Publish changes and the position after them in one transaction.
 
-        `bounds` are those of the versions whose transactions are told.
+        `bounds` are those of the versions that go to the topic of transactions.
         Raises: Unavailable, when it is not known whether they are visible; Fenced; Misconfigured;
         InvalidRequest (`RecordTooLarge`).
         """
@@ -129,7 +135,7 @@ class ChangeWriter:
         reach("publisher.before_begin", topic)
         with _translated(f"publish to {topic}"):
             producer.begin_transaction()
-            if self._told_as is None:
+            if self._transactions_of is None:
                 for record in records:
                     _produce(producer, topic, record)
             else:
@@ -203,7 +209,7 @@ class ChangeWriter:
             if counts is None
             else [
                 {
-                    "data_collection": self._told_as,
+                    "data_collection": self._transactions_of,
                     "event_count": counts.total(),
                     "partitions": {
                         str(partition): counts[partition] for partition in sorted(counts)

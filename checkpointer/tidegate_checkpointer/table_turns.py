@@ -35,7 +35,8 @@ class _Waiting:
 class TableTurns:
     """The tables with work left. Called from several threads, for one table never twice at once.
 
-    `readers` is how many are known of each table besides those that are not known.
+    `readers` has the number of known readers of each table (followers and leases). One more is
+    always counted, for those who read it without a lease.
     """
 
     clock: Clock

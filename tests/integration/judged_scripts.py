@@ -28,8 +28,7 @@ TRACKED: Final = {"delta.enableRowTracking": "true"}
 DEFAULTS: Final = {"delta.feature.allowColumnDefaults": "supported"}
 
 MARKED_FILES: Final = (
-    "a delete by vectors marks the rows of a file whose every row goes, instead of removing it: "
-    "marks of several writers are merged"
+    "a delete by vectors marks the rows of a file also where all of them go, and does not remove it"
 )
 UPGRADED: Final = "a change of properties is called so where it upgrades the protocol, too"
 
@@ -43,7 +42,7 @@ class Script:
     properties: Mapping[str, str] = field(default_factory=dict)
     by: tuple[str, ...] = ()
     differs: Mapping[str, str] = field(default_factory=dict)
-    """The parts in which we are not like delta-spark, and why; docs/guide.md tells users."""
+    """The parts in which we are not like delta-spark, and why: docs/guide.md has them, too."""
 
 
 def either(theirs: str, ours: Callable[[Table], object]) -> Step:

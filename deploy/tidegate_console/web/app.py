@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException as StarletteException
 from tidegate_console.attention import attention
 from tidegate_console.overview import Overview
 from tidegate_console.status_command import facts
-from tidegate_console.web import shown
+from tidegate_console.web import page_values
 from tidegate_console.web.overview_keeper import Kept, OverviewKeeper
 from tidegate_console.web.reading import Acting, Reading
 from tidegate_console.web.sign_in import COOKIE, SESSION_S, Operators, Session
@@ -71,9 +71,9 @@ class Pages:
             lstrip_blocks=True,
         )
         environment.filters |= {
-            "size": shown.size,
-            "instant": shown.instant,
-            "age": lambda at_ms: shown.age(at_ms, clock.now_ms()),
+            "size": page_values.size,
+            "instant": page_values.instant,
+            "age": lambda at_ms: page_values.age(at_ms, clock.now_ms()),
         }
         environment.globals["version_of"] = _version_of
         self._templates = Jinja2Templates(env=environment)
@@ -185,14 +185,14 @@ def _add_tables(app: FastAPI, pages: Pages) -> None:
 
     @app.get("/tables")
     def tables(request: Request, q: Text = "", state: Text = "", page: int = 1) -> Response:
-        rows = shown.table_rows(pages.overview())
-        found = shown.table_page(rows, q, state, page)
+        rows = page_values.table_rows(pages.overview())
+        found = page_values.table_page(rows, q, state, page)
         return pages.page(request, "tables", found=found, q=q, state=state)
 
     @app.get("/tables/{table}")
     def table(request: Request, table: UUID, done: Text = "") -> Response:
         record = pages.table(table)
-        (row,) = [row for row in shown.table_rows(pages.overview()) if row.record is record]
+        (row,) = [row for row in page_values.table_rows(pages.overview()) if row.record is record]
         return pages.page(request, "table", row=row, record=record, done=done)
 
     @app.get("/tables/{table}/history")

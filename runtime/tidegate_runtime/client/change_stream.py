@@ -158,10 +158,9 @@ class _Progress:
 
     def behind(self, version: int) -> Row | None:
         """Return where to go on behind a version, and forget the ends before it."""
-        known = [one for one in self.ends if one <= version]
-        newest = self.ends[max(known)] if known else None
-        self.ends = {one: at for one, at in self.ends.items() if one >= max(known, default=-1)}
-        return newest
+        newest = max((ended for ended in self.ends if ended <= version), default=-1)
+        self.ends = {ended: place for ended, place in self.ends.items() if ended >= newest}
+        return self.ends.get(newest)
 
     def wait(self, change: SchemaChange, following: int) -> None:
         """Read nothing more until a change of the schema is reached everywhere."""
@@ -245,8 +244,12 @@ class ChangeStream:
 
     def _position_of(self, progress: Mapping[TopicPartition, Row | None]) -> dict[str, Any]:
         """Return a position; a partition of which nothing was read is left out."""
-        told = {str(at.partition): one for at, one in progress.items() if one is not None}
-        return {"topic": self._topic, "id": self._id, "partitions": told}
+        positions = {
+            str(topic_partition.partition): position
+            for topic_partition, position in progress.items()
+            if position is not None
+        }
+        return {"topic": self._topic, "id": self._id, "partitions": positions}
 
     @property
     def ended(self) -> int:
@@ -266,12 +269,14 @@ class ChangeStream:
             if change is not None:
                 self._held.append(change)
                 continue
-            whole = [one for one in self._held if one.version <= self.ended]
-            self._held = [one for one in self._held if one.version > self.ended]
-            by_version = sorted({one.version for one in whole})
-            for version in by_version:
-                behind = {at: one.behind(version) for at, one in self._progress.items()}
-                of_version = tuple(one for one in whole if one.version == version)
+            whole = [change for change in self._held if change.version <= self.ended]
+            self._held = [change for change in self._held if change.version > self.ended]
+            for version in sorted({change.version for change in whole}):
+                behind = {
+                    topic_partition: progress.behind(version)
+                    for topic_partition, progress in self._progress.items()
+                }
+                of_version = tuple(change for change in whole if change.version == version)
                 yield WholeVersion(version, of_version, self._position_of(behind))
 
     def changes(

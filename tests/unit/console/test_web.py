@@ -23,7 +23,7 @@ from tests.unit.console.test_attention import NOW_MS
 from tidegate_console.overview import Overview
 from tidegate_console.web.app import Pages, console_app
 from tidegate_console.web.overview_keeper import OverviewKeeper
-from tidegate_console.web.shown import age, size
+from tidegate_console.web.page_values import age, size
 from tidegate_console.web.sign_in import COOKIE, SESSION_S, Operators
 from tidegate_delta.errors import Misconfigured, Unavailable
 
