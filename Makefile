@@ -140,7 +140,7 @@ night-blows:
 
 night-writers:
 	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 45 minutes)
-	@$(PYTEST) -v $(call budget,45) tests/integration/test_mixed_writers.py --versions $(NIGHTLY_VERSIONS)
+	@$(PYTEST) -v $(call budget,45) tests/integration/test_mixed_writers.py tests/integration/test_serial_equivalence.py --full --versions $(NIGHTLY_VERSIONS)
 
 night-images:
 	$(call heading,night: the build steps of an image, replayed; 15 minutes)

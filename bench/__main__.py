@@ -16,6 +16,7 @@ from bench import (
     checkpoints_beside,
     committer_cpu,
     committer_state,
+    driver_memory,
     open_table,
     read_table,
     restart,
@@ -41,7 +42,9 @@ ROWS: Final = 5_000_000
 do not compare.
 """
 
-SIZED: Final = frozenset({"open", "read", "state", "checkpoint", "checkpoint-beside", "restart"})
+SIZED: Final = frozenset(
+    {"open", "read", "state", "driver", "checkpoint", "checkpoint-beside", "restart"}
+)
 """The parts whose ratios depend on the number of files or rows."""
 
 COMMITTING: Final = {
@@ -83,6 +86,7 @@ def _alone(
         "read": lambda folder: read_table.figures(folder, rounds, files, rows),
         "cpu": lambda folder: committer_cpu.figures(rounds),
         "state": lambda folder: committer_state.figures(folder, rounds, files),
+        "driver": lambda folder: driver_memory.figures(folder, rounds, files),
         "checkpoint": lambda folder: checkpoints.figures(folder, rounds, files),
         "checkpoint-beside": lambda folder: checkpoints_beside.figures(
             folder, rounds, seconds, files

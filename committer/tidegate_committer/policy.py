@@ -25,6 +25,7 @@ class Policy:
 
     `weakest_isolation` is the weakest level that a proposal may ask for. `window` is the number of
     versions whose entries are kept in memory. `verbatim` allows verbatim entries.
+    `roots` are the URI prefixes below which tables, and files of shallow clones, may lie.
     Units: `_bytes` in bytes, `_chars` in code points, `_ms` in ms.
     """
 
@@ -44,3 +45,4 @@ class Policy:
     group_bytes_max: int = 64 * _MIB
     window: int = 1_000
     verbatim: bool = True
+    roots: tuple[str, ...] = ()

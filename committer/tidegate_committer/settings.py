@@ -13,8 +13,8 @@ from tidegate_runtime.storage.root_paths import root_prefix
 class CommitterSection(Section):
     """Where tables may be, limits of proposals and entries, and timing.
 
-    `roots` are the URI prefixes below which tables may be created and registered; the default
-    allows none.
+    `roots` are the URI prefixes below which tables may be created and registered, and below which
+    the files of shallow clones may lie; the default allows none.
     Units: `_s` in seconds, `_ms` in ms, `_bytes` in bytes.
     """
 
@@ -89,6 +89,7 @@ class CommitterSection(Section):
             group_bytes_max=self.group_bytes_max,
             window=self.id_window,
             verbatim=self.verbatim,
+            roots=self.roots,
         )
 
 

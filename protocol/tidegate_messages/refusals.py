@@ -293,6 +293,11 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "a path leads out of the table's root, or is not written as PROTOCOL.md says",
         "write files below the root, and name them relative to it",
     ),
+    "place_not_allowed": RefusalRule(
+        "a new file, or its deletion vector, is named by a URI of a place under none of "
+        "`committer.roots`, where the files of shallow clones may lie",
+        "write files below the table's root, or have the prefix of the place added",
+    ),
     "partition_values": RefusalRule(
         "the values are not those of the table's partition columns, or of another type",
         "give a value for each partition column, by its physical name",

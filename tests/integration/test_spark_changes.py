@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.utils import is_remote
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
-from tidegate_delta.errors import InvalidRequest
-from tidegate_producers.table import Table
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_producers.table import Table, target_frame
 from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
 from tidegate_producers.table.table_builder import IdentityGenerator, TableBuilder
 from tidegate_runtime.client.client import Rejected
@@ -285,6 +286,86 @@ def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> Non
         Table.replace(spark, options).location(f"{path} not").addColumn("k", "int").execute()
     with pytest.raises(InvalidRequest, match="location"):
         Table.createOrReplace(spark, options).addColumn("k", "int").execute()
+
+
+@pytest.mark.parametrize("table", [VECTORS | EVERYTHING], indirect=True)
+def test_spark_reads_the_files_itself_and_no_more_than_is_used(
+    table: Table, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.delete("k = 1")
+    wanted = spark.read.format("tidegate").load(table.root)
+    frame, even = table.to_df(), table.to_df(where="p IS NOT NULL AND length(p) > 1")
+    assert frame.schema == wanted.schema
+    assert sorted(frame.collect()) == sorted(wanted.collect())
+    assert (len(frame.inputFiles()), len(even.inputFiles())) == (4, 2)
+    assert {row["k"] for row in even.collect()} == {0, 2, 4, 6, 8, 10}
+    assert frame.select("v").where("v = 20").count() == 1
+    if not is_remote():
+        assert _plan(frame.select("v")).count("string") < _plan(frame).count("string")
+    chosen = table.to_df(version=1, columns=["v", "k"])
+    assert (chosen.columns, chosen.count()) == (["v", "k"], 12)
+    monkeypatch.setattr(target_frame, "LISTED_MAX", 0)
+    assert sorted(table.to_df().collect()) == sorted(wanted.collect())
+    assert sorted(table.to_df(columns=["v", "k"]).collect()) == sorted(
+        wanted.select("v", "k").collect()
+    )
+    with pytest.raises(InvalidRequest, match="no column 'z'"):
+        table.to_df(columns=["z"])
+
+
+def _plan(frame: DataFrame) -> str:
+    """Return what Spark reads of the files."""
+    plan: str = frame._jdf.queryExecution().executedPlan().toString()
+    return plan.partition("ReadSchema")[2]
+
+
+@pytest.mark.parametrize("table", [BY_COPIES], indirect=True)
+def test_a_view_is_refreshed_and_a_frame_stays_at_its_version(
+    table: Table, spark: SparkSession
+) -> None:
+    frame, seen = spark.read.format("tidegate").load(table.root), table.to_df()
+    table.register_view("flights")
+    assert spark.sql("SELECT count(*) AS n FROM flights").collect()[0]["n"] == 12
+    assert table.alias("t").delete("t.k = 1") == 2
+    assert spark.sql("SELECT count(*) AS n FROM flights").collect()[0]["n"] == 11
+    table.add_column("more", "string")
+    assert spark.table("flights").columns == [*frame.columns, "more"]
+    Table(spark, table.root, table._given).delete("k = 2")
+    assert spark.table("flights").count() == 11
+    table.register_view("flights")
+    assert spark.table("flights").count() == 10
+    assert (frame.count(), seen.count()) == (12, 12)
+    spark.catalog.dropTempView("flights")
+    table.delete("k = 3")
+    assert not spark.catalog.tableExists("flights")
+
+
+@pytest.mark.parametrize("table", [VECTORS | EVERYTHING], indirect=True)
+def test_a_shallow_clone_is_a_table_of_its_own(table: Table) -> None:
+    table.delete("k = 1")
+    clone = table.clone(f"{table.root} cloned", properties={"owner": "ann"})
+    assert held(clone) == held(table)
+    assert clone.delete("k IN (2, 3)") == 1
+    assert clone.update("k = 4", set={"v": "v + 1"}) == 2
+    clone.append(table.to_df().where("k = 5").withColumn("k", F.lit(50).cast("long")))
+    wanted = {k: row for k, row in before().items() if k not in (1, 2, 3)}
+    assert held(clone) == wanted | {4: ("x/ y", 41), 50: (None, 50)}
+    assert held(table) == {k: row for k, row in before().items() if k != 1}
+    clone.optimize().executeCompaction()
+    assert held(clone) == wanted | {4: ("x/ y", 41), 50: (None, 50)}
+    assert len(set(ids(clone).values())) == 10
+    again = table.cloneAtVersion(1, clone.root, replace=True)
+    assert held(again) == before()
+    again.restoreToVersion(3)
+    assert held(again) == wanted | {4: ("x/ y", 41), 50: (None, 50)}
+    told = again.history().collect()
+    assert [row["operation"] for row in told if row["operation"] == "CLONE"] == ["CLONE"] * 2
+    assert told[-1]["operationParameters"]["sourceVersion"] == "2"
+    assert again.detail().collect()[0]["properties"]["owner"] == "ann"
+    with pytest.raises(InvalidRequest, match="replace=True"):
+        table.clone(clone.root)
+    with pytest.raises(UnsupportedFeature, match="deep"):
+        table.clone(f"{table.root} deep", isShallow=False)
 
 
 @pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)

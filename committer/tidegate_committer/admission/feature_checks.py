@@ -34,6 +34,7 @@ from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.features import row_tracking
 from tidegate_delta.features.active_features import deletion_vectors
 from tidegate_delta.log.actions import Add
+from tidegate_delta.log.file_paths import is_absolute
 from tidegate_delta.properties.table_properties import append_only
 from tidegate_messages.outcome import Rejection
 
@@ -44,6 +45,10 @@ WITH_FEATURE: Final = {CLUSTERING: "clustering"}
 IN_PLACE: Final = frozenset({DROP_FEATURE, "COMPUTE STATS", BACKFILL, UNBACKFILL})
 """Operations that add files again unchanged. They may repeat vectors where no new ones are allowed.
 """
+
+CLONE: Final = "CLONE"
+"""The operation that adds the files of another table. It may bring along the vectors that they have
+there, and no others."""
 
 NOT_REMOVABLE: Final = "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
 """delta-spark's error class for dropping a feature that it can't remove."""
@@ -68,7 +73,7 @@ def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | No
         return None
     supported = "deletionVectors" in after.features
     enabled = deletion_vectors(after.metadata, after.schema)
-    if not (supported and (enabled or candidate.operation in IN_PLACE)):
+    if not (supported and (enabled or _repeats_vectors(candidate))):
         return flaw(
             VECTORS_NOT_ALLOWED,
             "actions.add.deletionVector",
@@ -82,6 +87,13 @@ def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | No
             if rejection is not None:
                 return rejection
     return None
+
+
+def _repeats_vectors(candidate: Candidate) -> bool:
+    """Return whether all vectors of a proposal are those that its files already had."""
+    if candidate.operation == CLONE:
+        return all(is_absolute(path) for path in candidate.content.vectors)
+    return candidate.operation in IN_PLACE
 
 
 def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:

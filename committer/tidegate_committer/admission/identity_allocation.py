@@ -24,8 +24,8 @@ from tidegate_messages.outcome import Rejection
 LEASE_VALUES_MAX: Final = 10**12
 """Most values of one lease. A column has 2^63, and leased values are never given out again."""
 
-BRING_BACK: Final = frozenset({"RESTORE"})
-"""Operations that add files which were in the table before."""
+BRING_BACK: Final = frozenset({"RESTORE", "CLONE"})
+"""Operations that add files which were in a table before: in this one, or in a clone's source."""
 
 IdentityColumns = Mapping[str, IdentityColumn]
 

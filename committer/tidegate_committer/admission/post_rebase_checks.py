@@ -1,6 +1,6 @@
 """Checks of a proposal against the table at the head, after it is rebased over all winners."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
 from tidegate_committer.admission.admission_rules import unlike_partitioning
@@ -12,17 +12,24 @@ from tidegate_committer.admission.existing_file_checks import (
 )
 from tidegate_committer.admission.table_change_checks import wrong_table
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.path_checks import wrong_with_new
+from tidegate_committer.intake.path_checks import ELSEWHERE, NEARER, lies_under, wrong_with_new
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
-from tidegate_committer.intake.refusals import BAD_PATH, FEATURE_IN_USE, PARTITION_VALUES, flaw
+from tidegate_committer.intake.refusals import (
+    BAD_PATH,
+    FEATURE_IN_USE,
+    PARTITION_VALUES,
+    PLACE,
+    flaw,
+)
 from tidegate_committer.policy import Policy
 from tidegate_committer.row_level import row_delete_checks
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.live_files import GONE
-from tidegate_committer.state.path_normal_form import NormalForms, misspelt, spelling_of
+from tidegate_committer.state.path_normal_form import misspelt, spelling_of
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.features import row_tracking
+from tidegate_delta.log.file_paths import is_absolute
 from tidegate_messages.outcome import Rejection
 
 
@@ -54,7 +61,7 @@ def wrong_at_head(
     if rejection is None and after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)
         rejection = feature_checks.no_ids_left(candidate, after, mark)
-    rejection = rejection or dead_file(content, live) or oddly_named(content, live, state.spelt)
+    rejection = rejection or dead_file(content, live) or oddly_named(content, state, policy.roots)
     rejection = rejection or _live_file(content, live)
     rejection = rejection or misspelt(content, live, state.spelt) or in_another_partition(content)
     return rejection or row_delete_checks.wrong_vectors(candidate, live, known, policy)
@@ -135,17 +142,27 @@ def in_another_partition(content: CheckedActions) -> Rejection | None:
 
 
 def oddly_named(
-    content: CheckedActions, live: Mapping[str, str | None], normal_forms: NormalForms
+    content: CheckedActions, state: TableState, roots: Sequence[str]
 ) -> Rejection | None:
     """Return which added file has a path that no new file may have, or None.
 
-    A file that is in the table under this path may be added again.
+    A file that is in the table under this path may be added again. One outside of the table's root
+    must lie under one of `roots`. Below its root a file has one path, which is relative.
     """
     if content.is_plain:
         return None
+    live, normal_forms = state.files, state.spelt
     for add, (path, _) in zip(content.adds, content.added, strict=True):
         rejection = wrong_with_new(add.path)
         is_there = path in live and add.path == spelling_of(path, normal_forms)
+        if add.data_change and is_absolute(add.path) and not is_there:
+            if lies_under(add.path, (state.root,)):
+                rejection = "names a file below the table root by a URI"
+            elif lies_under(add.path, roots):
+                continue
+            else:
+                problem = f"{add.path[:128]!r} {ELSEWHERE}"
+                return flaw(PLACE, "actions.add.path", problem, NEARER, path=add.path)
         if rejection is not None and not is_there:
             remedy = "name a new file below the table root, percent-encoded once"
             problem = f"{add.path[:128]!r} {rejection}"

@@ -23,6 +23,7 @@ from tidegate_committer.state.live_files import GONE
 from tidegate_committer.state.path_normal_form import misspelt
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.log.file_paths import is_absolute
 from tidegate_delta.properties.table_properties import append_only
 
 _ROWS_CHANGE: Final = frozenset({True})
@@ -141,7 +142,7 @@ def only_writes_files(candidate: Candidate) -> bool:
     """Return whether a proposal only adds and removes whole files, with `dataChange` true.
 
     It has no deletion vectors, row ids, change files, app transactions, domains, metadata or
-    protocol.
+    protocol, and no file outside of the table's root.
     """
     content, proposal = candidate.content, candidate.proposal
     if proposal is None or candidate.flaw is not None or proposal.kind != "commit":
@@ -155,5 +156,8 @@ def only_writes_files(candidate: Candidate) -> bool:
     if content.vectors or content.removed_vectors or content.has_row_ids or content.changes:
         return False
     if content.txns or content.domains or content.metadata or content.protocol:
+        return False
+    # Whether files may lie elsewhere is checked by the slow path alone.
+    if not content.is_plain and any(is_absolute(add.path) for add in content.adds):
         return False
     return candidate.data_changes == _ROWS_CHANGE

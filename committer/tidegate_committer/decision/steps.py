@@ -324,7 +324,7 @@ def wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
     """Reject: a file to remove is not live, a file to add is, or the table allows no removals."""
     candidate, state = command.candidate, view.state
     if state.version < 0:
-        misnamed = post_rebase_checks.oddly_named(candidate.content, state.files, state.spelt)
+        misnamed = post_rebase_checks.oddly_named(candidate.content, state, view.policy.roots)
         return _negative(view, command, misnamed, is_implied=False) if misnamed else None
     rejection = post_rebase_checks.wrong_at_head(candidate, state, view.policy, view.known)
     rejection = rejection or change_data_checks.incomplete(

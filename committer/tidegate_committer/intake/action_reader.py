@@ -12,6 +12,7 @@ from tidegate_committer.intake.refusals import (
     MALFORMED,
     NOT_SUPPORTED,
     PARTITION_VALUES,
+    PLACE,
     RESERVED_DOMAIN,
     TOO_LARGE,
     refuse,
@@ -19,6 +20,7 @@ from tidegate_committer.intake.refusals import (
 from tidegate_committer.policy import Policy
 from tidegate_delta.data_skipping.column_bounds import wrong_count
 from tidegate_delta.deletion_vectors.descriptors import (
+    ABSOLUTE,
     INLINE,
     RELATIVE,
     frame_of,
@@ -38,6 +40,7 @@ from tidegate_delta.log.actions import (
     Remove,
     Txn,
 )
+from tidegate_delta.log.file_paths import is_absolute
 from tidegate_delta.value_limits import LONG_MAX, is_moment
 
 OUR_APPS: Final = "tidegate/"
@@ -178,7 +181,7 @@ def read_action(kind: type[Action], body: Mapping[str, Any], location: str) -> A
 
 def _check_file(action: FileAction, location: str, policy: Policy) -> None:
     if isinstance(action, Add):
-        _check_place_of(action, location)
+        _check_place_of(action, location, policy)
         check_numbers(action, location)
         _check_partition_values(action.partition_values, location, policy)
         _check_few(action.tags, f"{location}.tags")
@@ -188,18 +191,37 @@ def _check_file(action: FileAction, location: str, policy: Policy) -> None:
         _check_remove(action, location, policy)
 
 
-def _check_place_of(add: Add, location: str) -> None:
+def _check_place_of(add: Add, location: str, policy: Policy) -> None:
     """Refuse an add whose path no file may have.
 
-    A file that is already in the table may lie anywhere and be encoded as its writer chose. Whether
-    it is in the table is checked at the head.
+    A file that is already in the table may lie anywhere and be encoded as its writer chose. A new
+    one may have the URI of an allowed place, as those of a shallow clone. Whether it is in the
+    table, or its place is allowed, is checked at the head; the place of a vector, which may be read
+    before that, is checked here.
     """
+    if add.data_change and is_absolute(add.path):
+        _check_path(add.path, path_checks.wrong_with_foreign(add.path), location)
+        if add.deletion_vector is not None:
+            if add.deletion_vector.storage_type == ABSOLUTE:
+                _check_vector_place(add.deletion_vector.path_or_inline_dv, location, policy)
+            _check_vector(add.deletion_vector, f"{location}.deletionVector", is_foreign=True)
+        return
     if path_checks.is_plain(add.path) or (add.data_change and add.deletion_vector is None):
         check_place(add, location)
         return
     _check_path(add.path, path_checks.wrong_with_old(add.path), location)
     if add.deletion_vector is not None:
         _check_vector(add.deletion_vector, f"{location}.deletionVector")
+
+
+def _check_vector_place(path: str, location: str, policy: Policy) -> None:
+    """Refuse a URI that is malformed, or leads to a place that the operator does not allow."""
+    _check_path(path, path_checks.wrong_with_foreign(path), location)
+    if not path_checks.lies_under(path, policy.roots):
+        field = f"{location}.deletionVector.pathOrInlineDv"
+        refuse(
+            PLACE, field, f"{path[:128]!r} {path_checks.ELSEWHERE}", path_checks.NEARER, path=path
+        )
 
 
 def check_place(action: Add | Cdc, location: str) -> None:
@@ -245,16 +267,20 @@ def check_moments(action: Action, location: str) -> None:
         refuse(MALFORMED, f"{location}.{name}", problem, "give milliseconds since 1970, up to 2^53")
 
 
-def _check_vector(vector: DeletionVector, location: str) -> None:
-    """Refuse a new vector that is malformed, or neither inline nor in a file of the table."""
-    if vector.storage_type not in (INLINE, RELATIVE):
+def _check_vector(vector: DeletionVector, location: str, *, is_foreign: bool = False) -> None:
+    """Refuse a new vector that is malformed, or neither inline nor in a file of the table.
+
+    `is_foreign` says that its data file lies elsewhere, and so may the vector.
+    """
+    allowed = (INLINE, RELATIVE, ABSOLUTE) if is_foreign else (INLINE, RELATIVE)
+    if vector.storage_type not in allowed:
         problem = f"has the storage type {vector.storage_type[:8]!r}"
         refuse(BAD_PATH, location, problem, "write the vector inline or into a file of the table")
     try:
         frame_of(vector)
         if is_inline(vector):
             inline_rows(vector)
-        folder = "" if vector.storage_type == INLINE else path_of(vector).rpartition("/")[0]
+        folder = path_of(vector).rpartition("/")[0] if vector.storage_type == RELATIVE else ""
     except ValueError as error:
         refuse(MALFORMED, location, str(error), "write the vector as PROTOCOL.md spells it")
     # Readers put the folder into a URI unescaped, so only plain characters are allowed.

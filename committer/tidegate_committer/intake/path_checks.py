@@ -1,14 +1,22 @@
 """Check which paths an action may name: files of this table, in a form that all readers can read.
 
+A new file lies below the root or, as those of a shallow clone, under another root that the operator
+allows, and then its path is a URI.
+
 Readers decode a path once. A path that decodes to something outside the table root is refused, and
 so is one that would leave the root if it were decoded twice.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote
 
-from tidegate_delta.log.file_paths import is_absolute
+from tidegate_delta.log.file_paths import canonical_place, is_absolute
+
+ELSEWHERE: Final = "lies outside of the table, and under none of committer.roots"
+NEARER: Final = "write it below the table's root, or have the prefix of the place added"
+"""What is wrong with a file in a place that the operator does not allow, and what to do."""
 
 PATH_CHARS_MAX: Final = 1_024
 SEGMENT_BYTES_MAX: Final = 255
@@ -16,6 +24,9 @@ CHANGE_FOLDER: Final = "_change_data"
 
 _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 _ABSOLUTE: Final = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]")
+_PLACE: Final = re.compile(r"([a-z][a-z0-9]*)://([A-Za-z0-9@._-]*)/(.+)")
+"""Matches the URI of a file: scheme, bucket or none, and the path in it."""
+
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -50,6 +61,34 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
         return "has a scheme, and so leads out of the table"
     if path.startswith(("/", "\\")):
         return "is absolute, and so leads out of the table"
+    problem = _wrong_with_text(path)
+    return problem or _wrong_with_segments(unquote(path), is_change_file=is_change_file)
+
+
+def wrong_with_foreign(path: str) -> str | None:
+    """Return what is wrong with the URI of a file outside of the table's root, or None.
+
+    Whether a file may lie there is another question.
+    """
+    if len(path) > PATH_CHARS_MAX:
+        return f"is longer than {PATH_CHARS_MAX} characters"
+    place = _PLACE.fullmatch(path)
+    if place is None:
+        return "is no path below the root and no URI as file:///… or s3://bucket/…"
+    problem = _wrong_with_text(place[3])
+    if problem is None and (match := _NO_URI.search(place[3])):
+        problem = f"holds {match[0]!r}, which a URI holds only percent-encoded"
+    return problem or _wrong_with_names(unquote(place[3]).split("/"))
+
+
+def lies_under(path: str, prefixes: Iterable[str]) -> bool:
+    """Return whether an absolute path lies under one of some roots, or prefixes of roots."""
+    place = canonical_place(path)
+    return any(place.startswith(f"{prefix.rstrip('/')}/") for prefix in prefixes)
+
+
+def _wrong_with_text(path: str) -> str | None:
+    """Return what is wrong with the characters of a path, or None."""
     if _BAD_ESCAPE.search(path):
         return "has a percent sign without two hexadecimal digits"
     try:
@@ -62,7 +101,7 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
         return "holds a backslash"
     if "%" in key and _leaves(unquote(key, errors="replace")):
         return "leads out of the table where it is decoded twice"
-    return _wrong_with_segments(key.split("/"), is_change_file=is_change_file)
+    return None
 
 
 def wrong_with_old(path: str) -> str | None:
@@ -112,7 +151,7 @@ def _leaves(path: str) -> bool:
     return False
 
 
-def _wrong_with_segments(segments: list[str], *, is_change_file: bool) -> str | None:
+def _wrong_with_names(segments: list[str]) -> str | None:
     for segment in segments:
         if not segment:
             return "has an empty segment"
@@ -120,6 +159,13 @@ def _wrong_with_segments(segments: list[str], *, is_change_file: bool) -> str | 
             return "has a dotted segment"
         if len(segment.encode()) > SEGMENT_BYTES_MAX:
             return f"has a segment longer than {SEGMENT_BYTES_MAX} bytes"
+    return None
+
+
+def _wrong_with_segments(key: str, *, is_change_file: bool) -> str | None:
+    segments = key.split("/")
+    if problem := _wrong_with_names(segments):
+        return problem
     folders = segments[:-1]
     if is_change_file and folders[:1] == [CHANGE_FOLDER]:
         folders = folders[1:]

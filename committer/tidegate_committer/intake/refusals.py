@@ -8,6 +8,7 @@ from tidegate_messages.outcome import ClientAdvice, Rejection
 MALFORMED: Final = "malformed"
 TOO_LARGE: Final = "too_large"
 BAD_PATH: Final = "bad_path"
+PLACE: Final = "place_not_allowed"
 DUPLICATE: Final = "duplicate_action"
 NOT_SUPPORTED: Final = "not_supported"
 BAD_PREDICATE: Final = "bad_predicate"

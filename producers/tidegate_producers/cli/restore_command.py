@@ -38,7 +38,7 @@ def restore_table(  # noqa: PLR0913 - each is an option of the command
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_as_exit_status():
-        moment = _moment(to)
+        moment = moment_from(to, "--to")
         place = location_of(uri, settings)
         version = None
         if apply:
@@ -63,10 +63,11 @@ def restore_table(  # noqa: PLR0913 - each is an option of the command
         OUT.print(f"version {plan.version}: {effect}{also}; {last}", soft_wrap=True)
 
 
-def _moment(text: str) -> Moment:
+def moment_from(text: str, option: str) -> Moment:
+    """Return the version or time that an option names. Raises: BadParameter."""
     if text.isascii() and text.isdigit():
         return Moment(version=int(text))
     try:
-        return Moment(timestamp_ms=time_ms(text, "--to"), text=text)
+        return Moment(timestamp_ms=time_ms(text, option), text=text)
     except InvalidRequest as error:
-        raise typer.BadParameter(f"--to {text!r} is neither a version nor a time") from error
+        raise typer.BadParameter(f"{option} {text!r} is neither a version nor a time") from error

@@ -19,6 +19,7 @@ from tidegate_messages.stream_position import positions_of
 from tidegate_producers.cached_clients import CLIENT_ID, store_for
 from tidegate_producers.cli import (
     alter_command,
+    clone_command,
     optimize_command,
     registration_commands,
     restore_command,
@@ -80,6 +81,8 @@ app.command("replace-columns")(alter_command.replace_columns)
 app.command("drop-feature")(alter_command.drop_table_feature)
 app.command("optimize")(optimize_command.optimize_table)
 app.command("restore")(restore_command.restore_table)
+app.command("clone")(clone_command.clone_table)
+app.command("generate")(clone_command.generate_manifests)
 app.command("vacuum")(vacuum_command.vacuum_table)
 
 

@@ -1,7 +1,7 @@
 """The batch reader: a snapshot's files are divided among tasks, which yield Arrow batches.
 
 Files are packed into bins of about equal size, one bin per task, so that many small files need
-few tasks.
+few tasks. A large file is read by several, by its row groups.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +20,15 @@ from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
 from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import ReadOptions
+from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import read_file, rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 BIN_BYTES: Final = 32 * 1024 * 1024
 """Total size at which a bin is full; a larger file gets a bin of its own."""
+
+PART_BYTES: Final = 128 * 1024 * 1024
+"""Size of a file above which several tasks read it."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,28 @@ class SnapshotView:
 
 
 @dataclass(frozen=True)
-class Bin(InputPartition):
-    """The files of one task, as rows of ADD_SCHEMA."""
+class FilePart:
+    """Part `number` of `count` of a file, which is a row of ADD_SCHEMA; cut between row groups."""
 
-    files: tuple[Mapping[str, Any], ...]
+    file: Mapping[str, Any]
+    number: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Bin(InputPartition):
+    """The files of one task, or a part of one."""
+
+    parts: tuple[FilePart, ...]
+
+    def read(
+        self, store: LogStore, metadata: Metadata, shape: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files, in a shape. Raises: as `read_file`."""
+        for one in self.parts:
+            part = (one.number, one.count)
+            for batch in read_file(store, one.file, metadata, shape.names, part):
+                yield shaped(batch, shape)
 
 
 class TableReader(DataSourceReader):
@@ -66,10 +88,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a bin, in exactly the schema that Spark expects."""
         assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
-        store = store_for(self._options.place)
-        for file in partition.files:
-            for batch in read_file(store, file, self._metadata, self._arrow.names):
-                yield shaped(batch, self._arrow)
+        yield from partition.read(store_for(self._options.place), self._metadata, self._arrow)
 
 
 def open_view(options: ReadOptions, version: int | None = None) -> SnapshotView:
@@ -95,15 +114,18 @@ def shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
-    """Return files, rows of ADD_SCHEMA, in bins of at most BIN_BYTES or one file."""
+    """Return files, rows of ADD_SCHEMA, in bins of at most BIN_BYTES, of one file or its parts."""
     bins: list[Bin] = []
-    waiting: list[Mapping[str, Any]] = []
+    waiting: list[FilePart] = []
     size = 0
     for file in files:
+        if (count := file["size"] // PART_BYTES + 1) > 1:
+            bins += [Bin((FilePart(file, number, count),)) for number in range(count)]
+            continue
         if waiting and size + file["size"] > BIN_BYTES:
             bins.append(Bin(tuple(waiting)))
             waiting, size = [], 0
-        waiting.append(file)
+        waiting.append(FilePart(file))
         size += file["size"]
     return [*bins, Bin(tuple(waiting))] if waiting else bins
 

@@ -17,13 +17,12 @@ from pyspark.sql.types import StructType as SparkSchema
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.batch_reader import Bin, binned, check_asked, shaped
+from tidegate_producers.datasource.batch_reader import Bin, binned, check_asked
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
 from tidegate_producers.datasource.spark_schema import arrow_of
 from tidegate_producers.datasource.stream_source import Position, StreamSource
 from tidegate_producers.options import StreamReadOptions
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.data_file_reader import read_file
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -91,10 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a bin, in exactly the schema that Spark expects."""
         assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
-        store = store_for(self._options.place)
-        for file in partition.files:
-            for batch in read_file(store, file, self._metadata, self._arrow.names):
-                yield shaped(batch, self._arrow)
+        yield from partition.read(store_for(self._options.place), self._metadata, self._arrow)
 
     def _made(self, store: LogStore, options: StreamReadOptions) -> StreamSource:
         return StreamSource(store, options)

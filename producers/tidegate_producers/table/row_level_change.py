@@ -49,7 +49,7 @@ from tidegate_producers.writing.constraint_attestation import (
     Attestation,
     with_attestation,
 )
-from tidegate_producers.writing.row_delete import takes_vectors
+from tidegate_producers.writing.row_delete import files_read, takes_vectors
 from tidegate_producers.writing.table_write import (
     WriteRequest,
     check_may_remove,
@@ -61,7 +61,6 @@ from tidegate_producers.writing.table_write import (
 )
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
-from tidegate_runtime.client.proposal_drafts import READ_FILES_MAX
 from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -271,7 +270,7 @@ def _deletion(
     return proposal_drafts.Deletion(
         change.text,
         predicate,
-        candidates["path"].to_pylist() if candidates.num_rows <= READ_FILES_MAX else None,
+        files_read(candidates),
         removed,
         added,
         _metrics(change.operation, found, removed, added, copied, marked),

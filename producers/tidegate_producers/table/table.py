@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
 
+from tidegate_delta.data_skipping.partition_predicates import prune
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.properties.table_properties import FEATURE_PREFIX
 from tidegate_delta.schema.types import StructType as Fields
@@ -17,7 +18,7 @@ from tidegate_messages.metadata_patch import PatchChange
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
-from tidegate_producers.conditions.sql_condition import predicate_of
+from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
 from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.datasource.spark_schema import from_spark, type_of
 from tidegate_producers.datasource.write_log import tell
@@ -37,6 +38,7 @@ from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
 from tidegate_producers.table.table_builder import BuilderMode, TableBuilder, TableSpec, named
 from tidegate_producers.table.table_detail import DETAIL, detail_of
+from tidegate_producers.table.target_frame import quoted, table_frame
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, survey, vacuum
 from tidegate_producers.writing import symlink_manifest
@@ -52,6 +54,7 @@ from tidegate_producers.writing.rerun import rerun
 from tidegate_producers.writing.restore import Moment, restore
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.row_tracking import alter_prepared
+from tidegate_producers.writing.shallow_clone import CloneRequest, clone
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.client.client import TABLE_EXISTS, Rejected
 from tidegate_runtime.clock import utc
@@ -86,6 +89,7 @@ class Table:
     ) -> None:
         self._spark = spark
         self._alias: str | None = None
+        self._views: list[str] = []
         self._verbs: VerbsOfBatch | None = None
         self._given = dict(options)
         self._options = for_writing({**options, "path": path})
@@ -242,7 +246,7 @@ class Table:
     def alias(self, name: str) -> Self:
         """Return the same table under a name for conditions and expressions, as in `t.id`."""
         table = type(self)(self._spark, self.root, self._given)
-        table._alias, table._verbs = name, self._verbs
+        table._alias, table._verbs, table._views = name, self._verbs, self._views
         return table
 
     def foreach_batch(
@@ -471,8 +475,7 @@ class Table:
         request = WriteRequest.of(asked)
         client, fields = client_for(asked.kafka), _fields(columns)
         outcome = replace_all_columns(client, asked.place, fields, request)
-        tell(self.root, outcome)
-        return None if outcome is None else outcome.version
+        return self._told(outcome)
 
     def vacuum(
         self,
@@ -527,6 +530,52 @@ class Table:
         Returns one row with the metrics of `optimize`. `where` chooses partitions.
         """
         return self._optimized(OptimizeRequest(where, zone=self._zone, purges=True))
+
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = True,  # noqa: N803 - delta-spark's name
+        replace: bool = False,
+        properties: Mapping[str, str] = NO_OPTIONS,
+    ) -> Self:
+        """Make a shallow clone of the newest version at a path or URI, and return it.
+
+        The clone has this table's columns, properties and files, which stay where they are: a
+        vacuum of this table may take them. With `replace` a table at the path becomes the clone,
+        and its older versions stay. The option `name` is not the clone's.
+        Raises: InvalidRequest, naming the target or the property; UnsupportedFeature, for a deep
+        clone; Rejected; OutcomeUnknown; Unavailable.
+        """
+        return self._cloned(Moment(), target, isShallow, replace, properties)
+
+    def cloneAtVersion(  # noqa: N802 - delta-spark's name
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = True,  # noqa: N803 - delta-spark's name
+        replace: bool = False,
+        properties: Mapping[str, str] = NO_OPTIONS,
+    ) -> Self:
+        """Make a shallow clone of a version. Raises: as `clone`; InvalidRequest
+        (`VersionNotFound`).
+        """
+        return self._cloned(Moment(version), target, isShallow, replace, properties)
+
+    def cloneAtTimestamp(  # noqa: N802 - delta-spark's name
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = True,  # noqa: N803 - delta-spark's name
+        replace: bool = False,
+        properties: Mapping[str, str] = NO_OPTIONS,
+    ) -> Self:
+        """Make a shallow clone as of a time, in the session's time zone unless it names one.
+
+        Raises: as `clone`.
+        """
+        at_ms = time_ms(in_zone(timestamp, self._zone), "timestamp")
+        moment = Moment(timestamp_ms=at_ms, text=timestamp)
+        return self._cloned(moment, target, isShallow, replace, properties)
 
     def generate(self, mode: str) -> None:
         """Write symlink manifests of the newest version: the mode is `symlink_format_manifest`.
@@ -592,20 +641,74 @@ class Table:
         entries = history(store_for(self._options.place), limit)
         return self._spark.createDataFrame([_row(entry) for entry in entries], _HISTORY)
 
-    def to_df(self, version: int | None = None, timestamp: str | None = None) -> DataFrame:
-        """Return the table's rows: of the newest version, or as of a version or timestamp.
+    def to_df(
+        self,
+        version: int | None = None,
+        timestamp: str | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DataFrame:
+        """Return the table's rows: of the version that is newest now, or as of a version or time.
 
-        A timestamp without a zone is in the session's time zone.
+        Spark reads the files itself where it can, and only the columns that are used. The
+        DataFrame stays at its version: call it again to see later commits.
+        `where` keeps the rows for which a condition is true; files that can't hold any are not
+        opened. `columns` are those to return. A timestamp without a zone is in the session's time
+        zone.
+        Raises: InvalidRequest (`VersionNotFound`, an unknown column); UnsupportedFeature;
+        BrokenLog; Unavailable.
         """
-        reader = self._spark.read.format("tidegate").options(**self._given)
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
+        if version is not None and timestamp is not None:
+            raise InvalidRequest(
+                "to_df: give version or timestamp, not both", error_class="DELTA_ILLEGAL_OPTION"
+            )
+        at_ms = None
         if timestamp is not None:
-            reader = reader.option("timestampAsOf", in_zone(timestamp, self._zone))
-        return reader.load(self.root)
+            at_ms = time_ms(in_zone(timestamp, self._zone), "timestamp")
+        place = self._options.place
+        snapshot = open_snapshot(store_for(place), version, at_ms)
+        metadata, files = snapshot.metadata, snapshot.files
+        if where is None:
+            return table_frame(self._spark, place, metadata, files, columns)
+        schema = parse_schema(metadata.schema_string)
+        # The condition may name columns that are not returned.
+        kept = prune(wider_predicate_of(where, schema, self._zone), files, metadata)
+        rows = table_frame(self._spark, place, metadata, kept).where(where)
+        return rows if columns is None else rows.select(*map(quoted, columns))
+
+    def register_view(self, name: str) -> None:
+        """Register a temporary view of the session with the rows of the newest version.
+
+        Each commit of this object refreshes it. Call it again to see what others committed.
+        Raises: as `to_df`.
+        """
+        self.to_df().createOrReplaceTempView(name)
+        if name not in self._views:
+            self._views.append(name)
 
     forPath, toDF = for_path, to_df  # noqa: N815 - delta-spark's names
     restoreToVersion, restoreToTimestamp = restore_to_version, restore_to_timestamp  # noqa: N815
+
+    def _cloned(
+        self,
+        moment: Moment,
+        target: str,
+        is_shallow: bool,
+        replaces: bool,
+        properties: Mapping[str, str],
+    ) -> Self:
+        if not is_shallow:
+            raise UnsupportedFeature(
+                f"{self.root}: deep clones, which copy the files, are not there: append "
+                "table.to_df() to a new table, or give isShallow=True; nothing was proposed",
+                feature="deep clone",
+            )
+        given = {key: text for key, text in self._given.items() if key.lower() != "name"}
+        made = type(self)(self._spark, target, given)
+        client = client_for(made._options.kafka)
+        request = CloneRequest(self._options.place, moment, replaces, properties)
+        made._told(clone(client, made._options, request))
+        return made
 
     def _altered(self, changes: Sequence[PatchChange]) -> int | None:
         asked, request = self._options, WriteRequest.of(self._options)
@@ -615,13 +718,14 @@ class Table:
         asked = self._options
         client, runner = client_for(asked.kafka), CompactionOnExecutors(self._spark)
         done = optimize(client, asked.place, request, WriteRequest.of(asked), runner)
+        self._refresh_views()
         return self._spark.createDataFrame(metrics_of(self.root, done), METRICS)
 
     def _restored(self, moment: Moment) -> DataFrame:
         asked = self._options
         request = WriteRequest.of(asked)
         done, outcome = restore(client_for(asked.kafka), asked.place, moment, request)
-        tell(self.root, outcome)
+        self._told(outcome)
         return self._spark.createDataFrame([tuple(done.metrics.values())], _RESTORED)
 
     def _is_simple(self, condition: str) -> bool:
@@ -659,7 +763,15 @@ class Table:
 
     def _told(self, outcome: Outcome | None) -> int | None:
         tell(self.root, outcome)
+        self._refresh_views()
         return None if outcome is None else outcome.version
+
+    def _refresh_views(self) -> None:
+        """Show the newest version in the views that are still registered."""
+        held = [name for name in self._views if self._spark.catalog.tableExists(name)]
+        self._views[:] = held
+        for name in held:
+            self.to_df().createOrReplaceTempView(name)
 
     def _conf(self, name: str, default: int) -> str:
         said = self._spark.conf.get(name, str(default))

@@ -39,6 +39,7 @@ from tidegate_runtime.table_io.data_file_reader import (
     partition_values_of,
     read_rows,
     rows_of,
+    selected,
 )
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows, read_vector
 from tidegate_runtime.table_io.row_ids import POSITION as ROW_INDEX
@@ -77,12 +78,36 @@ _UNQUOTED: Final = "/:@!$&'()*+,;=~_-."
 _PARTITION: Final = "__tidegate_partition_{}"
 
 
+def table_frame(
+    spark: SparkSession,
+    place: TableLocation,
+    metadata: Metadata,
+    files: pa.Table,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """Return the live rows of some files, with the table's columns or some of them, in order.
+
+    Raises: as `target_frame`; InvalidRequest, for an unknown column.
+    """
+    wanted = StructType(selected(metadata, columns))
+    frame = target_frame(spark, place, metadata, files, wanted)
+    fields = to_spark(wanted).fields
+    return frame.select(
+        *(F.col(quoted(one.name)).alias(one.name, metadata=one.metadata) for one in fields)
+    )
+
+
 def target_frame(
-    spark: SparkSession, place: TableLocation, metadata: Metadata, files: pa.Table
+    spark: SparkSession,
+    place: TableLocation,
+    metadata: Metadata,
+    files: pa.Table,
+    wanted: StructType | None = None,
 ) -> DataFrame:
     """Return the live rows of some files, with the columns FILE and POSITION behind the table's.
 
-    Where rows are tracked, ROW_ID and ROW_VERSION follow.
+    Where rows are tracked, ROW_ID and ROW_VERSION follow. `wanted` are the columns of the table
+    that are needed; a frame that Spark reads has all of them, and Spark reads what is used.
     Shape: `files` has ADD_SCHEMA. No Python object is made for each, beyond LISTED_MAX.
     Raises: BrokenLog, for a deletion vector that can't be read; UnsupportedFeature, for a column
     type that Spark lacks; Unavailable.
@@ -91,7 +116,8 @@ def target_frame(
         listed = list(rows_of(files))
         if _reads_itself(place, metadata, listed):
             return _read_by_spark(spark, place, metadata, listed)
-    return _read_by_us(spark, place, metadata, files)
+    schema = parse_schema(metadata.schema_string) if wanted is None else wanted
+    return _read_by_us(spark, place, metadata, files, schema)
 
 
 def quoted(name: str) -> str:
@@ -267,9 +293,12 @@ def _is_live() -> Column:
 
 
 def _read_by_us(
-    spark: SparkSession, place: TableLocation, metadata: Metadata, files: pa.Table
+    spark: SparkSession,
+    place: TableLocation,
+    metadata: Metadata,
+    files: pa.Table,
+    schema: StructType,
 ) -> DataFrame:
-    schema = parse_schema(metadata.schema_string)
     shape = _shape(schema, is_tracked=bool(row_id_columns(metadata)))
     wanted = arrow_of(shape)
     shares = _shares(files)

@@ -11,7 +11,6 @@ from tidegate_delta.deletion_vectors.descriptors import is_inline, path_of
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.actions import Add
-from tidegate_delta.log.file_paths import decode_path
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
@@ -28,6 +27,7 @@ from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.table_files import open_table_file
 
 LOOKS_AT_ONCE: Final = 16
 _NAMED_MAX: Final = 5
@@ -135,7 +135,7 @@ def _differs(now: Snapshot, target: Snapshot) -> bool:
 
 def _check_files_exist(store: LogStore, planned: Restoration) -> None:
     """Check that the files to restore are in the store. Raises: InvalidRequest; Unavailable."""
-    paths = [decode_path(add.path) for add in planned.restored]
+    paths = [add.path for add in planned.restored]
     paths += [
         path_of(vector)
         for add in planned.restored
@@ -156,7 +156,7 @@ def _check_files_exist(store: LogStore, planned: Restoration) -> None:
 
 def _exists(store: LogStore, path: str) -> bool:
     try:
-        with store.open(path):
+        with open_table_file(store, path):
             return True
     except (FileNotFoundError, BrokenLog):
         return False

@@ -8,7 +8,7 @@ files that hold matching rows. The read set is exact: the predicate, and the fil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,6 +61,9 @@ class Rewriting:
         return layout_of(self.metadata)
 
 
+FILES_AT_ONCE: Final = 10_000
+"""Files of one run of a runner: as many are Python objects at once."""
+
 Runner = Callable[[Rewriting, Sequence[Mapping[str, Any]]], Sequence[Rewritten]]
 """Rewrites files, given as rows of ADD_SCHEMA, on executors or in this process."""
 
@@ -93,7 +96,7 @@ def count_matches(place: TableLocation, condition: str, zone: str = "UTC") -> Co
     check_may_remove(snapshot, place.root)
     candidates = prune(predicate, snapshot.files, snapshot.metadata)
     marking = Rewriting(place, snapshot.metadata, predicate, by="vectors")
-    found = rewrite_here(marking, list(rows_of(candidates)))
+    found = (one for file in rows_of(candidates) for one in rewrite_here(marking, [file]))
     return Counter({one.path: one.deleted_rows for one in found if one.deleted_rows})
 
 
@@ -169,14 +172,14 @@ def _deletion(
     if columns_of(predicate) <= set(layout.partition_columns):
         return _by_file(snapshot, rewriting, condition)
     candidates = prune(predicate, snapshot.files, snapshot.metadata)
-    live = {add.path: add for add in rows_to_adds(candidates)}
-    touched = {
-        one.path: one for one in _found(rewriting, candidates, snapshot, runner) if one.deleted_rows
-    }
-    marked = {
-        path: (live[path], one.marked) for path, one in touched.items() if one.marked is not None
-    }
-    removed = [add for path, add in live.items() if path in touched and path not in marked]
+    touched = dict(_found(rewriting, candidates, snapshot, runner))
+    # Only touched files become objects; a table may have a million others.
+    numbers = pa.array(touched, pa.int64())
+    live = dict(zip(touched, rows_to_adds(candidates.take(numbers)), strict=True))
+    marked = [
+        (live[number], one.marked) for number, one in touched.items() if one.marked is not None
+    ]
+    removed = [live[number] for number, one in touched.items() if one.marked is None]
     added = [add for one in touched.values() for add in one.adds]
     metrics = {
         "numRemovedFiles": len(removed),
@@ -185,40 +188,62 @@ def _deletion(
         "numCopiedRows": sum(one.copied_rows for one in touched.values()),
     }
     if marked:
-        updated = sum(1 for add, _ in marked.values() if add.deletion_vector)
+        updated = sum(1 for add, _ in marked if add.deletion_vector)
         metrics["numDeletionVectorsAdded"] = len(marked) - updated
         metrics["numDeletionVectorsUpdated"] = updated
     changes = [change for one in touched.values() for change in one.changes] if added else []
     return proposal_drafts.Deletion(
         condition,
         predicate,
-        list(live),
+        files_read(candidates),
         removed,
         added,
         metrics,
-        list(marked.values()),
+        marked,
         changes=changes,
     )
 
 
+def files_read(candidates: pa.Table) -> list[str] | None:
+    """Return the paths of files that were read, or None for more than a record can name."""
+    if candidates.num_rows > proposal_drafts.READ_FILES_MAX:
+        return None
+    paths: list[str] = candidates["path"].to_pylist()
+    return paths
+
+
 def _found(
     rewriting: Rewriting, candidates: pa.Table, snapshot: Snapshot, runner: Runner
-) -> Iterator[Rewritten]:
-    """Yield each file's result; a file without a row count in the log is rewritten.
+) -> Iterator[tuple[int, Rewritten]]:
+    """Yield the files that lose rows: the number of each among the candidates, and its result.
 
-    Delta requires `numRecords` of a file with a deletion vector.
+    A file without a row count in the log is rewritten: Delta requires `numRecords` of a file with
+    a deletion vector.
     """
-    is_counted = [proposal_drafts.row_count(row) is not None for row in rows_to_adds(candidates)]
+    may_mark, has_feed = takes_vectors(snapshot), change_feed_enabled(snapshot.metadata)
     # Change files of some rows would hide the other ones from readers of the change feed.
-    is_whole = change_feed_enabled(snapshot.metadata) and not all(is_counted)
-    may_mark = takes_vectors(snapshot) and not is_whole
+    starts = range(0, candidates.num_rows, FILES_AT_ONCE)
+    parts = [(start, candidates.slice(start, FILES_AT_ONCE)) for start in starts]
+    if may_mark and has_feed:
+        may_mark = all(_are_counted(part).false_count == 0 for _, part in parts)
+    for start, part in parts:
+        numbers = pa.array(range(start, start + part.num_rows), pa.int64())
+        marks = _are_counted(part) if may_mark else pa.array([False] * part.num_rows, pa.bool_())
+        marking, copying = replace(rewriting, by="vectors"), replace(rewriting, by="copies")
+        for way, chosen in ((marking, marks), (copying, pc.invert(marks))):
+            files = list(rows_of(part.filter(chosen)))
+            if files:
+                done = runner(way, files)
+                for number, one in zip(numbers.filter(chosen).to_pylist(), done, strict=True):
+                    if one.deleted_rows:
+                        yield number, one
+
+
+def _are_counted(files: pa.Table) -> pa.BooleanArray:
+    """Return which files state how many rows they have."""
+    counts = [proposal_drafts.row_count_of(text) is not None for text in files["stats"].to_pylist()]
     # Arrow can't infer the type of a list that may be empty.
-    counted = pa.array([may_mark and one for one in is_counted], pa.bool_())
-    marking, copying = candidates.filter(counted), candidates.filter(pc.invert(counted))
-    if marking.num_rows:
-        yield from runner(replace(rewriting, by="vectors"), list(rows_of(marking)))
-    if copying.num_rows:
-        yield from runner(rewriting, list(rows_of(copying)))
+    return pa.array(counts, pa.bool_())
 
 
 def takes_vectors(snapshot: Snapshot) -> bool:

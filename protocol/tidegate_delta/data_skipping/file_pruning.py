@@ -98,7 +98,7 @@ def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> 
         for (path, column), column_texts in zip(columns.items(), distinct, strict=True)
     }
     marks = marks_of(predicate, _files(columns, len(distinct[0]), bounds), negated=False)
-    return files.filter(pa.array(marks, pa.bool_()).take(codes))
+    return _kept(files, pa.array(marks, pa.bool_()).take(codes))
 
 
 def _combinations(texts: Sequence[pa.DictionaryArray]) -> tuple[pa.Array, list[list[Any]]]:
@@ -121,7 +121,7 @@ def _by_statistics(
     still_open = _undecided_part(predicate, of_partitions)
     likely = left_in(still_open, files, named)
     if likely is not None:
-        files = files.filter(likely)
+        files = _kept(files, likely)
         if is_exact_bound(still_open, named):
             return files
     exact = any(isinstance(column.kind, DecimalType) for column in of_data.values())
@@ -136,7 +136,12 @@ def _by_statistics(
         known = column_bounds.of_column(parsed, column.path, column.kind)
         bounds[path] = column_bounds.of_singles(known) if column.was_float else known
     all_files = _files({**of_partitions, **of_data}, files.num_rows, bounds)
-    return files.filter(pa.array(marks_of(predicate, all_files, negated=False), pa.bool_()))
+    return _kept(files, pa.array(marks_of(predicate, all_files, negated=False), pa.bool_()))
+
+
+def _kept(files: pa.Table, mask: pa.BooleanArray | pa.ChunkedArray) -> pa.Table:
+    """Return the files that a mask keeps, without a copy where it keeps all."""
+    return files if pc.all(mask, skip_nulls=False).as_py() else files.filter(mask)
 
 
 def _undecided_part(predicate: Predicate, of_partitions: _Columns) -> Predicate:

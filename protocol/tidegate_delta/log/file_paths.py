@@ -9,6 +9,18 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+SCHEMES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfss": "abfss",
+    "abfs": "abfss",
+    "memory": "memory",
+}
+"""The canonical form of each scheme of an object store."""
+
 _ABSOLUTE: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^/")
 _UNCHANGED: Final = "/-._~!$&'()*+,;=@"
 _ODD: Final = r"^$|%|^[A-Za-z][A-Za-z0-9+.\-]*:|^/|//|(^|/)\.{1,2}(/|$)"
@@ -106,6 +118,15 @@ def canonical_path(path: str) -> str:
         rest[2:].partition("/") if rest.startswith("//") else ("", "", rest[1:])
     )
     return f"{match[1].lower()}://{authority}{_normal('/' + _decoded(path_part))}"
+
+
+def canonical_place(path: str) -> str:
+    """Return the URI of the file at an absolute path, with one scheme for each store.
+
+    Spec: "Add File and Remove File"
+    """
+    scheme, separator, rest = canonical_path(path).partition("://")
+    return f"{SCHEMES.get(scheme, scheme)}{separator}{rest}"
 
 
 def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -439,7 +439,12 @@ def _written(adds: Sequence[Add]) -> dict[str, str]:
 
 def row_count(add: Add) -> int | None:
     """Return the `numRecords` of a file's statistics, deleted rows included, or None."""
-    statistics = orjson.loads(add.stats) if add.stats else {}
+    return row_count_of(add.stats)
+
+
+def row_count_of(stats: str | None) -> int | None:
+    """Return the `numRecords` of statistics, or None."""
+    statistics = orjson.loads(stats) if stats else {}
     count = statistics.get("numRecords") if isinstance(statistics, dict) else None
     return count if type(count) is int and count >= 0 else None
 

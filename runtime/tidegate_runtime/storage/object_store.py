@@ -122,6 +122,7 @@ class ObjectStore:
                 "abfss://container@account.dfs.core.windows.net/key"
             )
         self._name, _, self._prefix = location.partition("/")
+        self.options: Final = dict(options)
         self._options = _options(options, self._root)
         self._open = opening
         self._turn = Lock()

@@ -6,18 +6,7 @@ import re
 from typing import Final
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured
-
-SCHEMES: Final = {
-    "s3": "s3",
-    "s3a": "s3",
-    "s3n": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "abfss": "abfss",
-    "abfs": "abfss",
-    "memory": "memory",
-}
-"""The canonical form of each scheme."""
+from tidegate_delta.log.file_paths import SCHEMES
 
 _ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.:]+\.[^@/:]+")
 

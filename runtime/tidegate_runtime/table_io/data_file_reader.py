@@ -139,8 +139,11 @@ def read_file(
     file: Mapping[str, Any],
     metadata: Metadata,
     columns: Sequence[str] | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a live file, a row of ADD_SCHEMA as a mapping, in the table's schema.
+
+    `part` is (number, count) of a `FileShare`.
 
     Partition values come from the log; a column that the file lacks is null; columns that the
     schema lacks are dropped. Names that differ only in case are one column. Rows that its deletion
@@ -151,9 +154,9 @@ def read_file(
     unknown column; Unavailable.
     """
     values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
-    live, fields = live_rows(store, file), selected(metadata, columns)
+    share, fields = FileShare(*part, live_rows(store, file)), selected(metadata, columns)
     physical = physical_fields(metadata, fields)
-    batches = read_rows(store, file["path"], physical, values, mode_of(metadata), live)
+    batches = read_rows(store, file["path"], physical, values, mode_of(metadata), share)
     if POSITION not in physical:
         yield from batches
         return

@@ -1,12 +1,13 @@
 """Files that the log names by path: data files, change files, files of deletion vectors."""
 
+import re
 from typing import BinaryIO
 
 from tidegate_delta.errors import UnsupportedFeature
-from tidegate_delta.log.file_paths import canonical_path, is_absolute
+from tidegate_delta.log.file_paths import canonical_path, canonical_place, is_absolute
 from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.object_store import ObjectStore
 from tidegate_runtime.storage.open_store import open_store
-from tidegate_runtime.storage.root_paths import SCHEMES
 
 
 def open_table_file(store: LogStore, path: str) -> BinaryIO:
@@ -17,11 +18,12 @@ def open_table_file(store: LogStore, path: str) -> BinaryIO:
     """
     if (key := key_below(store.root, path)) is not None:
         return store.open(key)
-    uri = _canonical_place(path)
+    uri = canonical_place(path)
     folder, _, name = uri.rpartition("/")
-    is_local = store.root.startswith("file://") and uri.startswith("file:///")
-    if is_local and folder != "file://":
-        return open_store(folder).open(name)
+    is_here = folder != "file://" and not re.match("file://[^/]", uri)
+    if is_here and uri.partition("://")[0] == store.root.partition("://")[0]:
+        options = store.options if isinstance(store, ObjectStore) else {}
+        return open_store(folder, options).open(name)
     raise UnsupportedFeature(
         f"table {store.root} names the file {path!r}, which lies outside of its store: copy the "
         "table's files into its root, or read it with another engine",
@@ -35,10 +37,5 @@ def key_below(root: str, path: str) -> str | None:
     """
     if not is_absolute(path):
         return canonical_path(path)
-    uri = _canonical_place(path)
+    uri = canonical_place(path)
     return uri.removeprefix(f"{root}/") if uri.startswith(f"{root}/") else None
-
-
-def _canonical_place(path: str) -> str:
-    scheme, separator, rest = canonical_path(path).partition("://")
-    return f"{SCHEMES.get(scheme, scheme)}{separator}{rest}"

@@ -19,7 +19,7 @@ from tests.builders import (
     rows_of,
 )
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
-from tidegate_committer.intake.path_checks import wrong_with, wrong_with_old
+from tidegate_committer.intake.path_checks import wrong_with, wrong_with_foreign, wrong_with_old
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
@@ -61,7 +61,9 @@ def vector(which: list[int]) -> Row:
 def refused_as(propose: object, path: str) -> list[tuple[str, str]]:
     """Return the expected refusal. Odd and outside paths may be removed where the log has them."""
     rules = ["bad_path"]
-    if propose is not adds and wrong_with_old(path) is None:
+    if propose is adds and wrong_with_foreign(path) is None:
+        rules = ["place_not_allowed"]
+    elif propose is not adds and wrong_with_old(path) is None:
         rules = ["removed_file_not_live", "file_not_live"]
     return [("rejected", rule) for rule in rules]
 
@@ -117,9 +119,57 @@ def test_no_file_joins_elsewhere() -> None:
     moved = proposal(remove(CLONE, dataChange=False), add(other, dataChange=False))
     fresh = proposal(add(other, deletionVector=vector([1]), stats=WIDE))
     again = proposal(add(other, dataChange=False))
-    assert of_a_clone(moved, fresh, again, adds(other)) == ["bad_path"] * 4
+    assert of_a_clone(moved, again) == ["bad_path"] * 2
+    assert of_a_clone(fresh, adds(other)) == ["place_not_allowed"] * 2
     assert of_a_clone(builders.delete(other)) == ["removed_file_not_live"]
     assert of_a_clone(removes(f"{CLONE}?")) == ["removed_file_not_live"]
+
+
+ALLOWED = "memory://tables/source"
+SHALLOW = Operation(name="CLONE")
+
+
+def created(*rows: Row) -> str:
+    """Return the result of creating a table with some rows, where tables may lie below ALLOWED."""
+    gate = Gate()
+    told = gate.ask(proposal(*TABLE, *rows, read_version=-1, operation=SHALLOW))[-1]
+    return told.rejection.rule if told.rejection else told.status
+
+
+def vector_at(path: str) -> Row:
+    return {**vector([1]), "storageType": "p", "pathOrInlineDv": path, "offset": 1}
+
+
+def test_files_of_a_clone_lie_below_the_roots_that_are_allowed() -> None:
+    assert created(add(f"{ALLOWED}/_x/a%20b.parquet")) == "committed"
+    path = f"{ALLOWED}/a.parquet"
+    assert created(add(path, deletionVector=vector([1]), stats=WIDE)) == "committed"
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("s3://other/table/a.parquet", "place_not_allowed"),
+        ("memory://tablesx/a.parquet", "place_not_allowed"),
+        (f"{ALLOWED}/../../other/a.parquet", "bad_path"),
+        (f"{ALLOWED}/%2e%2e/%2e%2e/other/a.parquet", "bad_path"),
+        (f"{ALLOWED}/a b.parquet", "bad_path"),
+        (f"{ALLOWED}/a%zz.parquet", "bad_path"),
+        (f"{ALLOWED}//a.parquet", "bad_path"),
+        ("MEMORY://tables/source/a.parquet", "bad_path"),
+        ("/tables/source/a.parquet", "bad_path"),
+    ],
+)
+def test_files_of_a_clone_lie_nowhere_else(path: str, rule: str) -> None:
+    assert created(add(path)) == rule
+    away = add(f"{ALLOWED}/a.parquet", deletionVector=vector_at(path), stats=WIDE)
+    assert created(away) == rule
+
+
+def test_a_file_below_the_root_has_one_path() -> None:
+    path = f"{builders.ROOT}/a.parquet"
+    assert created(add(path)) == "bad_path"
+    assert of_a_clone(adds(path)) == ["bad_path"]
 
 
 def test_change_files_lie_nowhere_else_either() -> None:

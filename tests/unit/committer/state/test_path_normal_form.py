@@ -86,6 +86,8 @@ def test_files_that_others_named_oddly_come_again_as_the_log_spells_them(path: s
 
 @pytest.mark.parametrize("path", [*ODD, "s3://other/table/a"])
 def test_no_file_joins_under_an_odd_name(path: str) -> None:
+    # A new file with a URI lies in no allowed place; one that says it was there has a bad path.
+    rules_of_path = ["bad_path"] if path in ODD else ["bad_path", "place_not_allowed"]
     usual, joins = canonical_path(path), proposal(add(path, **REPEATS), read_version=1)
     with_vector = proposal(less_a_row(path), read_version=1)
     table_of_it = (builders.protocol(), builders.metadata(), add(path, **REPEATS))
@@ -101,7 +103,8 @@ def test_no_file_joins_under_an_odd_name(path: str) -> None:
     ):
         [outcome] = gate.ask(one)
         assert outcome.rejection is not None
-        assert (outcome.rejection.rule, outcome.rejection.path) == ("bad_path", path)
+        assert outcome.rejection.rule in rules_of_path, "nothing joins"
+        assert outcome.rejection.path == path
 
 
 def less_a_row(path: str) -> builders.Row:

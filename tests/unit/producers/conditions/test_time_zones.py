@@ -6,7 +6,7 @@ import pytest
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.conditions.time_zones import in_zone
-from tidegate_producers.table import Table
+from tidegate_producers.table import Table, table
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,12 @@ def test_a_zone_that_is_not_known_is_named() -> None:
         in_zone("2024-01-01", "Mars/Olympus")
 
 
-def test_time_travel_of_a_table_is_by_the_sessions_zone() -> None:
-    spark = mock.MagicMock()
+def test_time_travel_of_a_table_is_by_the_sessions_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, open_snapshot = mock.MagicMock(), mock.MagicMock()
     spark.conf.get.return_value = "Europe/Zurich"
-    reader = spark.read.format.return_value.options.return_value
+    monkeypatch.setattr(table, "store_for", mock.MagicMock())
+    monkeypatch.setattr(table, "open_snapshot", open_snapshot)
+    monkeypatch.setattr(table, "table_frame", mock.MagicMock())
     Table(spark, "memory://tables/t").to_df(timestamp="2024-07-01 12:00:00")
-    reader.option.assert_called_once_with("timestampAsOf", "2024-07-01T10:00:00.000000Z")
+    [(_, version, at_ms)] = [call.args for call in open_snapshot.call_args_list]
+    assert (version, at_ms) == (None, 1_719_828_000_000), "10:00 in UTC"
