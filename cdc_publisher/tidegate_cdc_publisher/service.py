@@ -37,7 +37,7 @@ from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.kafka.topic_admin import create_topics
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
-from tidegate_runtime.observability.tracing import given, is_exporting
+from tidegate_runtime.observability.tracing import continued_traceparent, is_exporting
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
@@ -119,7 +119,7 @@ class CdcPublisher:
         if record.table not in self._streams and self._has_keys(table, head):
             self._open([table])
         if is_exporting() and record.table in self._streams:
-            self._streams[record.table].continue_trace(record.version, given())
+            self._streams[record.table].continue_trace(record.version, continued_traceparent())
         self._catch_up(table, head, self._turn_ends_s())
 
     def urgency(self, table: UUID) -> float:

@@ -83,7 +83,7 @@ from tidegate_messages.schema_change import SchemaChange, StreamGap, columns_bet
 from tidegate_messages.stream_position import Incremental, Position
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
-from tidegate_runtime.observability.tracing import Attributes, Span, begun
+from tidegate_runtime.observability.tracing import Attributes, Span, start_span
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import rows_of, schema_of
@@ -590,7 +590,7 @@ class TableStream:
             pending: trace for pending, trace in self._traces.items() if pending > version
         }
         attributes: Attributes = {"tidegate.table": self._source.name, "tidegate.version": version}
-        return begun("tidegate.publish_changes", parent, attributes=attributes)
+        return start_span("tidegate.publish_changes", parent, attributes=attributes)
 
     def _layouts(self, due: VersionDue, before: Metadata, after: Metadata) -> tuple[Shape, Shape]:
         """Return the columns and key columns before a version, and those from it on."""

@@ -40,7 +40,7 @@ from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
 from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of
 from tidegate_runtime.failpoints import reach
-from tidegate_runtime.kafka.error_translation import NO_ANSWER, made, translated
+from tidegate_runtime.kafka.error_translation import NO_ANSWER, make_client, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
@@ -98,7 +98,7 @@ class ChangeWriter:
         """
         prefix = self._settings.topic_prefix
         with _translated(f"take over the changes of table {self._table}"):
-            self._producer = made(
+            self._producer = make_client(
                 Producer,
                 {
                     "linger.ms": 5,
@@ -244,7 +244,7 @@ def read_positions(
     topic = settings.topics.cdc_positions
     shared = _client(settings)
     with _translated(f"read the positions on {topic}"):
-        consumer = made(
+        consumer = make_client(
             Consumer,
             {
                 **shared,
@@ -255,7 +255,7 @@ def read_positions(
             },
         )
         try:
-            ends = _ends(made(AdminClient, shared), topic, _LEVEL[until])
+            ends = _ends(make_client(AdminClient, shared), topic, _LEVEL[until])
             consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in ends])
             return _read_to(consumer, ends, time.monotonic() + timeout_s)
         finally:

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_local.child_processes import Child, Command
-from tidegate_local.kafka_jars import Tell, ensure_jars, java_command, pyspark_jars
+from tidegate_local.kafka_jars import ShowProgress, ensure_jars, java_command, pyspark_jars
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.kafka.topic_admin import missing_topics
 
@@ -89,14 +89,14 @@ class EmbeddedKafka:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, tell: Tell = lambda _: None) -> None:
+    def start(self, show_progress: ShowProgress = lambda _: None) -> None:
         """Start the broker, and wait until it answers.
 
         Raises: Misconfigured, for no Java, no disk space or a taken port; Unavailable, with the end
             of its log, if it does not answer in time.
         """
         make_folder(self._folder)
-        java, jars = java_command(), ensure_jars(tell)
+        java, jars = java_command(), ensure_jars(show_progress)
         _check_space(self._folder)
         if self._port and not _is_free(self._port):
             raise Misconfigured(
@@ -105,7 +105,7 @@ class EmbeddedKafka:
             )
         for attempt in range(1, STARTS_MAX + 1):
             self._ports = Ports(self._port or _free_port(), _free_port())
-            tell(f"starting Kafka on {self.bootstrap}")
+            show_progress(f"starting Kafka on {self.bootstrap}")
             with ExitStack() as on_failure:
                 on_failure.callback(self.stop)
                 self._launch(java, jars)

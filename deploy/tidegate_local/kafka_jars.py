@@ -26,7 +26,7 @@ JAVA_MIN: Final = 17
 CACHE: Final = "TIDEGATE_CACHE"
 IVY_SETTINGS: Final = "TIDEGATE_IVY_SETTINGS"
 SPACE_MIN_BYTES: Final = 256 * 1024 * 1024
-Tell = Callable[[str], None]
+ShowProgress = Callable[[str], None]
 
 _PINS: Final = Path(__file__).with_name("jars.sha256")
 _PATIENCE: Final = (
@@ -50,7 +50,7 @@ def cache_folder() -> Path:
     return Path(configured) if configured else Path(base) / "tidegate"
 
 
-def ensure_jars(tell: Tell) -> Path:
+def ensure_jars(show_progress: ShowProgress) -> Path:
     """Return the folder with the broker's jars, downloading them if it does not exist.
 
     Law: the folder's content was checked before it got this name.
@@ -63,7 +63,7 @@ def ensure_jars(tell: Tell) -> Path:
     with _locked(folder.with_name(f"{KAFKA_VERSION}.lock")):
         if not _is_complete(folder):
             _check_space(folder.parent)
-            _fetch(folder, tell)
+            _fetch(folder, show_progress)
     return folder
 
 
@@ -124,7 +124,7 @@ def _locked(file: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(folder: Path, tell: Tell) -> None:
+def _fetch(folder: Path, show_progress: ShowProgress) -> None:
     java, spark = java_command(), pyspark_jars()
     ivy = next(iter(sorted(spark.glob("ivy-*.jar"))), None) if spark else None
     if ivy is None:
@@ -135,7 +135,9 @@ def _fetch(folder: Path, tell: Tell) -> None:
     part = Path(tempfile.mkdtemp(prefix=f"{KAFKA_VERSION}.part-", dir=folder.parent))
     try:
         _resolve(
-            [java, *_PATIENCE, *_proxies(), "-cp", str(ivy), "org.apache.ivy.Main"], part, tell
+            [java, *_PATIENCE, *_proxies(), "-cp", str(ivy), "org.apache.ivy.Main"],
+            part,
+            show_progress,
         )
         checked = part / "checked"
         checked.mkdir()
@@ -144,12 +146,12 @@ def _fetch(folder: Path, tell: Tell) -> None:
         if folder.exists():
             shutil.rmtree(folder)
         checked.rename(folder)
-        tell(f"Kafka {KAFKA_VERSION}: jars are in {folder}")
+        show_progress(f"Kafka {KAFKA_VERSION}: jars are in {folder}")
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _resolve(ivy: list[str], part: Path, tell: Tell) -> None:
+def _resolve(ivy: list[str], part: Path, show_progress: ShowProgress) -> None:
     """Download the broker and its dependencies with Ivy."""
     argv = [
         *ivy,
@@ -160,8 +162,8 @@ def _resolve(ivy: list[str], part: Path, tell: Tell) -> None:
         *("-cache", str(part / "ivy")),
         *("-retrieve", str(part / "jars" / "[artifact]-[revision].[ext]")),
     ]
-    tell(f"Kafka {KAFKA_VERSION}: fetching {len(pinned_jars())} jars (43 MB, once)")
-    output = _watched(argv, tell)
+    show_progress(f"Kafka {KAFKA_VERSION}: fetching {len(pinned_jars())} jars (43 MB, once)")
+    output = _watched(argv, show_progress)
     missing = [name for name in pinned_jars() if not (part / "jars" / name).is_file()]
     if missing:
         reasons = [line.strip() for line in output if "ERROR" in line or "SERVER" in line]
@@ -173,7 +175,7 @@ def _resolve(ivy: list[str], part: Path, tell: Tell) -> None:
         )
 
 
-def _watched(argv: list[str], tell: Tell) -> list[str]:
+def _watched(argv: list[str], show_progress: ShowProgress) -> list[str]:
     output: list[str] = []
     total, fetched = len(pinned_jars()), 0
     with subprocess.Popen(
@@ -186,7 +188,7 @@ def _watched(argv: list[str], tell: Tell) -> list[str]:
                 if "[SUCCESSFUL ]" in line:
                     fetched += 1
                     if fetched % 5 == 0:
-                        tell(f"Kafka {KAFKA_VERSION}: {fetched} of {total} jars")
+                        show_progress(f"Kafka {KAFKA_VERSION}: {fetched} of {total} jars")
         finally:
             process.kill()
     return output

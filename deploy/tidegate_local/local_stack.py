@@ -22,7 +22,7 @@ from tidegate_local.child_processes import (
     start_time_of,
 )
 from tidegate_local.embedded_kafka import EmbeddedKafka, make_folder
-from tidegate_local.kafka_jars import Tell
+from tidegate_local.kafka_jars import ShowProgress
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.kafka.topic_admin import create_topics
 
@@ -81,9 +81,11 @@ class StackState:
 class LocalStack:
     """Kafka and all services, started and stopped together."""
 
-    def __init__(self, settings: StackSettings, tell: Tell = lambda _: None) -> None:
+    def __init__(
+        self, settings: StackSettings, show_progress: ShowProgress = lambda _: None
+    ) -> None:
         self._settings = settings
-        self._tell = tell
+        self._tell = show_progress
         self._broker: EmbeddedKafka | None = None
         self.services: dict[str, ServiceProcess] = {}
 
@@ -222,7 +224,7 @@ def read_state(folder: Path) -> StackState | None:
         raise Misconfigured(f"{file} cannot be read ({error}); remove it") from error
 
 
-def stop_detached(folder: Path, tell: Tell) -> list[str]:
+def stop_detached(folder: Path, show_progress: ShowProgress) -> list[str]:
     """End a detached stack's processes, newest first; return the names of those that ran."""
     state = read_state(folder)
     if state is None:
@@ -230,7 +232,7 @@ def stop_detached(folder: Path, tell: Tell) -> list[str]:
     ended = []
     for process in reversed(state.processes):
         if start_time_of(process.pid) == process.birth:
-            tell(f"stopping {process.name}")
+            show_progress(f"stopping {process.name}")
             end_process(process.pid, process.birth, STOP_TIMEOUT_S)
             ended.append(process.name)
     (folder / _STATE).unlink(missing_ok=True)

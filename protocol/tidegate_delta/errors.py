@@ -118,7 +118,7 @@ class Misconfigured(TidegateError):
     advice: ClassVar[ErrorAdvice] = "fix"
 
 
-def said_by(error: Exception) -> str:
+def message_for(error: Exception) -> str:
     """Return a message for a Python exception that was raised by malformed data."""
     match error:
         case KeyError():

@@ -42,7 +42,7 @@ def whole() -> TyperGroup:
     project = tomllib.loads(tree.text("pyproject.toml"))["project"]
     declared = project["entry-points"][GROUP]
     points = {name: EntryPoint(name, at, GROUP) for name, at in sorted(declared.items())}
-    with patch.object(main, "brought", lambda: points):
+    with patch.object(main, "command_entry_points", lambda: points):
         return command_for([])
 
 

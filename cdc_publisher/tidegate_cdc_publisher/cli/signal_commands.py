@@ -56,7 +56,7 @@ class _Stream:
         positions = read_positions(self.settings.kafka, POSITIONS_S, "settled")
         return position_of(positions, self.record.table)
 
-    def begun(self) -> Position:
+    def begun_position(self) -> Position:
         """Return the position of a stream that has begun. Raises: InvalidRequest."""
         position = self.position()
         if position is None or position.begins:
@@ -143,7 +143,7 @@ def resnapshot(
     with errors_as_exit_status():
         stream = _Stream(loaded(CdcSettings, config, set_), table)
         if incremental:
-            stream.begun()
+            stream.begun_position()
         kind: Literal["incremental", "blocking"] = "incremental" if incremental else "blocking"
         signal = ChangeSignal(
             table=stream.record.table, type="execute-snapshot", snapshot=kind, reason=reason
@@ -192,7 +192,7 @@ def skip(
     """
     with errors_as_exit_status():
         stream = _Stream(loaded(CdcSettings, config, set_), table)
-        position = stream.begun()
+        position = stream.begun_position()
         if to < position.version or (to == position.version and position.complete):
             raise InvalidRequest(
                 f"version {to} of {stream.record.name} is published already, up to "
@@ -227,7 +227,7 @@ def set_offsets(
     """
     with errors_as_exit_status():
         stream = _Stream(loaded(CdcSettings, config, set_), table)
-        stream.begun()
+        stream.begun_position()
         stream.send(_set_to(stream, version, reason), wait)
 
 
@@ -239,7 +239,7 @@ def reset_offsets(
     with errors_as_exit_status():
         stream = _Stream(loaded(CdcSettings, config, set_), table)
         try:
-            stream.begun()
+            stream.begun_position()
         except MalformedRecord:
             _remove_position(stream, stream.record.table)
             _OUT.print(
@@ -253,7 +253,7 @@ def reset_offsets(
 def _beside(settings: CdcSettings, table: str) -> _Stream:
     """Return a stream with an incremental snapshot. Raises: InvalidRequest."""
     stream = _Stream(settings, table)
-    if stream.begun().incremental is None:
+    if stream.begun_position().incremental is None:
         raise InvalidRequest(
             f"no incremental snapshot of {stream.record.name} is under way; begin one with "
             f"`tidegate changes resnapshot {stream.record.name} --incremental`",

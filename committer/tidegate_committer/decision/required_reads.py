@@ -16,8 +16,8 @@ from tidegate_committer.row_level.row_relocation import at_head, passed, vectors
 from tidegate_committer.state.fetched_inputs import (
     FetchedInputs,
     Growth,
-    brought_vectors,
     key_of,
+    new_vectors,
     size_of,
 )
 from tidegate_committer.state.log_entry import Revision
@@ -57,8 +57,8 @@ def wanted(
     versions: set[int] = set()
     for candidate in batch:
         if candidate.flaw is None and candidate.id not in state.settled:
-            new_vectors = brought_vectors(candidate, state.files)
-            vectors |= new_vectors if size_of(new_vectors) <= vector_bytes_max else {}
+            unread = new_vectors(candidate, state.files)
+            vectors |= unread if size_of(unread) <= vector_bytes_max else {}
         if candidate.is_plain_append or not _is_open(state, candidate):
             continue
         versions.update(_versions(state, candidate, known))

@@ -10,7 +10,7 @@ T = TypeVar("T")
 _set: Final = object.__setattr__
 
 
-def made(kind: type[T], fields: dict[str, Any]) -> T:
+def make_fast(kind: type[T], fields: dict[str, Any]) -> T:
     """Return a frozen dataclass made from all its fields, in their order; it keeps the dict.
 
     Law: vars(made(kind, fields)) == vars(kind(**fields))

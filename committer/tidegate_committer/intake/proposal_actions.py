@@ -13,7 +13,7 @@ import orjson
 
 from tidegate_committer.intake.action_reader import ActionLine, add_line, body_of, is_add, read_row
 from tidegate_committer.intake.fast_action_reader import read_plain
-from tidegate_committer.intake.fast_dataclass import made
+from tidegate_committer.intake.fast_dataclass import make_fast
 from tidegate_committer.intake.refusals import DUPLICATE, TOO_LARGE, flaw, refuse
 from tidegate_committer.policy import Policy
 from tidegate_delta.log.actions import (
@@ -236,7 +236,7 @@ def _plain(adds: list[Add], removes: list[Remove], lines: list[ActionLine]) -> C
     fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
     fields["removed"] = removed = frozenset([remove.path for remove in removes])
     fields["is_plain"] = True
-    content = made(CheckedActions, fields)
+    content = make_fast(CheckedActions, fields)
     if len(lines) > 1 and len(removed.union([add.path for add in adds])) < len(lines):
         _check_duplicates(content)
     return content

@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.fast_dataclass import made
+from tidegate_committer.intake.fast_dataclass import make_fast
 from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, overfull, read_content
 from tidegate_committer.intake.refusals import (
     MALFORMED,
@@ -133,7 +133,7 @@ def read_record(
         "reply": reply_request(headers),
         "files_verified": False,
     }
-    return made(Candidate, fields)
+    return make_fast(Candidate, fields)
 
 
 def _content_of(

@@ -2,7 +2,7 @@
 
 from typing import Final, NoReturn
 
-from tidegate_delta.errors import TidegateError, said_by
+from tidegate_delta.errors import TidegateError, message_for
 from tidegate_messages.outcome import ClientAdvice, Rejection
 
 MALFORMED: Final = "malformed"
@@ -79,7 +79,7 @@ def flaw(
 
 def fault_in(error: Exception) -> str:
     """Return what is wrong with a proposed table, without advice for existing tables."""
-    return error.fault if isinstance(error, TidegateError) else said_by(error)
+    return error.fault if isinstance(error, TidegateError) else message_for(error)
 
 
 class InvalidProposal(ValueError):

@@ -52,7 +52,7 @@ from tidegate_runtime.observability.metrics import (
     of_table,
     settled,
 )
-from tidegate_runtime.observability.tracing import begun, is_exporting
+from tidegate_runtime.observability.tracing import is_exporting, start_span
 
 FLUSH_S: Final = 20.0
 """How long brokers may take to acknowledge. The loop stands still meanwhile, and most orchestrators
@@ -363,7 +363,9 @@ def _record_span(candidate: Candidate, outcome: Outcome, name: str) -> None:
         attributes["tidegate.version"] = outcome.version
     if outcome.rejection is not None:
         attributes["tidegate.rule"] = outcome.rejection.rule
-    begun("tidegate.decide", traceparent_of(candidate.trace), candidate.sent_ms, attributes).end()
+    start_span(
+        "tidegate.decide", traceparent_of(candidate.trace), candidate.sent_ms, attributes
+    ).end()
 
 
 def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:

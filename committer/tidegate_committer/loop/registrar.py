@@ -106,7 +106,7 @@ class Registrar:
         if not is_made:
             return verdict
         # The table exists by now, so if its name was taken meanwhile, it gets another name.
-        table_committer.record = table_registration.named_once(
+        table_committer.record = table_registration.with_unique_name(
             table_committer.record, self.tables.registry
         )
         rival = self._claim(table_committer)

@@ -121,7 +121,7 @@ def new_record(
     )
 
 
-def named_once(record: TableRecord, registry: RegisteredTables) -> TableRecord:
+def with_unique_name(record: TableRecord, registry: RegisteredTables) -> TableRecord:
     """Return the registration of a created table, with a suffix if its name has been taken.
 
     Another committer may have registered the name meanwhile. Two tables of one name would share a

@@ -9,8 +9,8 @@ from tidegate_committer.intake.row_intents import RowDelete
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import (
     FetchedInputs,
-    brought_vectors,
     key_of,
+    new_vectors,
     size_of,
     unique_id,
 )
@@ -74,14 +74,14 @@ def wrong_vectors(
     content = candidate.content
     if not content.vectors:
         return None
-    if size_of(new_vectors := brought_vectors(candidate, live)) > policy.vector_bytes_max:
+    if size_of(from_proposal := new_vectors(candidate, live)) > policy.vector_bytes_max:
         return too_heavy(policy)
     for add in content.adds:
         vector, location = add.deletion_vector, "actions.add.deletionVector"
         if vector is None:
             continue
         rows = inline_rows(vector) if is_inline(vector) else known.rows.get(key_of(vector))
-        if isinstance(rows, str) and key_of(vector) in new_vectors:
+        if isinstance(rows, str) and key_of(vector) in from_proposal:
             remedy = "write its file first, whole, and propose again"
             return flaw("vector_unreadable", location, rows, remedy, advice="rerun", path=add.path)
         count = row_tracking.physical_records(add.stats)

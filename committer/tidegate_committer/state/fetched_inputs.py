@@ -61,9 +61,7 @@ def key_of(vector: DeletionVector | None) -> str:
     return NO_VECTOR if vector is None else vector_text(vector)
 
 
-def brought_vectors(
-    candidate: Candidate, live: Mapping[str, str | None]
-) -> dict[str, DeletionVector]:
+def new_vectors(candidate: Candidate, live: Mapping[str, str | None]) -> dict[str, DeletionVector]:
     """Return the deletion vectors of a proposal that the table does not have yet, by key.
 
     Inline vectors are left out.

@@ -22,7 +22,7 @@ from tidegate_producers.datasource.spark_tasks import (
     overwrite_mode,
     task_number,
 )
-from tidegate_producers.datasource.write_log import tell
+from tidegate_producers.datasource.write_log import log_outcome
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
 from tidegate_producers.writing.partial_overwrite import ReplaceWhere
@@ -88,7 +88,7 @@ class BatchWriter(DataSourceArrowWriter):
         adds = adds_of(messages)
         with continued(self._options.traceparent):
             outcome = commit(client, self._plan, adds, saying, by_partition=by_partition)
-        tell(self._plan.place.root, outcome)
+        log_outcome(self._plan.place.root, outcome)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Keep the files for VACUUM: a proposal that names them may have been sent."""

@@ -8,7 +8,7 @@ from tidegate_runtime.observability.logs import log_event
 _logger = logging.getLogger("tidegate_producers")
 
 
-def tell(root: str, outcome: Outcome | None) -> None:
+def log_outcome(root: str, outcome: Outcome | None) -> None:
     """Log a write's outcome; None is a write with nothing to propose."""
     if outcome is None:
         log_event(_logger, "unchanged", table=root)

@@ -46,13 +46,13 @@ def find_in_log(store: LogStore, proposal_id: UUID, versions: int) -> LogMatch |
     Raises: BrokenLog; Unavailable.
     """
     for commit in newest_commits(store, versions):
-        for match in said_by(commit):
+        for match in matches_of(commit):
             if match.proposal_id == proposal_id:
                 return match
     return None
 
 
-def said_by(commit: Commit) -> Iterator[LogMatch]:
+def matches_of(commit: Commit) -> Iterator[LogMatch]:
     """Yield what an entry of the committer says of each of its proposals."""
     provenance, version = commit_provenance.of(commit), int(commit.version)
     at_ms = commit.info.timestamp if commit.info else None

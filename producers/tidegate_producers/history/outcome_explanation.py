@@ -14,7 +14,7 @@ from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.read_set import Predicate, ReadSet
 from tidegate_messages.refusals import REFUSALS, RefusalRule
-from tidegate_producers.history.log_search import LogMatch, said_by
+from tidegate_producers.history.log_search import LogMatch, matches_of
 from tidegate_producers.history.outcome_log import FoundLetter
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY, EXIT_STOP
 from tidegate_runtime.storage.log_store import LogStore
@@ -200,7 +200,7 @@ def _is_in(entry: tuple[Commit, bytes], case: ProposalHistory) -> bool:
     commit, content = entry
     if case.proposal is not None and case.proposal.kind == "verbatim":
         return sha256(content) == case.proposal.claim.sha256
-    return any(match.proposal_id == case.proposal_id for match in said_by(commit))
+    return any(match.proposal_id == case.proposal_id for match in matches_of(commit))
 
 
 def _refused(

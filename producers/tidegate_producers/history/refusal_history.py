@@ -11,7 +11,7 @@ from typing import Final
 
 from tidegate_delta.errors import BrokenLog
 from tidegate_messages.outcome import Outcome, Rejection
-from tidegate_producers.history.log_search import newest_commits, said_by
+from tidegate_producers.history.log_search import matches_of, newest_commits
 from tidegate_producers.history.outcome_log import PublishedOutcome
 from tidegate_producers.history.table_history import HistoryEntry, entry_of
 from tidegate_runtime.storage.log_store import LogStore
@@ -77,7 +77,7 @@ def _in_the_log(store: LogStore, versions: int) -> Iterator[RefusedProposal]:
     """Yield the refusals in the log; stop at a corrupt commit, as the topic has others."""
     try:
         for commit in newest_commits(store, versions):
-            for match in said_by(commit):
+            for match in matches_of(commit):
                 if match.rejection is not None:
                     name = str(match.proposal_id)
                     yield RefusedProposal(

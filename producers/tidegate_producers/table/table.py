@@ -21,7 +21,7 @@ from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
 from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.datasource.spark_schema import from_spark, type_of
-from tidegate_producers.datasource.write_log import tell
+from tidegate_producers.datasource.write_log import log_outcome
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import WriteOptions, for_writing, time_ms
 from tidegate_producers.table.append import append
@@ -36,7 +36,12 @@ from tidegate_producers.table.optimize_builder import (
 from tidegate_producers.table.parquet_conversion import convert
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
-from tidegate_producers.table.table_builder import BuilderMode, TableBuilder, TableSpec, named
+from tidegate_producers.table.table_builder import (
+    BuilderMode,
+    TableBuilder,
+    TableSpec,
+    with_table_name,
+)
 from tidegate_producers.table.table_detail import DETAIL, detail_of
 from tidegate_producers.table.target_frame import quoted, table_frame
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
@@ -169,7 +174,7 @@ class Table:
         client = client_for(asked.kafka)
         made = creation(client, _fields(schema), partition_columns, asked, properties)
         planned = creating(made, asked.place)
-        tell(table.root, commit(client, planned, (), WriteRequest.of(asked)))
+        log_outcome(table.root, commit(client, planned, (), WriteRequest.of(asked)))
         return table
 
     @classmethod
@@ -206,7 +211,7 @@ class Table:
     @classmethod
     def _made(cls, spark: SparkSession, spec: TableSpec, options: Mapping[str, str]) -> Self:
         assert spec.path is not None, "the builder has looked"
-        given = named(options, spec)
+        given = with_table_name(options, spec)
         new = NewTable(
             from_spark(StructType(spec.fields)),
             spec.partition_columns,
@@ -762,7 +767,7 @@ class Table:
         return run
 
     def _told(self, outcome: Outcome | None) -> int | None:
-        tell(self.root, outcome)
+        log_outcome(self.root, outcome)
         self._refresh_views()
         return None if outcome is None else outcome.version
 

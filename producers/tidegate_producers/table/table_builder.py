@@ -139,6 +139,6 @@ def _numbered(numbers: Numbers, *, allows_explicit: bool) -> dict[str, Any]:
     return {START: numbers.start, STEP: numbers.step, EXPLICIT: allows_explicit}
 
 
-def named(options: Mapping[str, str], spec: TableSpec) -> dict[str, str]:
+def with_table_name(options: Mapping[str, str], spec: TableSpec) -> dict[str, str]:
     """Return options with the name of a builder's table."""
     return {**options, **({"name": spec.name} if spec.name else {})}

@@ -82,7 +82,7 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
     return newest.select(columns).rename_columns(FOUND_SCHEMA.names), oldest
 
 
-def named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArray:
+def files_named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArray:
     """Return the files that the commits of these versions name, both ends included.
 
     Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.

@@ -29,8 +29,8 @@ from tidegate_producers.options import TableLocation
 from tidegate_producers.vacuum.file_search import (
     DONE_THROUGH,
     END,
+    files_named_since,
     listed,
-    named_since,
     proposed,
     removed_in_log,
 )
@@ -256,7 +256,7 @@ def _needed(store: LogStore, version: int, gates: Sequence[Gate]) -> Iterator[Ne
         return
     first = min(gate.needed_from for gate in readers)
     files = _files_before(store, first, readers[0].holder)
-    paths = [referenced(store.root, files), named_since(store, first, version)]
+    paths = [referenced(store.root, files), files_named_since(store, first, version)]
     names = ", ".join(
         sorted({f"{gate.holder} from version {gate.needed_from} on" for gate in readers})
     )

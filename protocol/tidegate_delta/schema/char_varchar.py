@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate_delta.errors import BrokenLog, InvalidRequest
-from tidegate_delta.schema.field_paths import ELEMENT, KEY, VALUE, FieldPath, dotted, named
+from tidegate_delta.schema.field_paths import ELEMENT, KEY, VALUE, FieldPath, dotted, find_field
 from tidegate_delta.schema.types import (
     STRING,
     ArrayType,
@@ -212,7 +212,7 @@ def _type_at(kind: DataType, path: FieldPath) -> DataType | None:
     head, rest = path[0], path[1:]
     match kind:
         case StructType():
-            field = named(kind, head)
+            field = find_field(kind, head)
             return _type_at(field.kind, rest) if field else None
         case ArrayType() if head == ELEMENT:
             return _type_at(kind.element, rest)

@@ -44,7 +44,7 @@ def same_name(first: str, second: str) -> bool:
     return first.lower() == second.lower()
 
 
-def named(struct: StructType, name: str) -> StructField | None:
+def find_field(struct: StructType, name: str) -> StructField | None:
     """Return the field of a name: an exact match, or else one that differs in case only.
 
     Spec: "Struct Field"
@@ -131,7 +131,7 @@ def field_at(schema: StructType, path: Sequence[str]) -> StructField:
     Spec: "Field Path"
     """
     parent = kind_at(schema, path[:-1]) if path else None
-    field = named(parent, path[-1]) if isinstance(parent, StructType) else None
+    field = find_field(parent, path[-1]) if isinstance(parent, StructType) else None
     if field is None:
         resolve(schema, path)
         raise InvalidRequest(
@@ -212,7 +212,7 @@ def illegal_name(name: str) -> bool:
 def _step(kind: DataType, step: str, above: FieldPath) -> tuple[str, DataType]:
     """Return the name and the type of the next step of a path."""
     if isinstance(kind, StructType):
-        field = named(kind, step)
+        field = find_field(kind, step)
         if field is None:
             names = ", ".join(kind.names)
             raise InvalidRequest(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tidegate_delta.schema.field_paths import FieldPath, named, same_name, steps_inside
+from tidegate_delta.schema.field_paths import FieldPath, find_field, same_name, steps_inside
 from tidegate_delta.schema.types import DataType, StructType
 
 _TOKEN: Final = re.compile(
@@ -131,7 +131,7 @@ def _resolved(chain: FieldPath, schema: StructType) -> FieldPath:
         if name == _ANY:
             resolved, kind = (*resolved, _ANY), steps[-1][1] if steps else kind
             continue
-        inner = named(kind, name) if isinstance(kind, StructType) else None
+        inner = find_field(kind, name) if isinstance(kind, StructType) else None
         if inner is None:
             break
         resolved, kind = (*resolved, inner.name), inner.kind

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from tidegate_delta.errors import BrokenLog, UnsupportedFeature, said_by
+from tidegate_delta.errors import BrokenLog, UnsupportedFeature, message_for
 
 PRIMITIVES: Final = frozenset(
     {
@@ -171,7 +171,7 @@ def parse_schema(text: str) -> StructType:
         return kind
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise BrokenLog(
-            f"a schemaString is no Delta schema ({said_by(error)})",
+            f"a schemaString is no Delta schema ({message_for(error)})",
             error_class="CorruptCommit",
             remedy="restore the table to a version before the commit that set it",
         ) from error

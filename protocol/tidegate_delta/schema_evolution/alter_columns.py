@@ -22,8 +22,8 @@ from tidegate_delta.schema.field_paths import (
     dotted,
     edit_at,
     field_at,
+    find_field,
     kind_at,
-    named,
     resolve,
     same_name,
     set_at,
@@ -318,7 +318,7 @@ def _placed(struct: StructType, column: StructField, position: FieldPosition) ->
         return StructType((column, *fields))
     if position.after is None:
         return StructType((*fields, column))
-    neighbour = named(struct, position.after)
+    neighbour = find_field(struct, position.after)
     if neighbour is None:
         raise InvalidRequest(
             f"there is no column {position.after!r} to put {column.name!r} after; there are "

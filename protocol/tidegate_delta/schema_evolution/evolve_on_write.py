@@ -19,7 +19,7 @@ from tidegate_delta.schema.field_paths import (
     check_names,
     dotted,
     field_at,
-    named,
+    find_field,
 )
 from tidegate_delta.schema.sql_column_references import columns_in, listed
 from tidegate_delta.schema.type_widening import Automatic
@@ -90,7 +90,7 @@ def overwritten(metadata: Metadata, data: StructType, partition_columns: Sequenc
     check_added(metadata, schema, StructType())
     for check in checks(metadata):
         used = columns_in(check.expression, table) or ()
-        missing = sorted({dotted(path[:1]) for path in used if named(schema, path[0]) is None})
+        missing = sorted({dotted(path[:1]) for path in used if find_field(schema, path[0]) is None})
         if missing:
             raise InvalidRequest(
                 f"CHECK constraint {check.name!r} ({check.expression}) names {', '.join(missing)}, "
@@ -111,7 +111,7 @@ def partitioned_by(schema: StructType, names: Sequence[str]) -> tuple[str, ...]:
     """
     columns: list[str] = []
     for name in names:
-        column = named(schema, name)
+        column = find_field(schema, name)
         if column is None or column.name in columns:
             raise InvalidRequest(
                 f"partition column {name!r} is named twice, or is no column; there are "

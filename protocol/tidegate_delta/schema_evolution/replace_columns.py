@@ -11,7 +11,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.char_varchar import keep_limits
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of
-from tidegate_delta.schema.field_paths import ELEMENT, KEY, VALUE, FieldPath, dotted, named
+from tidegate_delta.schema.field_paths import ELEMENT, KEY, VALUE, FieldPath, dotted, find_field
 from tidegate_delta.schema.types import (
     ArrayType,
     DataType,
@@ -58,8 +58,8 @@ class _Replacing:
 
     def struct(self, before: StructType, after: StructType, above: FieldPath) -> StructType:
         """Return the fields of `after`, in its order, with what `before` has of them kept."""
-        kept = [field for field in before if named(after, field.name) is not None]
-        dropped = [field for field in before if named(after, field.name) is None]
+        kept = [field for field in before if find_field(after, field.name) is not None]
+        dropped = [field for field in before if find_field(after, field.name) is None]
         if dropped:
             self._check_gone(dropped, above, adds=len(kept) < len(after))
         return StructType(tuple(self._fields(before, after, above)))
@@ -68,7 +68,7 @@ class _Replacing:
         self, before: StructType, after: StructType, above: FieldPath
     ) -> Iterator[StructField]:
         for field in after:
-            old_field = named(before, field.name)
+            old_field = find_field(before, field.name)
             if old_field is None:
                 path = (*above, field.name)
                 _check_nulls(path, may_be=field.nullable, might_be=True)

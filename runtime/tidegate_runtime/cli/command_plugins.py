@@ -8,7 +8,7 @@ import typer
 GROUP: Final = "tidegate.commands"
 
 
-def brought() -> dict[str, EntryPoint]:
+def command_entry_points() -> dict[str, EntryPoint]:
     """Return the entry point of each command by its name."""
     return {point.name: point for point in sorted(entry_points(group=GROUP))}
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from tidegate_delta.errors import Misconfigured
-from tidegate_runtime.cli.command_plugins import brought, loaded_app
+from tidegate_runtime.cli.command_plugins import command_entry_points, loaded_app
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import (
     KINDS,
@@ -63,7 +63,7 @@ def kind_of(service: str | None) -> type[ServiceSettings]:
     """Return the settings class of a service, after loading its command, which registers it."""
     if service is None:
         return ServiceSettings
-    commands = brought()
+    commands = command_entry_points()
     for name in [service] if service in commands else commands:
         loaded_app(commands[name])
     if service not in KINDS:

@@ -20,7 +20,7 @@ from tidegate_runtime.cli import (
     store_commands,
     topics_commands,
 )
-from tidegate_runtime.cli.command_plugins import brought, loaded_app
+from tidegate_runtime.cli.command_plugins import command_entry_points, loaded_app
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Json, fail_unforeseen
 from tidegate_runtime.containment import contained
@@ -66,7 +66,7 @@ def show_version(
         "embedded_kafka": KAFKA_VERSION,
     }
     if verbose:
-        for name, point in brought().items():
+        for name, point in command_entry_points().items():
             command = loaded_app(point)
             versions[name] = command if isinstance(command, str) else "installed"
     if as_json:
@@ -92,7 +92,7 @@ def command_for(arguments: Sequence[str]) -> TyperGroup:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup), "it has several verbs"
     requested = next((part for part in arguments if not part.startswith("-")), None)
-    for name, point in brought().items():
+    for name, point in command_entry_points().items():
         group_name = name.partition(".")[0]
         if requested in (None, group_name):
             command = loaded_app(point)

@@ -33,8 +33,8 @@ from tidegate_runtime.followers.faust_app import (
     DaemonWorkerThread,
     app_settings,
     ends,
-    ours,
     partition,
+    translated_error,
     unread,
 )
 from tidegate_runtime.followers.skipped_records import SkippedRecords, ask
@@ -375,7 +375,7 @@ class _Follower:
 
     def _fail(self, error: BaseException) -> None:
         if not self._failed.done():
-            self._failed.set_exception(ours(error))
+            self._failed.set_exception(translated_error(error))
 
     def _over(self) -> bool:
         return self._running.stopping.is_set() or self._failed.done()

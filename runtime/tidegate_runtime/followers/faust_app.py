@@ -180,7 +180,7 @@ def partition(topic_partition: TP) -> TopicPartition:
     return TopicPartition(topic_partition.topic, topic_partition.partition)
 
 
-def ours(error: BaseException) -> BaseException:
+def translated_error(error: BaseException) -> BaseException:
     """Return Unavailable for errors of aiokafka and of connections, and other errors unchanged."""
     if isinstance(error, TidegateError):
         return error

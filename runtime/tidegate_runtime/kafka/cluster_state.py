@@ -16,9 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, TopicPartition
-from tidegate_runtime.kafka.error_translation import made, translated
+from tidegate_runtime.kafka.error_translation import make_client, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
-from tidegate_runtime.kafka.record_conversion import ours, theirs
+from tidegate_runtime.kafka.record_conversion import from_librdkafka, to_librdkafka
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 V = TypeVar("V")
@@ -84,7 +84,7 @@ class ClusterState:
         }
         self._config = config
         self._servers = settings.bootstrap_servers
-        self._admin: AdminClient = made(AdminClient, config)
+        self._admin: AdminClient = make_client(AdminClient, config)
 
     def size(self) -> ClusterSize:
         """Return the cluster's id and brokers. Raises: Unavailable, Misconfigured."""
@@ -129,10 +129,12 @@ class ClusterState:
         Raises: Unavailable; Misconfigured, without the right to describe the group.
         """
         # librdkafka's admin client crashes when a coordinator has moved; its consumer does not.
-        consumer = made(Consumer, {**self._config, "group.id": group, "enable.auto.commit": False})
+        consumer = make_client(
+            Consumer, {**self._config, "group.id": group, "enable.auto.commit": False}
+        )
         try:
             positions = consumer.committed(
-                [theirs(topic_partition) for topic_partition in partitions], timeout=ANSWER_S
+                [to_librdkafka(topic_partition) for topic_partition in partitions], timeout=ANSWER_S
             )
         except KafkaException as error:
             raise translated(error, f"look up the position of group {group!r}") from error
@@ -153,7 +155,7 @@ class ClusterState:
 
     def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
-        offset_specs = {theirs(topic_partition): latest for topic_partition in partitions}
+        offset_specs = {to_librdkafka(topic_partition): latest for topic_partition in partitions}
         answers = self._admin.list_offsets(offset_specs, request_timeout=ANSWER_S)
         ends = {}
         for topic_partition, answer in answers.items():
@@ -221,7 +223,7 @@ def _group(name: str, description: Any) -> GroupState:
 
 def _owned(member: Any) -> list[TopicPartition]:
     assignment = member.assignment
-    return ours(assignment.topic_partitions) if assignment else []
+    return from_librdkafka(assignment.topic_partitions) if assignment else []
 
 
 def _operation(operation: AclOperation) -> str:

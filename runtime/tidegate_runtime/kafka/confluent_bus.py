@@ -12,7 +12,7 @@ from tidegate_delta.errors import Unavailable
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, ClusterIdentity
 from tidegate_runtime.kafka.consumer import KafkaConsumer
-from tidegate_runtime.kafka.error_translation import is_retriable, made, translated
+from tidegate_runtime.kafka.error_translation import is_retriable, make_client, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
 from tidegate_runtime.kafka.partition_reader import KafkaReader
 from tidegate_runtime.kafka.producer import KafkaProducer
@@ -89,7 +89,7 @@ class KafkaBus:
                 "delivery.report.only.error": True,
             },
         )
-        return KafkaProducer(made(Producer, config))
+        return KafkaProducer(make_client(Producer, config))
 
     def replies(self) -> KafkaReplies:
         """Return a sender of copies of outcomes, apart from every other producer."""
@@ -109,7 +109,7 @@ class KafkaBus:
                 "delivery.report.only.error": True,
             },
         )
-        return KafkaReplies(lambda: made(Producer, config), SystemClock().boot_s)
+        return KafkaReplies(lambda: make_client(Producer, config), SystemClock().boot_s)
 
     def reader(self) -> KafkaReader:
         """Return a reader without a group."""
@@ -118,7 +118,7 @@ class KafkaBus:
         group = f"{self._settings.topic_prefix}{READERS}"
         reading = {**_READING, "enable.partition.eof": True, "group.id": group}
         config = self._config(tunable={}, fixed=reading)
-        return KafkaReader(made(Consumer, config))
+        return KafkaReader(make_client(Consumer, config))
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
         """Return how many partitions a topic has; ask again while brokers do not answer.
@@ -164,7 +164,7 @@ class KafkaBus:
 
     def _administration(self) -> AdminClient:
         if self._admin is None:
-            self._admin = made(AdminClient, self._config(tunable={}, fixed={}))
+            self._admin = make_client(AdminClient, self._config(tunable={}, fixed={}))
         return self._admin
 
     def _config(self, tunable: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:

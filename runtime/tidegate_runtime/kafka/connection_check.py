@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate_delta.errors import TidegateError
-from tidegate_runtime.kafka.error_translation import made, translated
+from tidegate_runtime.kafka.error_translation import make_client, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
 from tidegate_runtime.kafka.security import KafkaSecurity, current_token, ssl_context
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
@@ -60,7 +60,7 @@ def login_error(settings: KafkaSettings, timeout_s: float = LOGIN_S) -> Tidegate
         if settings.security.uses_oauth:
             # The library waits for ten seconds before it says that it has no token.
             current_token(settings.security)
-        admin = made(AdminClient, config)
+        admin = make_client(AdminClient, config)
     except TidegateError as error:
         return error
     until_s = time.monotonic() + timeout_s

@@ -18,8 +18,8 @@ from tidegate_runtime.kafka.client_protocols import (
     Polled,
     TopicPartition,
 )
-from tidegate_runtime.kafka.error_translation import made, translated
-from tidegate_runtime.kafka.record_conversion import ours, records, theirs
+from tidegate_runtime.kafka.error_translation import make_client, translated
+from tidegate_runtime.kafka.record_conversion import from_librdkafka, records, to_librdkafka
 
 _SLICE_S: Final = 0.05
 """How long one call into librdkafka may last, so that a rebalance is reported soon."""
@@ -41,7 +41,7 @@ class KafkaConsumer:
         beside: Sequence[str] = (),
     ) -> None:
         callbacks = {"on_commit": self._on_commit, "stats_cb": self._on_statistics}
-        self._consumer = made(Consumer, {**config, **callbacks})
+        self._consumer = make_client(Consumer, {**config, **callbacks})
         self._group = group
         self._topics = list(topics)
         self._beside = list(beside)
@@ -87,7 +87,9 @@ class KafkaConsumer:
         """Return the offset that the group committed, and its note. Raises: Unavailable."""
         doing = f"look up the position of group {self._group!r} in {topic_partition}"
         try:
-            [committed] = self._consumer.committed([theirs(topic_partition)], timeout=ANSWER_S)
+            [committed] = self._consumer.committed(
+                [to_librdkafka(topic_partition)], timeout=ANSWER_S
+            )
         except KafkaException as error:
             raise translated(error, doing) from error
         if committed.error is not None:
@@ -100,7 +102,7 @@ class KafkaConsumer:
         ends = time.monotonic() + ANSWER_S
         while True:
             try:
-                self._consumer.seek(theirs(topic_partition, offset))
+                self._consumer.seek(to_librdkafka(topic_partition, offset))
             except KafkaException as error:
                 # A partition that has just been assigned is not being fetched yet.
                 starting = error.args[0].code() == KafkaError._STATE
@@ -115,11 +117,11 @@ class KafkaConsumer:
 
     def pause(self, topic_partition: TopicPartition) -> None:
         """Keep the partition, but fetch nothing from it until `resume`."""
-        self._consumer.pause([theirs(topic_partition)])
+        self._consumer.pause([to_librdkafka(topic_partition)])
 
     def resume(self, topic_partition: TopicPartition) -> None:
         """Fetch again from a paused partition."""
-        self._consumer.resume([theirs(topic_partition)])
+        self._consumer.resume([to_librdkafka(topic_partition)])
         # librdkafka's thread may sleep for a second after a pause; a seek wakes it.
         if topic_partition in self._next:
             self.seek(topic_partition, self._next[topic_partition])
@@ -134,7 +136,7 @@ class KafkaConsumer:
         if not next_offsets:
             return
         offsets = [
-            theirs(topic_partition, offset, notes.get(topic_partition, ""))
+            to_librdkafka(topic_partition, offset, notes.get(topic_partition, ""))
             for topic_partition, offset in next_offsets.items()
         ]
         try:
@@ -159,7 +161,7 @@ class KafkaConsumer:
         if not next_offsets:
             return
         offsets = [
-            theirs(topic_partition, offset, notes.get(topic_partition, ""))
+            to_librdkafka(topic_partition, offset, notes.get(topic_partition, ""))
             for topic_partition, offset in next_offsets.items()
         ]
         try:
@@ -242,12 +244,14 @@ class KafkaConsumer:
         consumer.resume(partitions)
         self._not_recorded = None
         self._is_member = True
-        self._assigned = ours(partitions)
+        self._assigned = from_librdkafka(partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         noted = [
-            theirs(topic_partition, self._recorded[topic_partition], self._parting[topic_partition])
-            for topic_partition in ours(partitions)
+            to_librdkafka(
+                topic_partition, self._recorded[topic_partition], self._parting[topic_partition]
+            )
+            for topic_partition in from_librdkafka(partitions)
             if topic_partition in self._recorded and topic_partition in self._parting
         ]
         if noted:
@@ -272,7 +276,7 @@ class KafkaConsumer:
         unreported, self._assigned = self._assigned, []
         assigned = [
             topic_partition
-            for topic_partition in ours(partitions)
+            for topic_partition in from_librdkafka(partitions)
             if topic_partition.topic in self._topics
         ]
         return [

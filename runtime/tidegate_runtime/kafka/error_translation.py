@@ -84,7 +84,7 @@ _PASSING: Final = frozenset(
 C = TypeVar("C")
 
 
-def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
+def make_client(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
     """Return a librdkafka client.
 
     Raises: Misconfigured, for settings that it refuses; as `oauth_cb`, for a token that it lacks.

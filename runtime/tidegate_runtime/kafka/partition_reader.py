@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, Record, Starts, TopicPartition
 from tidegate_runtime.kafka.error_translation import is_retriable, translated
-from tidegate_runtime.kafka.record_conversion import records, theirs
+from tidegate_runtime.kafka.record_conversion import records, to_librdkafka
 
 _PAUSE_S: Final = 0.1
 _READ_AT_ONCE: Final = 1_000
@@ -35,7 +35,7 @@ class KafkaReader:
         while (left_s := ends - time.monotonic()) > 0:
             try:
                 bounds = self._consumer.get_watermark_offsets(
-                    theirs(topic_partition), timeout=left_s
+                    to_librdkafka(topic_partition), timeout=left_s
                 )
             except KafkaException as error:
                 self._check_topic(topic_partition, doing, max(_PAUSE_S, ends - time.monotonic()))
@@ -66,7 +66,7 @@ class KafkaReader:
         if starts != self._next:
             self._next, self._ends_seen = {}, {}
             self._consumer.assign(
-                [theirs(topic_partition, start) for topic_partition, start in starts.items()]
+                [to_librdkafka(topic_partition, start) for topic_partition, start in starts.items()]
             )
             self._next = dict(starts)
         ends = time.monotonic() + timeout_s

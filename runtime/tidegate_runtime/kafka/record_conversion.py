@@ -59,14 +59,14 @@ def _octets(value: str | bytes | None) -> bytes:
     return value.encode() if isinstance(value, str) else value or b""
 
 
-def theirs(
+def to_librdkafka(
     topic_partition: TopicPartition, offset: int = OFFSET_INVALID, note: str = ""
 ) -> RdPartition:
     """Return librdkafka's object for a topic partition, an offset in it and a note."""
     return RdPartition(topic_partition.topic, topic_partition.partition, offset, metadata=note)
 
 
-def ours(partitions: list[RdPartition]) -> list[TopicPartition]:
+def from_librdkafka(partitions: list[RdPartition]) -> list[TopicPartition]:
     """Convert librdkafka's topic partitions to ours, sorted."""
     return sorted(
         TopicPartition(topic_partition.topic, topic_partition.partition)

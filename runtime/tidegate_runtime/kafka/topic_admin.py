@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.topics import Topic
 from tidegate_runtime.kafka.client_protocols import ANSWER_S
-from tidegate_runtime.kafka.error_translation import made, translated
+from tidegate_runtime.kafka.error_translation import make_client, translated
 from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
@@ -164,7 +164,7 @@ def _listed(admin: AdminClient) -> tuple[dict[str, TopicMetadata], int]:
 
 def _admin(settings: KafkaSettings) -> AdminClient:
     config: dict[str, Any] = {"logger": LIBRARY, **for_librdkafka(settings)}
-    return made(AdminClient, config)
+    return make_client(AdminClient, config)
 
 
 def _no_answer(settings: KafkaSettings) -> Unavailable:

@@ -44,10 +44,10 @@ def traceparent() -> str:
     """Return the trace context that is continued here: given by `continued`, by the environment,
     or a new one.
     """
-    return given() or compose(_random_id(TRACE_ID_BITS), _random_id(SPAN_ID_BITS))
+    return continued_traceparent() or compose(_random_id(TRACE_ID_BITS), _random_id(SPAN_ID_BITS))
 
 
-def given() -> str | None:
+def continued_traceparent() -> str | None:
     """Return the trace context that is continued here, or None without a valid one."""
     continued_context = _continued.get() or os.environ.get(VARIABLE, "")
     return continued_context if is_traceparent(continued_context) else None
@@ -81,7 +81,7 @@ def client_span(name: str, attributes: Attributes) -> Iterator[str]:
         yield traceparent()
         return
     is_within = api.get_current_span().get_span_context().is_valid
-    parent = None if is_within else _remote(api, given())
+    parent = None if is_within else _remote(api, continued_traceparent())
     tracer = api.get_tracer("tidegate", RELEASE)
     with tracer.start_as_current_span(
         name, context=parent, kind=api.SpanKind.PRODUCER, attributes=attributes
@@ -127,7 +127,7 @@ def is_exporting() -> bool:
     return _recorder.tracer is not None
 
 
-def begun(
+def start_span(
     name: str,
     parent: str | None,
     start_ms: int | None = None,

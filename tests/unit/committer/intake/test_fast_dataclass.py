@@ -2,7 +2,7 @@ from dataclasses import fields
 
 from tests.builders import add, proposal, remove, value_of
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.fast_dataclass import made
+from tidegate_committer.intake.fast_dataclass import make_fast
 from tidegate_committer.intake.proposal_actions import CheckedActions
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
@@ -10,7 +10,7 @@ from tidegate_committer.policy import Policy
 
 def test_a_value_is_what_its_class_would_have_made() -> None:
     wanted = CheckedActions(lines=(b"{}\n",), removed=frozenset({"a"}))
-    found = made(CheckedActions, dict(vars(wanted)))
+    found = make_fast(CheckedActions, dict(vars(wanted)))
     assert found == wanted
     assert vars(found) == vars(wanted)
 

@@ -73,7 +73,7 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, app in LOCAL.items():
         points[name] = EntryPoint(name, app, cli_found.GROUP)
     for module in (cli, cli_settings):
-        monkeypatch.setattr(module, "brought", lambda: points)
+        monkeypatch.setattr(module, "command_entry_points", lambda: points)
 
 
 def several(*names: str) -> typer.Typer:
@@ -115,7 +115,7 @@ def with_table_commands(monkeypatch: pytest.MonkeyPatch, *apps: str) -> None:
         name: EntryPoint(name, f"several:{app}", cli_found.GROUP)
         for name, app in zip(("table", "table.checkpoints"), apps, strict=True)
     }
-    monkeypatch.setattr(cli, "brought", lambda: points)
+    monkeypatch.setattr(cli, "command_entry_points", lambda: points)
 
 
 def test_several_services_bring_subcommands_of_one_verb(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tidegate_runtime.followers.commit_follower import run_follower
 from tidegate_runtime.followers.faust_app import DaemonWorkerThread, app_settings
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.settings import KafkaSettings
-from tidegate_runtime.observability.tracing import given
+from tidegate_runtime.observability.tracing import continued_traceparent
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.service.settings import ServiceSettings
@@ -148,9 +148,9 @@ def event(table: UUID) -> Any:
 
 def test_a_notification_is_handled_within_the_trace_of_its_version() -> None:
     traces: list[str | None] = []
-    Followed(InTurns({}, heard=lambda: traces.append(given()))).hear(SMALL)
+    Followed(InTurns({}, heard=lambda: traces.append(continued_traceparent()))).hear(SMALL)
     assert traces == [TRACE]
-    assert given() is None
+    assert continued_traceparent() is None
 
 
 def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_look() -> None:

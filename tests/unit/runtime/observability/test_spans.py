@@ -14,12 +14,12 @@ from tidegate_runtime.observability import tracing
 from tidegate_runtime.observability.span_export import provider_of
 from tidegate_runtime.observability.tracing import (
     NO_SPAN,
-    begun,
     client_span,
     continued,
     current,
     exporting,
     is_exporting,
+    start_span,
 )
 
 SAMPLED, UNSAMPLED = compose(0xAB, 0xCD, 1), compose(0xAB, 0xCD)
@@ -73,9 +73,9 @@ def service(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> InM
 
 def test_a_service_records_sampled_traces_only(service: InMemorySpanExporter) -> None:
     assert is_exporting()
-    assert begun("decide", UNSAMPLED) is NO_SPAN
-    assert begun("decide", None) is NO_SPAN
-    span = begun("decide", SAMPLED, start_ms=5)
+    assert start_span("decide", UNSAMPLED) is NO_SPAN
+    assert start_span("decide", None) is NO_SPAN
+    span = start_span("decide", SAMPLED, start_ms=5)
     told = span.traceparent
     span.end({"tidegate.version": 3})
     [found] = service.get_finished_spans()
@@ -88,7 +88,7 @@ def test_a_service_records_sampled_traces_only(service: InMemorySpanExporter) ->
 def test_a_service_exports_nothing_unless_asked() -> None:
     with exporting("committer", None):
         assert not is_exporting()
-        assert begun("decide", SAMPLED) is NO_SPAN
+        assert start_span("decide", SAMPLED) is NO_SPAN
     with exporting("committer", "http://127.0.0.1:9"):
         assert is_exporting()
     assert not is_exporting()
