@@ -134,7 +134,9 @@ def bench(
         if name in alone:
             with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
                 measured = alone[name](Path(scratch))
-            figures += [replace(one, recorded=None) if name in small else one for one in measured]
+            figures += [
+                replace(figure, recorded=None) if name in small else figure for figure in measured
+            ]
             continue
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
             folder = Path(scratch)

@@ -51,17 +51,17 @@ class NoClient:
 def deleting(place: TableLocation) -> Work:
     """Delete by a condition that may match rows of each file, and matches none."""
 
-    asked = 0
+    sent = 0
 
     def found(rewriting: Rewriting, files: Sequence[Mapping[str, Any]]) -> Sequence[Rewritten]:
-        nonlocal asked
-        asked += len(files)
+        nonlocal sent
+        sent += len(files)
         return [Rewritten(file["path"], 0, 0, ()) for file in files]
 
     def delete() -> Counted:
         client = cast(Client, NoClient(place.root, SystemClock()))
         assert delete_rows(client, place, EVERY_FILE, WriteRequest(60), found) is None
-        return asked
+        return sent
 
     return delete
 

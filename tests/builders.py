@@ -319,10 +319,10 @@ class Gate:
 
     def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
         """Produce proposals and operators' requests, or values that are neither."""
-        for one in proposals:
-            topic = self.topics.admin if _is_request(one) else self.topics.proposals
+        for proposal in proposals:
+            topic = self.topics.admin if _is_request(proposal) else self.topics.proposals
             at = TopicPartition(topic, 0)
-            value = one if isinstance(one, bytes) else encode(one)
+            value = proposal if isinstance(proposal, bytes) else encode(proposal)
             self.bus.append(at, None, value, headers)
 
     def settle(self, steps: int = 6) -> None:

@@ -50,11 +50,11 @@ def _commands(command: Any, path: str) -> Iterator[str]:
             if not below.hidden:
                 yield from _commands(below, f"{path} {name}")
         return
-    named = [one for one in command.params if one.param_type_name == "option"]
+    named = [param for param in command.params if param.param_type_name == "option"]
     options = sorted(one.opts[0] for one in named if one.opts[0] not in ("--help",))
     text = (command.help or "").strip().partition("\n\n")[0].replace("\n", " ")
     given = " ".join(
-        one.name.upper() for one in command.params if one.param_type_name == "argument"
+        param.name.upper() for param in command.params if param.param_type_name == "argument"
     )
     yield _row(
         f"`{path}`{f' {given}' if given else ''}", text, ", ".join(f"`{one}`" for one in options)

@@ -109,7 +109,7 @@ EVERY_COLUMN: Final = ColumnRules()
 
 
 def _in(name: str, names: Sequence[str]) -> bool:
-    return name.lower() in {one.lower() for one in names}
+    return name.lower() in {listed.lower() for listed in names}
 
 
 def _bad(message: str) -> InvalidRequest:

@@ -609,8 +609,8 @@ class TableStream:
             return None
         policy = self._source.on_schema_change
         rules, columns = self._source.form.columns, columns_between(old.metadata, new.metadata)
-        told = {"steps": rules.steps(steps), "columns": rules.visible(columns)}
-        change = self._introduction(origin, new).model_copy(update=told)
+        update = {"steps": rules.steps(steps), "columns": rules.visible(columns)}
+        change = self._introduction(origin, new).model_copy(update=update)
         check_may_change(change, policy)
         anew = policy == "resnapshot" and change.is_followed_by_rows
         return change.model_copy(update={"snapshot": anew})
@@ -768,9 +768,9 @@ class TableStream:
 
         A version that is published in part is finished with the columns that it began with.
         """
-        begun = keys_of_order(due.order) if due.start else None
-        if begun is not None and set(begun) <= set(schema_of(metadata).names):
-            return begun
+        key_columns = keys_of_order(due.order) if due.start else None
+        if key_columns is not None and set(key_columns) <= set(schema_of(metadata).names):
+            return key_columns
         keys = self._keys_declared.resolved(metadata, before, self._state.position)
         columns = to_arrow(schema_of(metadata))
         self._source.form.columns.check(self._source.name, columns, keys)

@@ -67,7 +67,7 @@ class CleanupSchedule:
         except (Misconfigured, Unavailable) as error:
             log_event(_log, "readers_unknown", level=logging.WARNING, why=error)
             return {}
-        return {table: sum(one.reads_rows for one in each) for table, each in gates.items()}
+        return {table: sum(gate.reads_rows for gate in each) for table, each in gates.items()}
 
     def note_written(self, table: UUID, size_bytes: int) -> None:
         """Note the size of a checkpoint that was written."""

@@ -56,11 +56,11 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("form", choices=["json", "avro"], default="json", nargs="?")
     parser.add_argument("--once", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
     spark = SparkSession.builder.getOrCreate()
-    kafka = {"kafka.bootstrap.servers": given.brokers}
-    events_path, accounts_path = f"{given.folder}/events", f"{given.folder}/accounts"
+    kafka = {"kafka.bootstrap.servers": arguments.brokers}
+    events_path, accounts_path = f"{arguments.folder}/events", f"{arguments.folder}/accounts"
     for path, columns in ((events_path, EVENT), (accounts_path, ACCOUNT)):
         table = Table.createIfNotExists(spark, kafka).location(path)
         for name, kind in columns.items():
@@ -68,19 +68,21 @@ def main() -> None:
         table.execute()
 
     source = spark.readStream.format("kafka").options(**kafka)
-    source = source.option("subscribe", given.topic).option("startingOffsets", "earliest")
+    source = source.option("subscribe", arguments.topic).option("startingOffsets", "earliest")
     events = (
-        source.load().select(decoded(F.col("value"), given.form).alias("event")).select("event.*")
+        source.load()
+        .select(decoded(F.col("value"), arguments.form).alias("event"))
+        .select("event.*")
     )
 
-    trigger = {"availableNow": True} if given.once else {"processingTime": "1 second"}
+    trigger = {"availableNow": True} if arguments.once else {"processingTime": "1 second"}
     append = events.writeStream.format("tidegate").options(**kafka).trigger(**trigger)
-    append = append.option("checkpointLocation", f"{given.checkpoints}/events")
+    append = append.option("checkpointLocation", f"{arguments.checkpoints}/events")
     accounts = Table(spark, accounts_path, {**kafka, "txnAppId": "accounts"})
     upsert = events.writeStream.foreachBatch(accounts.foreach_batch(add_up)).trigger(**trigger)
-    upsert = upsert.option("checkpointLocation", f"{given.checkpoints}/accounts")
+    upsert = upsert.option("checkpointLocation", f"{arguments.checkpoints}/accounts")
     queries: list[StreamingQuery] = [append.start(events_path), upsert.start()]
-    if given.once:
+    if arguments.once:
         for query in queries:
             query.awaitTermination()
     else:

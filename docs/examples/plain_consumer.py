@@ -17,10 +17,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("brokers", "topic"):
         parser.add_argument(name)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     consumer = Consumer(
         {
-            "bootstrap.servers": given.brokers,
+            "bootstrap.servers": arguments.brokers,
             "group.id": "plain-consumer",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -28,8 +28,8 @@ def main() -> None:
             "isolation.level": "read_committed",
         }
     )
-    found = consumer.list_topics(given.topic, timeout=30.0).topics[given.topic].partitions
-    consumer.assign([TopicPartition(given.topic, number, OFFSET_BEGINNING) for number in found])
+    found = consumer.list_topics(arguments.topic, timeout=30.0).topics[arguments.topic].partitions
+    consumer.assign([TopicPartition(arguments.topic, number, OFFSET_BEGINNING) for number in found])
     waiting = set(found)
     rows: dict[bytes | None, object] = {}
     while waiting:

@@ -175,9 +175,9 @@ class StreamWriter:
             values[message.partition(), message.key()] = message.value()
         reader.close()
         records = [json.loads(value) for value in values.values() if value]
-        own = [one for one in records if one["table_root"] == self.folder.as_uri()]
-        served = [one for one in own if one["status"] != "staged"]
-        if not served or any(one["status"] == "dropped" for one in served):
+        own = [record for record in records if record["table_root"] == self.folder.as_uri()]
+        served = [record for record in own if record["status"] != "staged"]
+        if not served or any(record["status"] == "dropped" for record in served):
             raise SystemExit(f"no table is registered at {self.folder.as_uri()}")
         return min(served, key=lambda one: one["topic_partition"])
 

@@ -22,13 +22,13 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--prefix", default="tidegate.")
     parser.add_argument("--once", action="store_true")
-    given = parser.parse_args()
-    file = Path(given.file)
+    arguments = parser.parse_args()
+    file = Path(arguments.file)
     saved = json.loads(file.read_text()) if file.exists() else {"rows": [], "position": None}
     copy = changes.TableCopy.of(saved["rows"])
-    kafka = KafkaSettings(bootstrap_servers=given.brokers, topic_prefix=given.prefix)
-    with changes.follow(given.table, kafka, saved["position"]) as stream:
-        for version in stream.versions(quiet_s=15.0 if given.once else None):
+    kafka = KafkaSettings(bootstrap_servers=arguments.brokers, topic_prefix=arguments.prefix)
+    with changes.follow(arguments.table, kafka, saved["position"]) as stream:
+        for version in stream.versions(quiet_s=15.0 if arguments.once else None):
             for change in version.changes:
                 copy.apply(change)
             # Rows and position are one file, replaced in one step: neither is without the other.

@@ -139,7 +139,7 @@ def clustered(deployment: Deployment) -> Grown:
 
 def _clustering(table: Grown, *names: str) -> DomainMetadata:
     schema = parse_schema(table.snapshot.metadata.schema_string)
-    physical = {one.name: one.metadata["delta.columnMapping.physicalName"] for one in schema}
+    physical = {field.name: field.metadata["delta.columnMapping.physicalName"] for field in schema}
     told = {"clusteringColumns": [[physical[name]] for name in names]}
     return DomainMetadata(domain="delta.clustering", configuration=json.dumps(told))
 
@@ -154,7 +154,7 @@ def cdc_recorded(deployment: Deployment) -> Grown:
     told = {"k": [1, 1, 2], "s": ["s1", "new", "s2"], "_change_type": kinds}
     table.replace("MERGE", [{"k": 1, "s": "new"}, row(3)], table.changes(pa.table(told)))
     table.append([row(4), row(5)])
-    [marked] = [one for one in table.live() if '"minValues":{"k":4' in (one.stats or "")]
+    [marked] = [add for add in table.live() if '"minValues":{"k":4' in (add.stats or "")]
     bounds = {**json.loads(marked.stats or "{}"), "tightBounds": False}
     told = {"deletion_vector": inline(of_rows([1])), "stats": json.dumps(bounds)}
     table.say("DELETE", proposal_drafts.removal(marked, 0), marked.with_(**told))

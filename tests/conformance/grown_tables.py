@@ -213,7 +213,7 @@ class Grown(Written):
     def _deletion(self, snapshot: Snapshot, keys: Sequence[int]) -> Proposal:
         predicate: Predicate = {"op": "in", "column": ["k"], "values": list(keys), "type": "long"}
         rewriter = Rewriter(self.store, snapshot.metadata, predicate, CLOCK, 0)
-        adds = {one.path: one for one in rows_to_adds(snapshot.files)}
+        adds = {add.path: add for add in rows_to_adds(snapshot.files)}
         found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
         marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
         deletion = proposal_drafts.Deletion("k IN (...)", predicate, list(adds), (), (), {}, marked)

@@ -125,7 +125,7 @@ class Table:
 
     def physical(self, name: str) -> str:
         """Return a column's physical name."""
-        [found] = [one for one in self.fields if one["name"] == name]
+        [found] = [field for field in self.fields if field["name"] == name]
         told: str = found["metadata"].get(f"{MAPPING}physicalName", name)
         return told
 

@@ -31,7 +31,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:
     (folder / "mine").touch()
     assert unpacked(ARCHIVE, tmp_path) == folder
     assert (folder / "mine").exists()
-    assert [one.name for one in tmp_path.iterdir()] == [folder.name]
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
 def test_the_licence_travels_with_the_data(tmp_path: Path) -> None:

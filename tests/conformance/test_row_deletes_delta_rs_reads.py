@@ -92,11 +92,11 @@ def test_deletes_of_many_writers_leave_the_rows_that_nobody_deleted(
         operation=Operation(name="CREATE TABLE"),
     )
     append = builders.proposal(*files(tmp_path), table_root=store.root)
-    assert [one.status for one in gate.ask(create, append)] == ["committed", "committed"]
+    assert [outcome.status for outcome in gate.ask(create, append)] == ["committed", "committed"]
     gate.send(*(deleting(store, chosen(writer), 1) for writer in range(WRITERS)))
     gate.settle(WRITERS + 4)
     told = gate.outcomes()[2:]
-    assert [one.rejection for one in told] == [None] * WRITERS
+    assert [outcome.rejection for outcome in told] == [None] * WRITERS
     gone = set().union(*map(chosen, range(WRITERS)))
     assert sum(int(str(one.assigned["rows_deleted"])) for one in told) == len(gone)
     left = sorted(set(range(FILES * ROWS)) - gone)

@@ -192,7 +192,7 @@ def again(step: Step) -> Metadata | None:
 def names_of(step: Step) -> Iterator[str]:
     """Yield the physical names that delta-spark gave to the columns of a change."""
     before = parse_schema(step.first.schema_string) if step.first else StructType()
-    known = {one.metadata.get(PHYSICAL_NAME) for one in walk(before)}
+    known = {field.metadata.get(PHYSICAL_NAME) for field in walk(before)}
     for one in walk(parse_schema(step.after.schema_string)):
         name = one.metadata.get(PHYSICAL_NAME)
         if name is not None and name not in known:

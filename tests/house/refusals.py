@@ -16,7 +16,7 @@ def rules(sources: dict[str, str]) -> set[str]:
     A variable is skipped: its rule is defined elsewhere, or it is an error's class.
     """
     trees = [tree.parsed(text) for text in sources.values()]
-    constants = {name: value for one in trees for name, value in _constants(one)}
+    constants = {name: value for tree in trees for name, value in _constants(tree)}
     found: set[str] = set()
     for one in trees:
         for node in ast.walk(one):

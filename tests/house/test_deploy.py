@@ -97,7 +97,9 @@ def test_every_package_of_the_wheel_is_copied_to_where_it_is_built() -> None:
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     for build in builds():
         copied = [source for copy in build.of("COPY") for source in copy.split()[:-1]]
-        assert [one for one in packages if not any(f"{one}/".startswith(c) for c in copied)] == []
+        assert [
+            package for package in packages if not any(f"{package}/".startswith(c) for c in copied)
+        ] == []
 
 
 def test_continued_lines_are_one_instruction() -> None:

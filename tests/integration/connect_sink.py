@@ -42,7 +42,7 @@ def maven_jars(name: str, *artifacts: str) -> Path:
     folder = cache_folder() / "judges" / name
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        needed = "".join(_DEPENDENCY.format(*one.split(":")) for one in artifacts)
+        needed = "".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
         (folder / "pom.xml").write_text(_POM.format(needed))
         goal = f"-DoutputDirectory={folder}"
         _maven("dependency:copy-dependencies", goal, "-f", str(folder / "pom.xml"))

@@ -168,7 +168,11 @@ def read_topic(
 
 def values(kafka: KafkaSettings, topic: str) -> list[dict[str, Any]]:
     """Return the JSON values on partition 0 of a topic."""
-    return [orjson.loads(one.value) for one in read_topic(kafka, topic) if one.value is not None]
+    return [
+        orjson.loads(record.value)
+        for record in read_topic(kafka, topic)
+        if record.value is not None
+    ]
 
 
 def committed_offset(kafka: KafkaSettings, group: str) -> int:

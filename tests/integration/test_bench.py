@@ -31,7 +31,7 @@ def test_opening_is_measured_for_every_shape_of_log(tmp_path: Path) -> None:
         "S1",
         "S2",
     ]
-    assert all(one.ratio > 0 for one in found)
+    assert all(figure.ratio > 0 for figure in found)
 
 
 @pytest.mark.nightly
@@ -39,8 +39,8 @@ def test_opening_is_measured_for_every_shape_of_log(tmp_path: Path) -> None:
 def test_checkpoints_are_measured(tmp_path: Path) -> None:
     found = checkpoints.figures(tmp_path, 1, FILES)
 
-    assert [one.measure[:2] for one in found] == ["K1", "K1", "K1", "K2", "K3", "K5", "K7"]
-    assert all(one.ratio > 0 for one in found)
+    assert [figure.measure[:2] for figure in found] == ["K1", "K1", "K1", "K2", "K3", "K5", "K7"]
+    assert all(figure.ratio > 0 for figure in found)
 
 
 def test_the_slow_store_holds_one_log_for_us_and_for_delta_rs() -> None:
@@ -76,8 +76,8 @@ def test_what_is_asked_of_an_open_table_is_measured(tmp_path: Path) -> None:
     found = read_table.figures(tmp_path, 1, FILES, ROWS)
 
     assert [one.goal[:2] for one in found] == ["S6", "R2", "R2", "F1", "F1"]
-    assert all(one.ratio > 0 for one in found)
-    assert [one.measure for one in found[1:3]] == [
+    assert all(figure.ratio > 0 for figure in found)
+    assert [figure.measure for figure in found[1:3]] == [
         "plan a scan of 10 of 1,000 files, by partition and statistics",
         "plan a scan of 10 of 1,000 files, by statistics alone",
     ]
@@ -98,4 +98,4 @@ def test_what_a_committer_costs_is_measured(
 
     named = [one.goal.partition(":")[0] for one in found]
     assert named == [*["C11"] * 4, "S6", "<= 10 ms", "C10", "C10", "S5", "S5"]
-    assert all(one.ratio > 0 for one in found)
+    assert all(figure.ratio > 0 for figure in found)

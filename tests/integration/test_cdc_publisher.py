@@ -226,7 +226,7 @@ def check_transactions(line: Line, changes: list[dict[str, Any]]) -> None:
     begun = [one["id"] for one in told if one["status"] == "BEGIN"]
     assert begun == [one["id"] for one in ends]
     assert len(begun) == len(set(begun))
-    counts = Counter(one["transaction"]["id"] for one in changes if one["op"] != "r")
+    counts = Counter(change["transaction"]["id"] for change in changes if change["op"] != "r")
     assert counts == Counter({one["id"]: one["event_count"] for one in ends})
     for end in ends:
         [collection] = end["data_collections"]

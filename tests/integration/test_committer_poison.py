@@ -61,7 +61,7 @@ def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_
 
     def are_told() -> bool:
         told = {value["proposal_id"] for value in values(line.kafka, line.kafka.topics.outcomes)}
-        return {str(one.proposal_id) for one in sent} <= told
+        return {str(outcome.proposal_id) for outcome in sent} <= told
 
     until(are_told, "every outcome")
     assert heir.child.is_alive(), "the fourth one does not judge it any more"

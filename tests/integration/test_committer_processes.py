@@ -85,7 +85,7 @@ def _log_of(table: TableRecord) -> Table:
 
 
 def _stamped(line: Line, topic: str) -> list[tuple[bytes, float]]:
-    return [(one.value or b"", one.timestamp_ms) for one in read_topic(line.kafka, topic)]
+    return [(record.value or b"", record.timestamp_ms) for record in read_topic(line.kafka, topic)]
 
 
 def check_all(
@@ -105,7 +105,7 @@ def check_all(
     until(lambda: _told_versions(line, table) >= len(log), "a record of the last version")
     records = _of(table, values(kafka, kafka.topics.commits))
     assert run_audit.check_commit_records(folder_of(table), records) == list(range(len(log)))
-    refused = [one.rejection for one in told(proposers) if one.status != "committed"]
+    refused = [outcome.rejection for outcome in told(proposers) if outcome.status != "committed"]
     assert all(one is not None and one.rule in spared for one in refused), refused
     assert all(proposer.outcomes.keys() == set(range(proposer.count)) for proposer in proposers)
     wanted = sorted(

@@ -123,9 +123,9 @@ def test_the_pages_keep_axes_rules_in_light_and_dark_and_on_a_telephone(
                         violations = json.loads(await tab.evaluate(AXE))
                         found[f"{name} {style}"] = violations
             found["complaints"] = [
-                one
-                for one in tab.complaints
-                if "rubbish" not in one  # the page of an error
+                complaint
+                for complaint in tab.complaints
+                if "rubbish" not in complaint  # the page of an error
             ]
         return found
 

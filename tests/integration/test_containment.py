@@ -128,6 +128,8 @@ def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(l
         assert delete(client, "bad", folders["bad"]).status == "committed"
     wait_until(lambda: changes(line, "bad") > 0, "its changes")
     wait_until((folders["bad"] / "_delta_log" / checksum_name(2)).exists, "its checksum")
-    assert all(one.child.is_alive() for one in started)
-    traces = [one.child.log.read_text(encoding="utf-8").count("Traceback") for one in started]
+    assert all(service.child.is_alive() for service in started)
+    traces = [
+        service.child.log.read_text(encoding="utf-8").count("Traceback") for service in started
+    ]
     assert traces == [1, 1, 1]

@@ -297,7 +297,7 @@ def test_an_open_transaction_hides_what_is_behind_it_and_is_seen(
         else:
             writer.abort_transaction(PATIENCE_S)
         read = read_all(consumer, 4 if is_committed else 3)
-        assert (b"of a transaction" in [one.value for one in read]) == is_committed
+        assert (b"of a transaction" in [record.value for record in read]) == is_committed
         poll_until(consumer, lambda _: consumer.held_back == {})
 
 

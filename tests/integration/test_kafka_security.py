@@ -290,11 +290,14 @@ def test_services_go_on_with_new_passwords_certificates_and_tokens(
             wait_until((tables / "t" / "_delta_log" / "_last_checkpoint").exists, "a checkpoint")
             wait_until(lambda: changes(guarded) >= published + 22, "changes")
             shown = [
-                urllib.request.urlopen(f"{one.address()}/metrics") for one in services.values()
+                urllib.request.urlopen(f"{service.address()}/metrics")
+                for service in services.values()
             ]
         texts = [answer.read().decode() for answer in shown]
-        texts += [one.child.log.read_text(encoding="utf-8") for one in services.values()]
-        assert all(one.child.is_alive() for one in services.values()), "none was started anew"
+        texts += [service.child.log.read_text(encoding="utf-8") for service in services.values()]
+        assert all(service.child.is_alive() for service in services.values()), (
+            "none was started anew"
+        )
     finally:
         line.stop()
     secrets = [PASSWORD, NEXT_PASSWORD, "PRIVATE KEY", "eyJ"]  # a token begins with `{"`

@@ -76,7 +76,7 @@ def test_a_tables_log_is_shown_without_a_committer(line: Line, table: Path) -> N
     assert [one["proposals"] for one in history] == [0, 0]
     facts = terminal.json(table_commands.app, "describe", str(table))
     assert (facts["version"], facts["files"], facts["partitionColumns"]) == (1, 3, ["p"])
-    assert [one["name"] for one in facts["columns"]] == ["k", "p"]
+    assert [fact["name"] for fact in facts["columns"]] == ["k", "p"]
     older = terminal.json(table_commands.app, "snapshot", str(table), "--version", "0")
     assert (older["version"], len(older["shown"])) == (0, 2)
     for verb in ("history", "describe", "snapshot"):

@@ -70,8 +70,11 @@ def test_committers_on_a_ratified_root_die_one_after_the_other_and_lose_and_doub
     for one in doomed:
         one.wait_ready()
     proposers = append_with(line.kafka, table, WRITERS, ROWS)
-    until(lambda: not any(one.child.is_alive() for one in doomed), f"two deaths at {failpoint}")
-    assert {one.child.exit_status() for one in doomed} == {-signal.SIGKILL}
+    until(
+        lambda: not any(service.child.is_alive() for service in doomed),
+        f"two deaths at {failpoint}",
+    )
+    assert {service.child.exit_status() for service in doomed} == {-signal.SIGKILL}
     heir = committer(line, "heir")
     for proposer in proposers:
         proposer.join(WAIT_S)

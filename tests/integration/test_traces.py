@@ -36,7 +36,10 @@ class Collector:
 
     def take(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            named = {one.key: one.value.string_value for one in resource.resource.attributes}
+            named = {
+                attribute.key: attribute.value.string_value
+                for attribute in resource.resource.attributes
+            }
             for scope in resource.scope_spans:
                 for span in scope.spans:
                     self.spans.setdefault(span.name, []).append(span)
@@ -91,7 +94,10 @@ def append(line: Line, table: TableRecord) -> int:
 
 
 def attributes(span: Any) -> Mapping[str, Any]:
-    return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
+    return {
+        attribute.key: attribute.value.string_value or attribute.value.int_value
+        for attribute in span.attributes
+    }
 
 
 def test_a_trace_leads_from_the_writing_program_to_the_change_record(line: Line) -> None:

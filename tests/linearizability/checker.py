@@ -146,7 +146,11 @@ def _unjust(account: Account) -> Iterator[str]:
 
 def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     """Yield proposals ordered after one that was sent after their own outcome."""
-    told = {one.key: one.moment for one in reversed(account.told) if one.status == "committed"}
+    told = {
+        record.key: record.moment
+        for record in reversed(account.told)
+        if record.status == "committed"
+    }
     by_table: dict[str, list[Step]] = {}
     for step in order:
         by_table.setdefault(step.root, []).append(step)

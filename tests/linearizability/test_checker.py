@@ -59,7 +59,8 @@ def log_of(run: Account) -> list[Rows]:
 def retold(run: Account, key: Key, **changed: Any) -> Account:
     """Return a run in which one outcome is different."""
     told = [
-        replace(one, body={**one.body, **changed}) if one.key == key else one for one in run.told
+        replace(record, body={**record.body, **changed}) if record.key == key else record
+        for record in run.told
     ]
     return replace(run, told=told)
 
@@ -82,7 +83,7 @@ def lost_by_the_log(run: Account) -> Account:
 
 
 def lost_by_the_topic(run: Account) -> Account:
-    return replace(run, told=[one for one in run.told if one.key != key_at(run, 2)])
+    return replace(run, told=[record for record in run.told if record.key != key_at(run, 2)])
 
 
 def lost_in_part(run: Account) -> Account:
@@ -132,7 +133,7 @@ def rejected_for_what_it_had_read(run: Account) -> Account:
 
 def rejected_for_what_came_later(run: Account) -> Account:
     key = rejected_by(run, "concurrent_append").key
-    told = [replace(one, moment=0) if one.key == key else one for one in run.told]
+    told = [replace(record, moment=0) if record.key == key else record for record in run.told]
     return replace(run, told=told)
 
 
@@ -222,7 +223,7 @@ def test_what_the_gate_must_not_do_has_none(
 
 
 def test_a_run_that_goes_on_may_owe_answers(run: Account) -> None:
-    told = [one for one in run.told if one.key != key_at(run, 2)]
+    told = [record for record in run.told if record.key != key_at(run, 2)]
     explain(replace(run, told=told, is_over=False))
 
 

@@ -236,7 +236,12 @@ def test_what_may_be_dropped_is_dropped_soundly(
     assert check_change(sound, after, dropping=name) == ()
 
 
-KEYS = [one.key for one in ALL] + [*INSTRUCTIONS, "delta.feature.x", "delta.constraints.c", "mine"]
+KEYS = [record.key for record in ALL] + [
+    *INSTRUCTIONS,
+    "delta.feature.x",
+    "delta.constraints.c",
+    "mine",
+]
 TEXTS = st.sampled_from(["", "true", "false", "name", "id", "v2", "1", "-1", "a", "{}", "hudi"])
 SCHEMAS = st.sampled_from(
     [

@@ -47,7 +47,7 @@ def test_no_value_is_given_to_two(column: IdentityColumn, counts: list[int]) -> 
     given_out: list[Lease] = []
     for count in counts:
         given_out.append(lease(column, count, given_out))
-    values = [one.value(row) for one in given_out for row in range(one.count)]
+    values = [record.value(row) for record in given_out for row in range(record.count)]
     assert len(set(values)) == len(values) == sum(counts)
     assert all(on_the_line(column, value) for value in values)
     if column.mark is not None:

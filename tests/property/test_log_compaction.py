@@ -116,7 +116,7 @@ def test_a_compaction_stands_for_its_commits_on_any_base(
     bodies: list[list[Action]], data: st.DataObject
 ) -> None:
     first: list[Action] = [PROTOCOL, METADATA]
-    bodies[0] = [*first, *(one for one in bodies[0] if not isinstance(one, Protocol | Metadata))]
+    bodies[0] = [*first, *(body for body in bodies[0] if not isinstance(body, Protocol | Metadata))]
     commits = [Commit(Version(at), tuple(body)) for at, body in enumerate(bodies)]
     start = data.draw(st.integers(0, len(commits) - 2))
     end = data.draw(st.integers(start + 2, len(commits)))

@@ -159,7 +159,7 @@ def begun(dice: Random) -> Gate:
         proposal(bare_protocol(FEATURES), table, read_version=-1, operation=create),
         proposal(add("p=1/a"), add("p=1/b"), add("p=2/a")),
     )
-    assert [one.status for one in told] == ["committed", "committed"]
+    assert [outcome.status for outcome in told] == ["committed", "committed"]
     return gate
 
 

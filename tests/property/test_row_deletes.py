@@ -92,7 +92,7 @@ def begun(members: int) -> Gate:
         ),
         proposal(*(add(path, stats=stats) for path, stats in STATS.items())),
     )
-    assert [one.status for one in told] == ["committed", "committed"]
+    assert [outcome.status for outcome in told] == ["committed", "committed"]
     return gate
 
 
@@ -144,7 +144,7 @@ def test_deletes_of_different_rows_all_commit_in_any_order(
     dice.shuffle(wanted)  # type: ignore[attr-defined]  # hypothesis hands over a Random
     gate = begun(members)
     told = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], cuts)
-    assert [one.status for one in told] == ["committed"] * len(wanted)
+    assert [outcome.status for outcome in told] == ["committed"] * len(wanted)
     union = {path: set().union(*(one.rows for one in wanted if one.path == path)) for path in SIZES}
     assert gone(gate) == union
     assert sum(int(str(one.assigned["rows_deleted"])) for one in told) == sum(
@@ -182,8 +182,8 @@ def test_no_delete_is_lost_and_no_row_is_updated_twice(
 def test_how_deletes_are_grouped_changes_nothing(wanted: list[Wish], members: int) -> None:
     proposals = [one.proposed(number) for number, one in enumerate(wanted)]
     together, alone = begun(members), begun(1)
-    first = [one.status for one in settled(together, proposals, [])]
-    second = [one.status for one in settled(alone, proposals, [])]
+    first = [outcome.status for outcome in settled(together, proposals, [])]
+    second = [outcome.status for outcome in settled(alone, proposals, [])]
     assert first == second
     assert gone(together) == gone(alone)
 

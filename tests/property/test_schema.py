@@ -69,9 +69,9 @@ def in_arrow(kind: DataType) -> DataType:
             return StructType(
                 tuple(
                     StructField(
-                        one.name, in_arrow(one.kind), one.nullable or one.kind == types.VOID
+                        field.name, in_arrow(field.kind), field.nullable or field.kind == types.VOID
                     )
-                    for one in kind
+                    for field in kind
                 )
             )
         case ArrayType():

@@ -364,7 +364,7 @@ class Table:
         """Return what readers of the change feed see of a version."""
         named = [row["cdc"]["path"] for row in rows if "cdc" in row]
         if named:
-            return [one for path in named for one in self.changes[path]]
+            return [change for path in named for change in self.changes[path]]
         paths = {
             row[kind]["path"]
             for row in rows
@@ -463,6 +463,6 @@ def test_whoever_is_in_the_log_had_his_effect_and_nobody_else(seed: int) -> None
         table.gate.settle(2 * len(batch) + 4)
         told = table.gate.outcomes()[before:]
         table.look()
-        committed = {str(one.proposal_id) for one in told if one.status == "committed"}
+        committed = {str(outcome.proposal_id) for outcome in told if outcome.status == "committed"}
         assert len(told) == len(batch)
-        assert committed == table.accepted & {str(one.proposal_id) for one in batch}
+        assert committed == table.accepted & {str(outcome.proposal_id) for outcome in batch}

@@ -72,8 +72,8 @@ def reading(draw: st.DrawFn, parts: Sequence[Sequence[Kept]]) -> list[TableRecor
 
 def told(records: Sequence[TableRecord]) -> TableRecord | None:
     found = Registrations()
-    for one in records:
-        found.take(one)
+    for record in records:
+        found.take(record)
     return found.counting.get(TABLE)
 
 

@@ -81,7 +81,7 @@ class Character:
         )
 
 
-CALM = Character(**dict.fromkeys((one.name for one in fields(Character)), 0.0))
+CALM = Character(**dict.fromkeys((field.name for field in fields(Character)), 0.0))
 
 LIFE_S: Final = 60.0
 """The longest time a request travels to a store. A later one is refused, as S3 refuses a request

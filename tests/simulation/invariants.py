@@ -440,5 +440,5 @@ def _member(sent: Sent, entry: Rows) -> Rows:
     """
     rows: Rows = sent.body.get("actions", [])
     intents = sent.body.get("dv_intents") or () if paths_of(entry, "remove") else ()
-    files = [one["path"] for one in intents]
+    files = [intent["path"] for intent in intents]
     return [*rows, *({"remove": {"path": path, "dataChange": True}} for path in files)]

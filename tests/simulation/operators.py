@@ -54,13 +54,17 @@ def halted_by_hand(history: History) -> str | None:
         if told.body["status"] == "committed":
             answered.setdefault(told.key, told.moment)
     for deliveries in history.spots().values():
-        for one in deliveries:
-            if one is None or one.kind not in ("halt", "drop") or one.key not in answered:
+        for delivery in deliveries:
+            if (
+                delivery is None
+                or delivery.kind not in ("halt", "drop")
+                or delivery.key not in answered
+            ):
                 continue
             # A committer that was suspended may still land what it took before that.
-            since = answered[one.key]
+            since = answered[delivery.key]
             behind = {sent.key for sent in history.sent.values() if sent.moment > since}
-            found = _committed(history, one, since, behind)
+            found = _committed(history, delivery, since, behind)
             if found is not None:
                 return found
     return None

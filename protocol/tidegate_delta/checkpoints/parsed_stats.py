@@ -206,8 +206,8 @@ def typed_one_by_one(indexed: StructType, stats: pa.StringArray) -> pa.Array:
         ]
         return pa.array(counts, pa.int64())
 
-    rows = [column_bounds.whole(one.get("numRecords")) for one in statistics]
-    tight = [one.get("tightBounds") for one in statistics]
+    rows = [column_bounds.whole(statistic.get("numRecords")) for statistic in statistics]
+    tight = [statistic.get("tightBounds") for statistic in statistics]
     are_tight = pa.array([t if isinstance(t, bool) else None for t in tight], pa.bool_())
     return _assembled(
         indexed,

@@ -551,7 +551,8 @@ class TableCopy:
         rows = [dict(row) for row in self._rows.values()]
         if schema is not None:
             rows = [
-                {one.name: typed(row.get(one.name), one.type) for one in schema} for row in rows
+                {field.name: typed(row.get(field.name), field.type) for field in schema}
+                for row in rows
             ]
         return pa.Table.from_pylist(rows, schema=schema)
 

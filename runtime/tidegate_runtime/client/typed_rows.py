@@ -18,7 +18,7 @@ def typed(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: typed(value.get(field.name), field.type) for field in kind.fields}
     if pa.types.is_list(kind):
-        return [typed(one, kind.value_type) for one in value]
+        return [typed(element, kind.value_type) for element in value]
     if pa.types.is_map(kind):
         return [(typed(k, kind.key_type), typed(v, kind.item_type)) for k, v in value.items()]
     return _of_text(value, kind) if isinstance(value, str) else value

@@ -71,11 +71,13 @@ class FileShare:
     def row_groups(self, parquet: pq.ParquetFile) -> range:
         """Return the numbers of its row groups: those whose middle lies in this part."""
         metadata = parquet.metadata
-        sizes = [metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)]
+        sizes = [
+            metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)
+        ]
         ends = list(accumulate(sizes))
-        whole = max(sum(sizes), 1)
+        total = max(sum(sizes), 1)
         parts = [
-            (2 * end - size) * self.count // (2 * whole)
+            (2 * end - size) * self.count // (2 * total)
             for end, size in zip(ends, sizes, strict=True)
         ]
         return range(bisect_left(parts, self.number), bisect_left(parts, self.number + 1))
@@ -186,7 +188,7 @@ def read_rows(
                 return
             parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
             groups = share.row_groups(parquet)
-            start = sum(parquet.metadata.row_group(at).num_rows for at in range(groups.start))
+            start = sum(parquet.metadata.row_group(index).num_rows for index in range(groups.start))
             batches = _batches(parquet, fields, partition_values, mode, (groups, start))
             yield from batches if rows is None else rows.of_batches(batches, start)
     except FileNotFoundError as error:
@@ -311,7 +313,7 @@ def _batches(
     own = [field for field in fields if field.name not in partition_values and field != POSITION]
     sources = sources_of(parquet.schema_arrow, own, mode)
     physical_names = [name for name in sources.values() if name is not None]
-    end = start + sum(parquet.metadata.row_group(at).num_rows for at in groups)
+    end = start + sum(parquet.metadata.row_group(index).num_rows for index in groups)
     conformed = partial(_conformed, mode=mode, calendar=calendar_of(parquet))
     logical = partial(_logical, fields, sources, partition_values, conformed)
     if physical_names:

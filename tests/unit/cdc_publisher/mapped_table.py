@@ -89,17 +89,19 @@ class MappedTable(WrittenTable):
 
     def rename(self, name: str, to: str, **configuration: str) -> None:
         """Rename a column."""
-        self._alter([replace(one, name=to) if one.name == name else one for one in self.columns],
-                    "RENAME COLUMN", **configuration)  # fmt: skip
+        renamed = [
+            replace(column, name=to) if column.name == name else column for column in self.columns
+        ]
+        self._alter(renamed, "RENAME COLUMN", **configuration)
 
     def widen(self, name: str, to: str) -> None:
         """Widen the type of a column."""
-        self._alter([replace(one, types=(*one.types, to)) if one.name == name else one
-                     for one in self.columns], "CHANGE COLUMN")  # fmt: skip
+        self._alter([replace(column, types=(*column.types, to)) if column.name == name else column
+                     for column in self.columns], "CHANGE COLUMN")  # fmt: skip
 
     def remove(self, name: str) -> None:
         """Drop a column."""
-        self._alter([one for one in self.columns if one.name != name], "DROP COLUMNS")
+        self._alter([column for column in self.columns if column.name != name], "DROP COLUMNS")
 
     def add(self, name: str, kind: str) -> None:
         """Add a column at the end."""
@@ -123,12 +125,14 @@ class MappedTable(WrittenTable):
         self.commit(operation, self._metadata())
 
     def _metadata(self) -> dict[str, Any]:
-        self.schema = pa.schema([(one.physical, TYPES[one.types[-1]]) for one in self.columns])
+        self.schema = pa.schema(
+            [(column.physical, TYPES[column.types[-1]]) for column in self.columns]
+        )
         body = {
             "id": "00000000-0000-0000-0000-00000000f11e",
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps(
-                {"type": "struct", "fields": [one.metadata for one in self.columns]}
+                {"type": "struct", "fields": [column.metadata for column in self.columns]}
             ),
             "partitionColumns": [],
             "configuration": {
@@ -142,11 +146,11 @@ class MappedTable(WrittenTable):
 
 def change_at_random(table: MappedTable, dice: random.Random) -> None:
     """Write the next version at random: rows or the schema change, or both. `id` stays."""
-    others = [one.name for one in table.columns if one.name != "id"]
+    others = [column.name for column in table.columns if column.name != "id"]
     new = f"c{dice.randrange(6)}"
     while new in others:
         new += "x"
-    physical = {one.name: one.physical for one in table.columns}
+    physical = {column.name: column.physical for column in table.columns}
     ids = [row[physical["id"]] for row in table.content]
     chosen = set(dice.sample(ids, min(len(ids), dice.choice([1, 3]))))
     match dice.randrange(8):
@@ -190,6 +194,6 @@ def _filled(table: MappedTable, row: dict[str, Any], dice: random.Random) -> dic
         "double": dice.random(),
     }
     return {
-        one.physical: row[one.physical] if one.name == "id" else made[one.types[-1]]
-        for one in table.columns
+        column.physical: row[column.physical] if column.name == "id" else made[column.types[-1]]
+        for column in table.columns
     }

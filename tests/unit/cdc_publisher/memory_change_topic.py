@@ -46,9 +46,11 @@ class Topic:
         if self.dies_at == len(self.chunks):
             self.dies_at = -1
             raise Unavailable("died")
-        here = [one for one in records if one.place is None or one.place.topic == topic]
+        here = [record for record in records if record.place is None or record.place.topic == topic]
         self.records += here
-        self.schema_changes += [one for one in records if one.place and one.place.topic != topic]
+        self.schema_changes += [
+            record for record in records if record.place and record.place.topic != topic
+        ]
         self.position = position
         self.bounds += bounds
         self.chunks.append(len(here))
@@ -67,7 +69,7 @@ class Topic:
     @property
     def keys(self) -> list[bytes | None]:
         """Return the keys of the changes and tombstones, without those of markers."""
-        return [one.key for one in self.records if MARKER not in dict(one.headers)]
+        return [record.key for record in self.records if MARKER not in dict(record.headers)]
 
     def ops(self, version: int) -> list[str]:
         """Return the operations of a version's changes."""

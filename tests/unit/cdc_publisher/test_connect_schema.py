@@ -276,7 +276,7 @@ def test_a_record_is_written_whole_with_its_schemas() -> None:
     before, after, source, *others = schema["fields"]
     assert (before, after) == ({**image, "field": "before"}, {**image, "field": "after"})
     assert (source["name"], source["field"]) == ("cdc.t.Source", "source")
-    assert [one["field"] for one in others] == ["op", "ts_ms", "transaction"]
+    assert [other["field"] for other in others] == ["op", "ts_ms", "transaction"]
     told = payload(deleted.value)
     plain = json.loads(sent(table, "d", RecordForm())[0].value or b"")
     assert told == plain
@@ -332,7 +332,8 @@ def test_the_key_of_a_delete_has_the_schema_before_the_version() -> None:
     (deleted,) = records(origin, Batch("d", 0, before=image), 99, "without")
     (inserted,) = records(origin, Batch("c", 1, after=image), 99, "without")
     kinds = [
-        json.loads(one.key or b"")["schema"]["fields"][0]["type"] for one in (deleted, inserted)
+        json.loads(record.key or b"")["schema"]["fields"][0]["type"]
+        for record in (deleted, inserted)
     ]
     assert kinds == ["int32", "int64"]
 
@@ -368,7 +369,7 @@ def test_the_schemas_of_the_records_count_toward_the_size_of_a_chunk(tmp_path: P
     topic = Topic()
     stream(table, topic, chunk_rows=100_000, form=WITH_SCHEMA).catch_up(1)
     assert len(topic.chunks) > 1
-    size_bytes = sum(len(one.value or b"") for one in topic.records[: topic.chunks[0]])
+    size_bytes = sum(len(record.value or b"") for record in topic.records[: topic.chunks[0]])
     assert size_bytes <= 1.5 * CHUNK_BYTES_MAX
 
 

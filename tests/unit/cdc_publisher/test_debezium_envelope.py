@@ -43,14 +43,14 @@ def test_an_update_has_both_images() -> None:
 
 def test_a_delete_is_followed_by_a_tombstone_with_its_key() -> None:
     sent = records(ORIGIN, batch("d"), 99, "with")
-    assert [one.key for one in sent] == [b'{"k":1}'] * 2 + [b'{"k":2}'] * 2 + [b'{"k":3}'] * 2
-    assert [one.value is None for one in sent] == [False, True] * 3
+    assert [record.key for record in sent] == [b'{"k":1}'] * 2 + [b'{"k":2}'] * 2 + [b'{"k":3}'] * 2
+    assert [record.value is None for record in sent] == [False, True] * 3
 
 
 def test_changes_and_tombstones_carry_the_trace_of_their_span_if_there_is_one() -> None:
     trace = "00-000000000000000000000000000000ab-00000000000000cd-01"
     sent = records(replace(ORIGIN, traceparent=trace), batch("d"), 99, "with")
-    assert {dict(one.headers)["traceparent"] for one in sent} == {trace.encode()}
+    assert {dict(record.headers)["traceparent"] for record in sent} == {trace.encode()}
     assert "traceparent" not in dict(records(ORIGIN, batch("d"), 99, "with")[0].headers)
 
 
@@ -60,8 +60,8 @@ def test_tombstones_can_be_left_out() -> None:
 
 def test_without_keys_there_are_no_tombstones() -> None:
     sent = records(ORIGIN, batch("d", keyed=False), 99, "with")
-    assert [one.key for one in sent] == [None] * 3
-    assert all(one.value is not None for one in sent)
+    assert [record.key for record in sent] == [None] * 3
+    assert all(record.value is not None for record in sent)
 
 
 def test_the_source_says_which_version_of_which_table() -> None:
@@ -135,4 +135,4 @@ def test_records_are_taken_one_by_one_or_some_at_a_time() -> None:
 def test_records_put_behind_others_keep_their_own_headers() -> None:
     both = records(ORIGIN, batch("d"), 99, "with")
     both += records(ORIGIN, batch("c", 3), 99, "with")
-    assert [dict(one.headers)["op"] for one in both] == [b"d"] * 6 + [b"c"] * 3
+    assert [dict(record.headers)["op"] for record in both] == [b"d"] * 6 + [b"c"] * 3

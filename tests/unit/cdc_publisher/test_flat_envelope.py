@@ -33,7 +33,7 @@ def published(tmp_path: Path, envelope: Envelope, *, with_schema: bool = False) 
 
 def values(topic: Topic, *, with_schema: bool = False) -> list[dict[str, Any] | None]:
     read = payload if with_schema else json.loads
-    return [None if one.value is None else read(one.value) for one in topic.records]
+    return [None if record.value is None else read(record.value) for record in topic.records]
 
 
 @pytest.mark.parametrize("with_schema", [False, True])
@@ -61,13 +61,15 @@ def test_a_flat_change_is_a_row_and_a_deleted_one_says_so(
 
 def test_a_flat_record_of_a_small_row_is_small(tmp_path: Path) -> None:
     topic = published(tmp_path, "flat")
-    for one in topic.records:
-        headers = sum(len(name) + len(value or b"") for name, value in one.headers)
+    for record in topic.records:
+        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
         plain = sum(
-            len(name) + len(value or b"") for name, value in one.headers if name.startswith("ce_")
+            len(name) + len(value or b"")
+            for name, value in record.headers
+            if name.startswith("ce_")
         )
-        size = len(one.key or b"") + len(one.value or b"") + headers - plain
-        assert size < SMALL_BYTES, one
+        size = len(record.key or b"") + len(record.value or b"") + headers - plain
+        assert size < SMALL_BYTES, record
 
 
 @pytest.mark.parametrize("with_schema", [False, True])
@@ -90,7 +92,7 @@ def test_a_change_feed_has_two_rows_for_an_update(tmp_path: Path, with_schema: b
         3,
         "1970-01-01T00:00:01.003000Z",
     )
-    ids = [dict(one.headers).get("event_id") for one in topic.records]
+    ids = [dict(record.headers).get("event_id") for record in topic.records]
     assert len(set(ids) - {None}) == 6
 
 
@@ -101,5 +103,5 @@ def test_cloud_events_are_headers_beside_ours(tmp_path: Path) -> None:
     assert headers["ce_specversion"] == b"1.0"
     assert headers["ce_source"] == b"/tidegate/tidegate/t"
     assert headers["ce_time"] == b"1970-01-01T00:00:01.001000Z"
-    (tombstone,) = (one for one in topic.records if one.value is None)
+    (tombstone,) = (record for record in topic.records if record.value is None)
     assert "ce_id" not in dict(tombstone.headers)

@@ -49,7 +49,9 @@ def test_texts_are_cut_until_the_record_fits(table: WrittenTable, form: RecordFo
 def test_a_row_is_left_out_and_noted(table: WrittenTable) -> None:
     topic = told(table, "dead_letter")
     assert [one["after"]["id"] for one in topic.told] == [1, 3]
-    [letter] = [one for one in topic.schema_changes if one.place and one.place.topic == "dead"]
+    [letter] = [
+        change for change in topic.schema_changes if change.place and change.place.topic == "dead"
+    ]
     assert json.loads(letter.value or b"")["size_bytes"] > LIMIT
     assert dict(letter.headers)["rule"] == b"RecordTooLarge"
     assert json.loads(letter.key or b"") == {"id": 2}

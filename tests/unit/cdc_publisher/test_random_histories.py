@@ -43,7 +43,7 @@ class History(JudgedTable):
     def some(self, share: float) -> list[Row]:
         """Return some of the table's rows, with the columns of the beginning."""
         names = SCHEMA.names
-        chosen = [one for one in self.rows() if self.dice.random() < share]
+        chosen = [row for row in self.rows() if self.dice.random() < share]
         return [{name: one[name] for name in names} for one in chosen]
 
     def step(self) -> str:
@@ -85,7 +85,7 @@ class History(JudgedTable):
         again = self.some(0.4)
         ids = ", ".join(str(one["id"]) for one in again) or "-1"
         self.table.delete(f"id IN ({ids})")
-        kept = {(one["region"], one["id"]) for one in self.rows()}
+        kept = {(row["region"], row["id"]) for row in self.rows()}
         self._append([one for one in again if (one["region"], one["id"]) not in kept])
 
     def _overwrite(self) -> None:
@@ -123,7 +123,7 @@ def shown(value: Any) -> Any:
 
 
 def canonical(rows: list[Any]) -> list[str]:
-    return sorted(json.dumps(dict(one), sort_keys=True) for one in rows)
+    return sorted(json.dumps(dict(row), sort_keys=True) for row in rows)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

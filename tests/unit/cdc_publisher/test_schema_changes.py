@@ -44,7 +44,7 @@ def by_id(content: Rows, key: str = "id") -> Rows:
 
 
 def announcements(topic: Topic) -> list[SchemaChange]:
-    return [codec.decode(SchemaChange, one.value) for one in topic.schema_changes]
+    return [codec.decode(SchemaChange, change.value) for change in topic.schema_changes]
 
 
 def three(tmp_path: Path) -> MappedTable:
@@ -56,7 +56,7 @@ def three(tmp_path: Path) -> MappedTable:
 def test_a_copy_is_the_table_at_every_version(tmp_path: Path) -> None:
     table, topic = three(tmp_path), Topic()
     stream(table, topic).catch_up(table.version)
-    b = next(one.physical for one in table.columns if one.name == "b")
+    b = next(column.physical for column in table.columns if column.name == "b")
     first = table.columns[0].physical
     changes: list[Callable[[], None]] = [
         lambda: table.rename("b", "c"),
@@ -72,7 +72,7 @@ def test_a_copy_is_the_table_at_every_version(tmp_path: Path) -> None:
         change()
         stream(table, topic).catch_up(table.version)
         assert by_id(copied(topic)) == by_id(table.shown)
-    told = [[step.change for step in one.steps] for one in announcements(topic)]
+    told = [[step.change for step in announcement.steps] for announcement in announcements(topic)]
     assert told == [[], ["rename"], ["drop"], ["add"], ["add"]]
     assert topic.ops(table.version) == ["d"], "a copied row did not change"
 
@@ -98,7 +98,7 @@ def test_a_copy_is_the_table_whatever_changes_and_whenever_the_publisher_dies(
         else:
             raise AssertionError("it never got to the head")
         assert by_id(copied(topic)) == by_id(table.shown)
-    versions = [one.version for one in announcements(topic)]
+    versions = [announcement.version for announcement in announcements(topic)]
     assert versions == sorted(set(versions)), "a change of the schema was announced twice"
 
 
@@ -140,7 +140,7 @@ def test_a_marker_is_a_tombstone_that_no_key_has_and_says_what_changed(tmp_path:
         marker = topic.records[-1]
         headers = dict(marker.headers)
         assert (marker.value, headers["marker"]) == (None, b"schema")
-        assert marker.key not in {one.key for one in topic.records[:-1]}
+        assert marker.key not in {record.key for record in topic.records[:-1]}
         assert "event_id" not in headers
         key = json.loads(marker.key or b"")
         if form is WITH_SCHEMA:
@@ -151,8 +151,8 @@ def test_a_marker_is_a_tombstone_that_no_key_has_and_says_what_changed(tmp_path:
         content = headers["schema_change"]
         assert isinstance(content, bytes)
         told = codec.decode(SchemaChange, b64decode(content))
-        assert [one.before for one in told.columns] == ["id", "b", "n"]
-        assert [one.name for one in told.columns] == ["id", "c", "n"]
+        assert [column.before for column in told.columns] == ["id", "b", "n"]
+        assert [column.name for column in told.columns] == ["id", "c", "n"]
 
 
 def test_a_renamed_key_column_gives_rows_their_new_keys(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_comment_or_another_property_is_no_change_of_the_schema(tmp_path: Path
     table.set_metadata(comment="c")
     stream(table, topic).catch_up(1)
     assert topic.records == []
-    assert [one.steps for one in announcements(topic)] == [()]
+    assert [announcement.steps for announcement in announcements(topic)] == [()]
 
 
 def test_fail_stops_before_the_version_and_marker_goes_on_from_there(tmp_path: Path) -> None:

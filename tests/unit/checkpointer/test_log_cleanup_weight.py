@@ -52,8 +52,8 @@ def test_a_log_weighs_at_most_three_times_its_commits_and_two_checkpoints(rewrit
         if not is_due(now_ms - cleaned_ms, written, rest):
             continue
         listing = LogListing(
-            [one for one in files.values() if "_sidecars" not in one.path],
-            [one for one in files.values() if "_sidecars" in one.path],
+            [file for file in files.values() if "_sidecars" not in file.path],
+            [file for file in files.values() if "_sidecars" in file.path],
         )
         cutoff = cutoff_ms(now_ms, RETENTION_MS)
         newest_old = (cutoff - START_MS) // (EVERY_S * 1000) if cutoff >= START_MS else -1
@@ -62,7 +62,7 @@ def test_a_log_weighs_at_most_three_times_its_commits_and_two_checkpoints(rewrit
             del files[one.file.name]
             sidecars_of.pop(one.file.name, None)
         cleaned_ms, written, rest = now_ms, 0, due.rest_bytes
-        weight = sum(one.size_bytes for one in files.values())
+        weight = sum(file.size_bytes for file in files.values())
         if version > 360:
             commits = COMMIT * (version + 1)
             bound = 3 * (commits + 2 * (SIDECARS * SIDECAR + TOP))

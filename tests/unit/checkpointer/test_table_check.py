@@ -169,7 +169,7 @@ def test_wrong_files_of_the_log_are_repaired_and_the_table_reads_as_before(
 def test_a_hint_to_a_checkpoint_that_is_gone_is_deleted_for_delta_rs(table: WrittenTable) -> None:
     tear_a_checkpoint(table)
     (log(table) / checkpoint_name(5)).unlink()
-    assert [one["kind"] for one in findings(table)] == ["torn_checkpoint", "stale_hint"]
+    assert [finding["kind"] for finding in findings(table)] == ["torn_checkpoint", "stale_hint"]
     assert "_last_checkpoint is deleted" in run(table, "--repair").stdout
     assert len(DeltaTable(table.root).file_uris()) == 10
     assert findings(table) == []
@@ -210,7 +210,7 @@ def test_rows_that_statistics_state_wrongly_are_found(table: WrittenTable) -> No
     (log(table) / "_last_checkpoint").unlink()
     if '"numRecords' not in path.read_text().replace("\\", ""):
         pytest.fail("the table's files state no numRecords")
-    assert [one["kind"] for one in findings(table)] == ["wrong_row_count"]
+    assert [finding["kind"] for finding in findings(table)] == ["wrong_row_count"]
     assert findings(table, "--footers", "0") == []
 
 
@@ -228,7 +228,7 @@ def test_a_lost_or_wrong_file_of_deletion_vectors_is_named(table: WrittenTable) 
     table.commit("DELETE", {"remove": {**body, "deletionTimestamp": NOW_MS}}, {"add": added})
     assert findings(table) == []
     (table.folder / path).write_bytes(content[:-4] + b"torn")
-    assert [one["kind"] for one in findings(table)] == ["broken_vector"]
+    assert [finding["kind"] for finding in findings(table)] == ["broken_vector"]
     (table.folder / path).unlink()
     [one] = findings(table)
     assert (one["kind"], one["about"], one["repair"]) == ("broken_vector", path, None)

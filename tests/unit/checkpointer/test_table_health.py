@@ -54,7 +54,7 @@ def test_the_costliest_comes_first_and_the_score_is_never_below_zero() -> None:
     bad = replace(WELL, doubt="?", tail=900, files=9_000, deleted_rows=900, orphans=1)
     found = assess(replace(bad, orphan_bytes=WELL.size_bytes))
     assert found.score == 0
-    penalties = [one.penalty for one in found.tasks]
+    penalties = [task.penalty for task in found.tasks]
     assert penalties == sorted(penalties, reverse=True)
     assert found.tasks[0].name == "check the table"
 

@@ -11,5 +11,5 @@ def version_beside_a_flood(gate: Gate) -> int | None:
     gate.send(other, headers=(("producer", b"other"),))
     gate.settle(30)
     told = {outcome.proposal_id: outcome for outcome in gate.outcomes()}
-    assert {told[one.proposal_id].status for one in flood} == {"committed"}
+    assert {told[outcome.proposal_id].status for outcome in flood} == {"committed"}
     return told[other.proposal_id].version

@@ -103,7 +103,7 @@ def of_a_clone(*proposals: Proposal) -> list[str]:
     gate.stores[builders.ROOT] = builders.table_in_memory([info("CLONE"), *TABLE, add(CLONE)])
     gate.ask(proposal(kind="register", read_version=-1))
     told = [gate.ask(one)[-1] for one in proposals]
-    return [one.rejection.rule if one.rejection else one.status for one in told]
+    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told]
 
 
 def test_a_file_that_lies_elsewhere_already_may_leave_and_lose_rows() -> None:

@@ -530,8 +530,10 @@ def test_a_hostile_flood_costs_few_versions() -> None:
     outcomes = gate.ask(*(builders.late(add("x")) for _ in range(100)))
     assert [outcome.status for outcome in outcomes].count("rejected") == 5
     denied = [outcome for outcome in outcomes if outcome.status == "denied"]
-    assert {one.rejection.rule for one in denied if one.rejection} == {"too_many_refusals"}
-    assert {one.rejection.field for one in denied if one.rejection} == {"deadline_ms"}
+    assert {outcome.rejection.rule for outcome in denied if outcome.rejection} == {
+        "too_many_refusals"
+    }
+    assert {outcome.rejection.field for outcome in denied if outcome.rejection} == {"deadline_ms"}
     assert len(gate.entries()) == 2
 
 
@@ -589,7 +591,7 @@ def tracking() -> Gate:
     begun = gate.ask(
         proposal(listed, metadata(**VECTORS), read_version=-1), proposal(add("a"), read_version=0)
     )
-    assert [one.status for one in begun] == ["committed", "committed"]
+    assert [outcome.status for outcome in begun] == ["committed", "committed"]
     return gate
 
 

@@ -274,8 +274,8 @@ def test_the_line_of_a_conflict_names_the_rule_and_the_winner(
 def test_what_was_committed_was_not_given_up(gate: Gate, lines: list[dict[str, Any]]) -> None:
     done, unwanted = proposal(add("a")), proposal(add("b"))
     gate.ask(done)
-    for one in (done, unwanted):
-        gate.ask(proposal(kind="cancel", cancels=one.proposal_id))
+    for outcome in (done, unwanted):
+        gate.ask(proposal(kind="cancel", cancels=outcome.proposal_id))
     told = [line["proposal"] for line in lines if line["event"] == "gave_up"]
     assert told == [str(unwanted.proposal_id)]
 

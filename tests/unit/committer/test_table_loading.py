@@ -121,7 +121,7 @@ def test_a_load_that_fails_is_for_its_table_alone(
     gate.clock.boot += 60.0
     gate.settle()
     told = gate.ask(proposal(add("a")), at_other(add("b")))
-    assert [one.status for one in told] == ["committed", "committed"]
+    assert [outcome.status for outcome in told] == ["committed", "committed"]
 
 
 def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(

@@ -82,8 +82,10 @@ def test_a_schema_registry_takes_a_schema_as_it_is(kind: type[Message]) -> None:
     schema = orjson.loads(body["schema"])
     assert schema == schema_of(kind)
     references = set(_references(schema))
-    assert all(one.startswith("#/$defs/") for one in references)
-    assert {one.removeprefix("#/$defs/") for one in references} <= schema.get("$defs", {}).keys()
+    assert all(reference.startswith("#/$defs/") for reference in references)
+    assert {reference.removeprefix("#/$defs/") for reference in references} <= schema.get(
+        "$defs", {}
+    ).keys()
 
 
 def _references(node: Any) -> Iterator[str]:

@@ -160,9 +160,9 @@ def test_rows_deleted_by_vectors_beside_change_files_have_one_of_their_partition
         return proposal(*changes, dv_intents=(rows_of("p=1/a", [1]),), read_version=1)
 
     told = gate.ask(deleting(cdc("p=2/x")), deleting(cdc("p=1/x")))
-    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
-        *("change_files_missing", "committed")
-    ]
+    assert [
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+    ] == [*("change_files_missing", "committed")]
 
 
 def test_a_null_partition_is_one_however_it_is_spelt() -> None:

@@ -249,9 +249,9 @@ def test_images_of_updated_rows_have_the_values_they_had() -> None:
     )
     update: dict[str, Any] = {"dv_intents": (rows_of("z", [1], op="update"),), "read_version": 1}
     told = gate.ask(proposal(ids("a", 3, 11), **update), proposal(ids("b", 3, 9), **update))
-    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
-        *("identity_values_not_told", "committed")
-    ]
+    assert [
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+    ] == [*("identity_values_not_told", "committed")]
 
 
 def test_what_comes_back_has_the_values_it_had() -> None:
@@ -393,7 +393,9 @@ def test_a_lease_is_in_the_log() -> None:
     gate.restart()
     gate.settle()
     told = [gate.ask(claim("b", low, low + 5, lease.proposal_id))[0] for low in (9, 10)]
-    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
+    assert [
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+    ] == [
         "identity_values_taken",
         "committed",
     ]

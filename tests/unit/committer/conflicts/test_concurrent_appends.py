@@ -129,9 +129,9 @@ def test_members_of_the_group_are_asked_for_their_statistics_too(gate: Gate) -> 
     ]
     gate.ask(proposal(add("other"), read_version=1))
     told = gate.ask(image, *more)
-    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
-        *("committed", "concurrent_append", "committed")
-    ]
+    assert [
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+    ] == [*("committed", "concurrent_append", "committed")]
 
 
 def test_who_read_the_whole_table_reads_every_append(gate: Gate) -> None:

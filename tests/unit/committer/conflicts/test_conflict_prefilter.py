@@ -54,8 +54,8 @@ class Meeting:
         winner = self.winner
         vectors = [one.after for one in winner.revised.values() if one.after is not None]
         known = FetchedInputs(
-            rows={key_of(one): inline_rows(one) for one in vectors},
-            growths={(NO_VECTOR, key_of(one)): True for one in vectors},
+            rows={key_of(vector): inline_rows(vector) for vector in vectors},
+            growths={(NO_VECTOR, key_of(vector)): True for vector in vectors},
             adds={1: winner.adds or ()},
         )
         return begin(candidate_of(self.one), table_definition(self.protocol), self.level, known)

@@ -68,7 +68,7 @@ def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate
     fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
     first = compact({"a": 10}, "g", read_version=1)
     told = gate.ask(first, proposal(away, again, read_version=1, **fields))
-    assert [one.status for one in told] == ["committed", "rejected"]
+    assert [outcome.status for outcome in told] == ["committed", "rejected"]
     assert told[1].rejection is not None
     assert told[1].rejection.winner_version == told[0].version
     assert told[1].rejection.winner_proposal_id == str(first.proposal_id)

@@ -163,9 +163,9 @@ def test_a_version_below_the_oldest_that_is_left_is_expired() -> None:
     for version in range(3):
         store.delete(in_log(commit_name(version)))
     gate.restart()
-    assert [one.status for one in gate.ask(late) if one.proposal_id == late.proposal_id] == [
-        "expired"
-    ]
+    assert [
+        outcome.status for outcome in gate.ask(late) if outcome.proposal_id == late.proposal_id
+    ] == ["expired"]
     assert gate.ask(later)[-1].status == "expired"
     last = verbatim(gate, 4, info(txnId="v"), add("b"), read_version=2)
     assert gate.ask(last)[-1].status == "committed", "every version since is at hand"

@@ -245,7 +245,7 @@ def test_an_outcome_that_can_not_be_published_costs_its_writer_the_answer_and_no
 
     other = proposal(add("b"))
     with mock.patch.object(OutcomePublisher, "verdict", verdict):
-        answers = {one.proposal_id: one for one in gate.ask(told, other)}
+        answers = {outcome.proposal_id: outcome for outcome in gate.ask(told, other)}
     assert rule_of(answers[told.proposal_id]) == "fault"
     assert answers[other.proposal_id].status == "committed"
     assert gate.tables()[TABLE].status == "open"

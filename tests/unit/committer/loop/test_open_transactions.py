@@ -88,4 +88,6 @@ def test_another_committers_topic_partition_is_not_ours_to_show(gate: Gate) -> N
 
 def test_the_loop_goes_on_meanwhile(gate: Gate) -> None:
     hold(gate, 1, 7)
-    assert [one.status for one in gate.ask(proposal(add("a"), read_version=0))] == ["committed"]
+    assert [outcome.status for outcome in gate.ask(proposal(add("a"), read_version=0))] == [
+        "committed"
+    ]

@@ -67,9 +67,9 @@ def test_a_table_that_is_being_created_is_asked_about_again() -> None:
     gate.send(create())
     gate.settle(2)
     told = gate.ask(halt(), request_to_drop())
-    assert [(one.status, one.rejection and one.rejection.advice) for one in told] == [
-        ("denied", "retry")
-    ] * 2
+    assert [
+        (outcome.status, outcome.rejection and outcome.rejection.advice) for outcome in told
+    ] == [("denied", "retry")] * 2
     assert gate.tables() == {}
     puts.release()
     gate.settle()
@@ -145,7 +145,7 @@ def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: G
     gate.restart()
     gate.settle()
     since = gate.records(gate.topics.table_state)[before:]
-    assert "open" not in [decode(TableRecord, one.value).status for one in since]
+    assert "open" not in [decode(TableRecord, record.value).status for record in since]
     assert record_of(gate).halted_by_hand == "it takes longer"
     assert rules(gate.outcomes()[-3:]) == ["committed"] * 3
 
@@ -376,8 +376,8 @@ def test_requests_and_proposals_that_wait_for_one_another_are_obeyed_in_order(ga
         *(proposal(add("a")), halt(), proposal(add("b")), reopen(), proposal(add("c"))),
         *(delete("nobody"), request_to_drop(), reopen()),
     )
-    told = {one.proposal_id: one for one in gate.ask(*asked)}
-    assert rules([told[one.proposal_id] for one in asked]) == [
+    told = {outcome.proposal_id: outcome for outcome in gate.ask(*asked)}
+    assert rules([told[outcome.proposal_id] for outcome in asked]) == [
         *("committed", "committed", "table_halted", "committed", "committed"),
         *("removed_file_not_live", "committed", "table_dropped"),
     ]

@@ -157,9 +157,11 @@ def test_the_outcome_of_a_delete_from_many_files_fits() -> None:
     first, *more = ask_twice(gate, many)
     assert (first.status, first.version) == ("committed", 2), first.rejection
     assert first.assigned == {"rows_deleted": MANY, "left_out": ["deletion_vectors"]}
-    assert {(one.status, one.version) for one in more if one.proposal_id == many.proposal_id} == {
-        ("committed", 2)
-    }
+    assert {
+        (outcome.status, outcome.version)
+        for outcome in more
+        if outcome.proposal_id == many.proposal_id
+    } == {("committed", 2)}
     assert fits(gate)
 
 

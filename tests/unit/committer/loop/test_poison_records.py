@@ -78,9 +78,9 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     assert answers(gate, poison) == {("rejected", "poison")}
     assert all(answers(gate, other) == {("committed", None)} for other in others)
     refused = [
-        one["id"]
+        row["id"]
         for rows in gate.entries()
-        for one in rows[0]["commitInfo"]["tidegate"].get("refused", ())
+        for row in rows[0]["commitInfo"]["tidegate"].get("refused", ())
     ]
     assert refused == [str(poison.proposal_id)]
 
@@ -127,7 +127,7 @@ def test_the_same_bytes_sent_again_kill_nobody_any_more(gate: Gate, deadly: dict
 
 def test_a_second_poison_has_three_deaths_of_its_own(gate: Gate, deadly: dict[str, str]) -> None:
     first, second = proposal(add("p")), proposal(add("q"))
-    deadly |= {str(one.proposal_id): "after_read" for one in (first, second)}
+    deadly |= {str(outcome.proposal_id): "after_read" for outcome in (first, second)}
     gate.send(first, second, proposal(add("a")))
     assert deaths_until_all_is_told(gate) == 6
     assert answers(gate, first) == answers(gate, second) == {("rejected", "poison")}

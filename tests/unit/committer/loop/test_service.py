@@ -317,9 +317,9 @@ def test_two_committers_do_not_commit_twice(gate: Gate) -> None:
         other.step()
         gate.clock.boot += 0.3
     accepted = [
-        one["id"]
+        row["id"]
         for rows in gate.entries()
-        for one in rows[0]["commitInfo"]["tidegate"].get("accepted", ())
+        for row in rows[0]["commitInfo"]["tidegate"].get("accepted", ())
     ]
     assert len(accepted) == len(set(accepted)) == 7
 

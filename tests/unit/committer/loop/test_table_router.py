@@ -334,7 +334,7 @@ def test_a_flood_of_tables_that_may_not_be_or_are_there_reads_the_registry_once(
     flood = [proposal(**asked, table=UUID(int=number)) for number in range(1, 51)]
     with mock.patch.object(gate.bus, "reader", wraps=gate.bus.reader) as reader:
         told = gate.ask(*flood)
-    assert {one.rejection and one.rejection.rule for one in told} <= {
+    assert {outcome.rejection and outcome.rejection.rule for outcome in told} <= {
         None if asked["table_root"] == ROOT and "kind" in asked else "root_not_allowed",
         "table_exists",
     }

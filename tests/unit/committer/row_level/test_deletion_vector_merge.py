@@ -39,8 +39,8 @@ def merged(
 ) -> MergeEffects:
     rows: dict[str, Bitmap | str] = {}
     if gone is not None:
-        rows = {key: gone for key in [_key(one) for one in files] if key}
-    known = FetchedInputs(files={one.path: one for one in files}, rows=rows)
+        rows = {key: gone for key in [_key(file) for file in files] if key}
+    known = FetchedInputs(files={file.path: file for file in files}, rows=rows)
     merges = MergedDeletes()
     for delete in deletes:
         merges.take(considered(delete), known)

@@ -62,7 +62,7 @@ def begun(gate: Gate | None = None) -> Gate:
     """Return a committer with such a table."""
     gate = gate or Gate(IN_THE_LOG)
     told = gate.ask(*opening())
-    assert [one.status for one in told] == ["committed", "committed"]
+    assert [outcome.status for outcome in told] == ["committed", "committed"]
     return gate
 
 

@@ -70,11 +70,11 @@ def with_a_file_by_others(path: str) -> Gate:
 def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
     gate = with_a_file_by_others(path)
     less = builders.row_delete(builders.rows_of(path, [1]), read_version=1)
-    assert [one.status for one in gate.ask(less)] == ["committed"]
+    assert [outcome.status for outcome in gate.ask(less)] == ["committed"]
     rows = {name: row for line in gate.entries()[2] for name, row in line.items()}
     assert (rows["remove"]["path"], rows["add"]["path"]) == (path, path)
     gone = remove(path, deletionVector=rows["add"]["deletionVector"])
-    assert [one.status for one in gate.ask(proposal(gone, read_version=2))] == ["committed"]
+    assert [outcome.status for outcome in gate.ask(proposal(gone, read_version=2))] == ["committed"]
 
 
 @pytest.mark.parametrize("path", ODD)

@@ -325,7 +325,7 @@ def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_aft
     gate.settle()
     store.files.update(there)
     told = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
-    assert [one.status for one in told] == ["committed", "committed"]
+    assert [outcome.status for outcome in told] == ["committed", "committed"]
 
 
 def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_table_may_ask_for_all_its_proposals(new_gate: Gate) -> None:
         proposal(add("gone", size=1)),
         proposal(add("a", size=1)),
     )
-    assert [answer(one)[:2] for one in outcomes] == [
+    assert [answer(outcome)[:2] for outcome in outcomes] == [
         ("denied", "file_missing"),
         ("committed", None),
         ("rejected", "file_missing"),
@@ -134,8 +134,10 @@ def test_proposals_that_ask_and_others_keep_their_order(gate: Gate) -> None:
         proposal(add("n3")),
     ]
     outcomes = gate.ask(*asked)
-    assert [one.proposal_id for one in outcomes] == [one.proposal_id for one in asked]
-    assert [one.status for one in outcomes].count("rejected") == 1
+    assert [outcome.proposal_id for outcome in outcomes] == [
+        outcome.proposal_id for outcome in asked
+    ]
+    assert [outcome.status for outcome in outcomes].count("rejected") == 1
 
 
 def test_only_a_commit_brings_files() -> None:

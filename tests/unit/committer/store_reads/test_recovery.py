@@ -252,7 +252,7 @@ def test_a_change_follows_a_backfill_through_the_whole_gate() -> None:
         operation=Operation(name="ROW TRACKING BACKFILL"),
     )
     told = [*gate.ask(listed), *gate.ask(backfill)]
-    assert [one.status for one in told] == ["committed"] * 2
+    assert [outcome.status for outcome in told] == ["committed"] * 2
     [deleted] = gate.ask(proposal(remove("a"), add("c"), read_version=1))
     assert deleted.version == 4
     rows = gate.entries()[4]

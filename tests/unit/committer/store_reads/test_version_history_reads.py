@@ -89,7 +89,7 @@ def remembered(gate: Gate) -> int:
 
 def statuses(gate: Gate, *proposals: Proposal) -> list[str]:
     told = {outcome.proposal_id: outcome.status for outcome in gate.outcomes()}
-    return [told.get(one.proposal_id, "") for one in proposals]
+    return [told.get(proposal.proposal_id, "") for proposal in proposals]
 
 
 def test_others_are_decided_while_history_is_read(gate: Gate, held: Held) -> None:

@@ -93,8 +93,8 @@ def test_a_file_holds_several_vectors_each_at_its_offset() -> None:
     sets = [of_rows(ROWS), of_rows([0]), Bitmap()]
     content, vectors = in_file(sets, FILE, "ab")
     assert content[:1] == b"\x01"
-    assert [one.offset for one in vectors] == [1, 53, 95]
-    assert {one.path_or_inline_dv for one in vectors} == {"ab" + z85.encode(FILE.bytes)}
+    assert [vector.offset for vector in vectors] == [1, 53, 95]
+    assert {vector.path_or_inline_dv for vector in vectors} == {"ab" + z85.encode(FILE.bytes)}
     for one, rows in zip(vectors, sets, strict=True):
         frame = frame_of(one)
         assert framed_rows(one, content[frame.start : frame.stop]) == rows

@@ -16,7 +16,7 @@ def test_every_feature_stands_beside_every_client() -> None:
 def test_every_feature_and_property_has_its_rows() -> None:
     page = features_page()
     assert [name for name in FEATURES if page.count(f"\n| `{name}` |") != 2] == []
-    assert [one.key for one in ALL if page.count(f"\n| `{one.key}` |") != 1] == []
+    assert [record.key for record in ALL if page.count(f"\n| `{record.key}` |") != 1] == []
 
 
 def test_no_row_has_a_cell_more_than_its_head() -> None:

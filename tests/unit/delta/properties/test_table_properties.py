@@ -88,7 +88,7 @@ def test_a_property_that_delta_does_not_know_is_refused_by_name(key: str, remedy
 
 
 def test_what_is_judged_as_a_feature_is_let_through() -> None:
-    check_names({one.key: "" for one in table_properties.ALL})
+    check_names({record.key: "" for record in table_properties.ALL})
     check_names({"owner": "me", "tidegate.cdc.keyColumns": "k", "delta.constraints.c": "k > 0"})
     check_names({"delta.enableDeletionVectors": "true", "delta.feature.x": "supported"})
 
@@ -155,7 +155,7 @@ OF_THE_SPECIFICATION = (
 
 
 def test_every_property_of_delta_spark_and_the_specification_is_known() -> None:
-    keys = [one.key for one in table_properties.ALL]
+    keys = [record.key for record in table_properties.ALL]
     assert sorted(keys) == sorted(f"delta.{key}" for key in (*DELTA_SPARK, *OF_THE_SPECIFICATION))
     assert {
         "delta.enableChangeDataCapture": table_properties.change_feed_enabled
@@ -163,7 +163,9 @@ def test_every_property_of_delta_spark_and_the_specification_is_known() -> None:
 
 
 def test_a_property_enables_a_feature_that_there_is() -> None:
-    assert [one.key for one in table_properties.ALL if one.enables not in {"", *FEATURES}] == []
+    assert [
+        record.key for record in table_properties.ALL if record.enables not in {"", *FEATURES}
+    ] == []
     assert table_properties.checkpoint_policy.enables == "v2Checkpoint"
 
 
@@ -232,5 +234,5 @@ def test_what_is_not_said_is_none_where_delta_tells_it_from_false() -> None:
 
 
 def test_what_engines_write_alone_is_marked() -> None:
-    unsettable = [one.key for one in table_properties.ALL if not one.settable]
+    unsettable = [record.key for record in table_properties.ALL if not record.settable]
     assert unsettable == ["delta.columnMapping.maxColumnId"]

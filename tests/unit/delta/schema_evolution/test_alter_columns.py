@@ -318,7 +318,7 @@ def test_nulls_are_allowed_and_comments_set() -> None:
     tight = StructType((StructField("a", LONG, False), StructField("s", STRINGS, False)))
     strict = table("none").with_(schema_string=format_schema(tight))
     loose = allow_nulls(allow_nulls(strict, ("A",)), ("s",))
-    assert [one.nullable for one in schema_of(loose)] == [True, True]
+    assert [field.nullable for field in schema_of(loose)] == [True, True]
     said = comment_on(strict, ("s", "u"), "why")
     assert field_at(schema_of(said), ("s", "u")).metadata["comment"] == "why"
     assert comment_on(said, ("s", "u"), None) == strict

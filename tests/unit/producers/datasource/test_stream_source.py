@@ -86,7 +86,7 @@ def test_a_version_that_takes_rows_away_stops_the_stream(
     rows: Sequence[Row], passes: Sequence[Mapping[str, str]], stops: str
 ) -> None:
     store = with_operation(*rows)
-    added = [one["add"]["path"] for one in rows if "add" in one]
+    added = [row["add"]["path"] for row in rows if "add" in row]
     with pytest.raises(InvalidRequest, match=rf"version 4 .*\(DELETE\).*{stops}"):
         all_of(source(store, startingVersion="3"))
     for options in passes:

@@ -205,7 +205,7 @@ def test_both_parts_of_a_variant_are_required_as_spark_asks() -> None:
     parts = pa.array([{"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}, None])
     store, [add] = write(FileLayout(schema), pa.table({"v": parts}))
     written = content(store, add).schema.field("v").type
-    assert [one.nullable for one in written] == [False, False]
+    assert [field.nullable for field in written] == [False, False]
     assert content(store, add)["v"].null_count == 1
 
 

@@ -172,7 +172,7 @@ def test_a_first_write_creates_nullable_columns_at_every_depth() -> None:
     filled = StructField("d", LONG, metadata={"CURRENT_DEFAULT": "1", "EXISTS_DEFAULT": "1"})
     assert as_nullable(StructType((filled,))).fields[0].metadata == {}
     loose = as_nullable(strict)
-    assert all(one.nullable for one in loose)
+    assert all(field.nullable for field in loose)
     assert loose.fields[0].kind == ArrayType(LONG, True)
     assert loose.fields[1].kind == MapType(STRING, LONG, True)
     assert loose.fields[2].kind == columns(y=LONG)

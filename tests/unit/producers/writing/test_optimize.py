@@ -51,7 +51,7 @@ def live(line: Line) -> list[Add]:
 def put(line: Line, actions: Sequence[Action]) -> None:
     """Commit actions as they are, as another engine would."""
     version = len(list((line.root / "_delta_log").glob("*.json")))
-    content = "".join(json.dumps(one.to_row()) + "\n" for one in actions)
+    content = "".join(json.dumps(action.to_row()) + "\n" for action in actions)
     line.yes.store.put_if_absent(f"_delta_log/{version:020d}.json", content.encode(), 5)
 
 
@@ -77,7 +77,7 @@ def test_rows_keep_their_ids_when_small_files_become_one(line: Line) -> None:
     compact(line)
     [moved] = line.last().row_mapping
     assert moved.keeps_row_ids
-    assert [(one.offset, one.rows) for one in moved.sources] == [(0, 2), (2, 2), (4, 2)]
+    assert [(source.offset, source.rows) for source in moved.sources] == [(0, 2), (2, 2), (4, 2)]
     after = read_table(line.yes.store, open_snapshot(line.yes.store), names)
     assert after.sort_by("k").equals(before.sort_by("k"))
     assert len(live(line)) == 1

@@ -213,7 +213,7 @@ def test_rows_that_match_are_marked_where_the_table_takes_vectors(line: Line) ->
     with_vectors(line)
     line.write(rows(1, 2, 3))
     sent = overwritten(line, rows(2), replacewhere="k = 2")
-    assert [one.num_records for one in sent.dv_intents] == [3]
+    assert [intent.num_records for intent in sent.dv_intents] == [3]
     assert not [row for row in sent.actions if "remove" in row]
     assert sent.cdc_mode == "implicit"
 

@@ -268,11 +268,11 @@ def test_whole_versions_come_once_they_have_ended_in_every_partition() -> None:
         end(of, 3, 1)
         [version] = stream.versions(QUIET_S)
     assert version.version == 3
-    assert sorted(one.index for one in version.changes if one.op != "m") == [0, 1]
+    assert sorted(change.index for change in version.changes if change.op != "m") == [0, 1]
     end(of, 4, 0, 1)
     with ChangeStream(of, TOPIC, version.position) as stream:
         [version] = stream.versions(QUIET_S)
-    assert [one.version for one in version.changes] == [4], "as the position says"
+    assert [change.version for change in version.changes] == [4], "as the position says"
 
 
 def test_a_reader_waits_for_the_end_of_a_version() -> None:
@@ -281,7 +281,7 @@ def test_a_reader_waits_for_the_end_of_a_version() -> None:
     end(of, 3, 0, 1)
     tell(of, 4, 0, "c", 2, 1)
     with ChangeStream(of, TOPIC) as stream:
-        read_until = [one.version for one in stream.changes(until=3)]
+        read_until = [change.version for change in stream.changes(until=3)]
         assert 3 in read_until
         assert stream.ended == 3
         assert list(stream.changes(until=3)) == []

@@ -219,7 +219,7 @@ def test_a_folder_of_the_table_that_leads_elsewhere_is_neither_listed_nor_writte
     (table / "_delta_log").symlink_to(outside)
     with pytest.raises(BrokenLog, match="leads out of"):
         DOINGS[doing](store)
-    assert [one.name for one in outside.iterdir()] == ["one.ndjson"]
+    assert [path.name for path in outside.iterdir()] == ["one.ndjson"]
 
 
 @pytest.mark.parametrize("what", ODDITIES)

@@ -304,8 +304,8 @@ def test_the_parts_of_a_file_hold_each_row_once_at_its_position() -> None:
         assert [row["v"] for row in found] == [v for v in range(1_000) if v not in (0, 95, 999)]
         counted = [
             sum(
-                one.num_rows
-                for one in read_rows(
+                row.num_rows
+                for row in read_rows(
                     store, "a", (), {}, ColumnMappingMode.NONE, FileShare(part, count)
                 )
             )
