@@ -10,8 +10,9 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
-# Tests of processes wait more than they work: two files at a time, each with a broker of its own.
-PAIRS := -n 2 --dist loadfile -v
+# By file. Tests of processes wait more than they work: four files at once on two cores, each with a
+# broker of its own.
+FILES := --dist loadfile -v
 SEEDS ?= 500
 NIGHTLY_SEEDS ?= 5000
 NIGHTLY_BLOWS ?= 600
@@ -77,11 +78,11 @@ fuzz: env ## TARGET="sidecar" SECONDS=600 foreign bytes to our parsers, for long
 
 conformance: env ## foreign tables in our reader, our tables in foreign readers
 	$(call heading,conformance: tables that others wrote; tables of ours that others read)
-	@$(PYTEST) tests/conformance $(PAIRS)
+	@$(PYTEST) tests/conformance -n 2 $(FILES)
 
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
-	@$(PYTEST) tests/integration $(PAIRS) --no-loadscope-reorder --durations=20
+	@$(PYTEST) tests/integration -n 4 $(FILES) --no-loadscope-reorder --durations=20
 
 containers: env ## the images, the Compose file, Kafka in a container; skips without a container engine
 	$(call heading,containers: what only an engine can show)

@@ -20,6 +20,7 @@ from tidegate_delta.log.log_segment import complete_checkpoints
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import hinted_version
+from tidegate_runtime.table_io.open_table import lacks_older_files
 
 
 def check_log(store: LogStore, request: CheckRequest, progress: Progress) -> Iterator[Finding]:
@@ -98,6 +99,8 @@ def _checkpoints(
             "delete_checkpoint",
         )
     for version in whole if request.checks_all else whole[-1:]:
+        if lacks_older_files(store, version):
+            continue  # as after each cleanup: there is nothing to compare it with
         if problem := contradiction(store, version, request.now_ms):
             yield Finding(
                 "lying_checkpoint",

@@ -40,7 +40,11 @@ from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
 from tidegate_runtime.table_io.checksum_verification import stated_checksum
-from tidegate_runtime.table_io.open_table import open_checkpoint, open_without_checkpoint
+from tidegate_runtime.table_io.open_table import (
+    lacks_older_files,
+    open_checkpoint,
+    open_without_checkpoint,
+)
 from tidegate_runtime.table_io.time_travel import TableHead, find_version
 
 PROTECTION: Final = "checkpointProtection"
@@ -62,11 +66,13 @@ class CleanupMemory:
     """What is kept of one table between two cleanups.
 
     `verified` maps the version of a verified checkpoint to the time of its verification.
+    `unverifiable` says which checkpoint has nothing left to be compared with.
     `contradiction` says what was wrong with a checkpoint, found at `contradicted_ms`. `doubts` maps
     a version to what its checksum file states otherwise than the log.
     """
 
     verified: dict[int, int] = field(default_factory=dict)
+    unverifiable: str = ""
     contradiction: str = ""
     contradicted_ms: int = 0
     doubts: dict[int, str] = field(default_factory=dict)
@@ -112,14 +118,23 @@ def survey(
 def verify(store: LogStore, due: CleanupPlan, memory: CleanupMemory, now_ms: int) -> bool:
     """Return whether the checkpoints that the plan depends on are right.
 
-    A contradiction is remembered for a day, so that a table is folded once a day at most.
+    A contradiction is remembered for a day, so that a table is folded once a day at most. After a
+    cleanup that was interrupted, or another engine's, the commits that led to a checkpoint may be
+    gone; then nothing goes before a newer one can be verified.
     Raises: Unavailable.
     """
+    memory.unverifiable = ""
     if memory.contradiction:
         if now_ms - memory.contradicted_ms < DAY_MS:
             return False
         memory.contradiction = ""
     for version in due.to_verify:
+        if lacks_older_files(store, version):
+            memory.unverifiable = (
+                f"the checkpoint of version {version} can't be verified, because older files of "
+                "the log are gone; what is below it goes once a newer checkpoint is verified"
+            )
+            return False
         if problem := contradiction(store, version, now_ms):
             memory.contradiction, memory.contradicted_ms = problem, now_ms
             log_event(

@@ -31,7 +31,15 @@ from tidegate_runtime.table_io.checksum_verification import contradiction_of
 TURN_S: Final = 20.0
 """Seconds of deletions after which the other tables have their turn."""
 
-_CAUSES: Final = ("disabled", "gap", "held", "protected", "unreadable", "contradicted")
+_CAUSES: Final = (
+    "disabled",
+    "gap",
+    "held",
+    "protected",
+    "unreadable",
+    "unverifiable",
+    "contradicted",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -116,7 +124,7 @@ class CleanupSchedule:
         cleanup.rest_bytes = due.rest_bytes
         metrics.LOG_CLEANUP_TIME.labels(record.name).set(now_ms / 1000)
         is_sure = not doubted(table.store, cleanup.memory)
-        is_right = is_sure and (not due.goes or verify(table.store, due, cleanup.memory, now_ms))
+        is_right = is_sure and verify(table.store, due, cleanup.memory, now_ms)
         _report(record.name, due.blocked, cleanup.memory)
         if not due.goes or not is_right:
             return
@@ -156,6 +164,8 @@ def _report(name: str, blocked: Sequence[Blocked], memory: CleanupMemory) -> Non
     reasons: dict[str, str] = {blocked_cause.cause: blocked_cause.why for blocked_cause in blocked}
     if reason := memory.contradiction or next(iter(memory.doubts.values()), ""):
         reasons["contradicted"] = reason
+    if memory.unverifiable:
+        reasons["unverifiable"] = memory.unverifiable
     for cause in _CAUSES:
         metrics.LOG_CLEANUP_BLOCKED.labels(name, cause).set(cause in reasons)
     for cause, reason in reasons.items():

@@ -156,6 +156,26 @@ def open_without_checkpoint(store: LogStore, version: int) -> Snapshot:
     Raises: BrokenLog (`LogGap`, `CorruptCommit`, `CorruptCheckpoint`); InvalidRequest
     (`VersionNotFound`), if commits or a checkpoint before it are not there any more; Unavailable.
     """
+    segment = _segment_without_checkpoint(store, version)
+    below = read_checkpoint(store, segment.checkpoint, WHOLE) if segment.checkpoint else None
+    deltas = read_deltas(store, segment.deltas, WHOLE.files)
+    with of_table(store.root):
+        return from_replay(version, replay(deltas, below), None)
+
+
+def lacks_older_files(store: LogStore, version: int) -> bool:
+    """Return whether commits or an older checkpoint are gone that `open_without_checkpoint` needs.
+
+    Raises: Unavailable.
+    """
+    try:
+        _segment_without_checkpoint(store, version)
+    except (BrokenLog, InvalidRequest):
+        return True
+    return False
+
+
+def _segment_without_checkpoint(store: LogStore, version: int) -> LogSegment:
     listed = [
         file
         for file, _ in list_log(store)
@@ -163,11 +183,7 @@ def open_without_checkpoint(store: LogStore, version: int) -> Snapshot:
         and not (file.is_checkpoint and file.version >= version)
     ]
     with of_table(store.root):
-        segment = choose(listed, version)
-    below = read_checkpoint(store, segment.checkpoint, WHOLE) if segment.checkpoint else None
-    deltas = read_deltas(store, segment.deltas, WHOLE.files)
-    with of_table(store.root):
-        return from_replay(version, replay(deltas, below), None)
+        return choose(listed, version)
 
 
 def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:

@@ -215,6 +215,35 @@ def test_a_checkpoint_that_contradicts_the_log_stops_the_cleanup(tmp_path: Path)
     assert not verify(store, due, memory, NOW_MS + DAY_MS - 1)
 
 
+def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_wrong(
+    tmp_path: Path,
+) -> None:
+    table = written(tmp_path / "t")
+    store, due = LocalStore(table.root), planned(table)
+    assert verify(store, due, CleanupMemory(), NOW_MS)
+    has_time = iter([True] * due.floor + [False])
+    assert not delete(store, due, lambda: next(has_time)).is_finished
+    assert commit_name(due.floor - 1) not in log_of(table)
+    restarted = CleanupMemory()
+    again = planned(table)
+    assert again.floor == due.floor
+    assert not verify(store, again, restarted, NOW_MS)
+    assert restarted.contradiction == ""
+    assert f"version {due.floor} can't be verified" in restarted.unverifiable
+    for _ in range(2 * EVERY):
+        table.append(rows(table.version))
+        write_classic(store, open_snapshot(store, table.version), NOW_MS)
+    later_ms = NOW_MS + 6 * DAY_MS
+    head = open_snapshot(store)
+    found = CleanedTable(store, head.version, head.protocol, head.metadata)
+    newer = survey(found, restarted, (), later_ms)
+    assert newer.floor > due.floor
+    assert verify(store, newer, restarted, later_ms)
+    assert restarted.unverifiable == ""
+    assert delete(store, newer, lambda: True).is_finished
+    assert not {commit_name(version) for version in range(newer.floor)} & log_of(table)
+
+
 def vars_of(snapshot: Any) -> dict[str, Any]:
     return {name: getattr(snapshot, name) for name in snapshot.__dataclass_fields__}
 

@@ -133,6 +133,13 @@ def test_a_sound_table_has_no_findings(table: WrittenTable) -> None:
     assert "checking 10 live files" in result.stderr
 
 
+def test_the_only_checkpoint_after_a_cleanup_is_no_finding(table: WrittenTable) -> None:
+    for version in range(10):
+        (log(table) / commit_name(version)).unlink()
+    (log(table) / checkpoint_name(5)).unlink()
+    assert findings(table, "--all-checkpoints") == []
+
+
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
 def test_each_damage_is_found_and_said_what_to_do_about(
     table: WrittenTable, damage: Damage
