@@ -17,6 +17,7 @@ from bench import (
     committer_cpu,
     committer_state,
     driver_memory,
+    log_size,
     open_table,
     read_table,
     restart,
@@ -43,7 +44,7 @@ do not compare.
 """
 
 SIZED: Final = frozenset(
-    {"open", "read", "state", "driver", "checkpoint", "checkpoint-beside", "restart"}
+    {"open", "read", "state", "driver", "checkpoint", "checkpoint-beside", "log-size", "restart"}
 )
 """The parts whose ratios depend on the number of files or rows."""
 
@@ -78,7 +79,7 @@ def committing_figures(
 
 
 def _alone(
-    rounds: int, seconds: float, files: int, rows: int
+    rounds: int, seconds: float, files: int, rows: int, hours: int
 ) -> dict[str, Callable[[Path], Sequence[Figure]]]:
     """Return the parts that start what they need themselves."""
     return {
@@ -91,6 +92,7 @@ def _alone(
         "checkpoint-beside": lambda folder: checkpoints_beside.figures(
             folder, rounds, seconds, files
         ),
+        "log-size": lambda folder: log_size.figures(folder, files, hours),
         "restart": lambda folder: restart.figures(folder, rounds, files),
     }
 
@@ -101,13 +103,15 @@ def bench(
         list[str] | None,
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
-            "takeover, changes, open, read, cpu, state, checkpoint, checkpoint-beside, restart"
+            "takeover, changes, open, read, cpu, state, driver, checkpoint, checkpoint-beside, "
+            "log-size, restart"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
     seconds: Annotated[float, typer.Option(help="length of a round of writers")] = 8.0,
     files: Annotated[int, typer.Option(help="live files of the tables that are opened")] = FILES,
     rows: Annotated[int, typer.Option(help="rows of the table whose changes are read")] = ROWS,
+    hours: Annotated[int, typer.Option(help="simulated hours of log-size")] = 1,
 ) -> None:
     """Measure, and print one table: measure, ours, peer or limit, ratio, what it was, goal.
 
@@ -119,7 +123,7 @@ def bench(
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
     }
-    alone = _alone(rounds, seconds, files, rows)
+    alone = _alone(rounds, seconds, files, rows, hours)
     figures: list[Figure] = []
     small = SIZED if files < FILES or rows < ROWS else frozenset()
     began = CpuTime.now()

@@ -1,8 +1,9 @@
 """Decides which files of one table's log go, and why each goes or stays. Pure: deletes nothing.
 
 The newest checkpoint at or before the cutoff, the *floor*, stays with all commits from its version
-on, so that every later version can be read. What lies below it goes. Above it, a checkpoint or log
-compaction goes once newer ones replace it, after a grace for readers that have listed it.
+on, so that every later version can be read. What lies below it goes. Above it, a checkpoint,
+checksum or log compaction goes once newer ones replace it, after a grace for readers that have
+listed it.
 """
 
 from bisect import bisect_right
@@ -13,6 +14,7 @@ from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import Final, Literal
 
+from tidegate_checkpointer.machine import RECENT_MAX
 from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
     LogFile,
@@ -25,7 +27,7 @@ from tidegate_messages.version_gate import Gate
 HOUR_MS: Final = 60 * 60 * 1000
 DAY_MS: Final = 24 * HOUR_MS
 GRACE_MS: Final = 10 * 60 * 1000
-"""How long a replaced checkpoint or log compaction stays for readers that have listed it."""
+"""How long a replaced checkpoint, checksum or compaction stays for readers that have listed it."""
 
 GRACE_LEAST_MS: Final = 60 * 1000
 """How long it stays where replaced checkpoints weigh more than the rest of the log."""
@@ -308,8 +310,20 @@ class _Log:
                     yield file, below, True
                 elif is_compaction:
                     yield self._compaction(parsed, file, spans)
+                elif kind is LogFileKind.CHECKSUM:
+                    yield self._checksum(parsed, file)
                 else:
                     yield file, needed, False
+
+    def _checksum(self, parsed: LogFile, file: ListedFile) -> tuple[ListedFile, str, bool]:
+        # In a table of small commits checksums weigh several times as much as the commits.
+        if parsed.version > self._second_newest - RECENT_MAX:
+            return file, "readers of new versions compare with it", False
+        if parsed.version in self._kept_checkpoints:
+            return file, "its version has a checkpoint that is kept", False
+        if self._circumstances.now_ms - file.modified_ms < GRACE_MS:
+            return file, "replaced, and kept for readers that have listed it", False
+        return file, "replaced by those of newer versions", True
 
     def _compaction(
         self, parsed: LogFile, file: ListedFile, spans: "_Spans"
@@ -341,7 +355,7 @@ class _Log:
                 yield file, "staged for a version that is kept, or not yet decided", False
 
     def _checkpoints(self) -> Iterator[tuple[ListedFile, str, bool]]:
-        reasons_to_stay = self._kept_checkpoints()
+        reasons_to_stay = self._kept_checkpoints
         for checkpoint in self._instances:
             reason, goes = self._checkpoint(checkpoint, reasons_to_stay)
             for file in checkpoint.files:
@@ -375,6 +389,7 @@ class _Log:
             return "a second checkpoint of its version, kept for its readers", False
         return f"a second checkpoint of its version, beside {best.files[0].name}", True
 
+    @cached_property
     def _kept_checkpoints(self) -> dict[int, str]:
         """Return the versions whose checkpoints stay, each with the reason."""
         circumstances = self._circumstances

@@ -70,6 +70,14 @@ class StoredRows:
         """
         return cls(rows, keys(rows), None, rows.num_rows)
 
+    @cached_property
+    def size_bytes(self) -> int:
+        """The memory that the rows take, about. Counting it visits each of their buffers.
+
+        Spec: "Action Reconciliation"
+        """
+        return int(self.rows.nbytes)
+
     @property
     def is_intact(self) -> bool:
         """Whether all rows hold.
@@ -163,10 +171,8 @@ class CheckpointState:
     @property
     def size_bytes(self) -> int:
         """The memory that the rows take, about."""
-        tables = [self.fresh.files, self.fresh.tombstones]
-        for part in self.stored:
-            tables += [part.files.rows, part.tombstones.rows]
-        return sum(table.nbytes for table in tables)
+        stored = sum(part.files.size_bytes + part.tombstones.size_bytes for part in self.stored)
+        return stored + int(self.fresh.files.nbytes + self.fresh.tombstones.nbytes)
 
 
 def whole_rows(parts: Sequence[StoredPart]) -> int:

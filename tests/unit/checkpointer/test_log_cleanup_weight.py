@@ -4,6 +4,7 @@ import pytest
 
 from tidegate_checkpointer.log_cleanup import (
     DAY_MS,
+    GRACE_MS,
     HOUR_MS,
     Circumstances,
     ListedFile,
@@ -12,7 +13,9 @@ from tidegate_checkpointer.log_cleanup import (
     is_due,
     plan,
 )
+from tidegate_checkpointer.machine import RECENT_MAX
 from tidegate_delta.log.file_names import (
+    checkpoint_name,
     checksum_name,
     commit_name,
     in_log,
@@ -69,6 +72,31 @@ def test_a_log_weighs_at_most_three_times_its_commits_and_two_checkpoints(rewrit
             assert weight <= bound, f"{weight / bound * 3:.2f} at version {version}"
             checked += 1
     assert checked >= 20
+
+
+def test_checksums_of_old_versions_go_long_before_their_commits() -> None:
+    newest, every = 400, 100
+    files = [
+        ListedFile(in_log(name), 1, START_MS)
+        for version in range(newest + 1)
+        for name in (commit_name(version), checksum_name(version))
+    ]
+    files += [
+        ListedFile(in_log(checkpoint_name(version)), 1, START_MS)
+        for version in range(0, newest + 1, every)
+    ]
+    second_newest = newest - every
+    young = START_MS + GRACE_MS - 1
+    assert plan(LogListing(files), Circumstances(young, -1)).goes == ()
+    due = plan(LogListing(files), Circumstances(START_MS + GRACE_MS, -1))
+    gone = {verdict.file.name for verdict in due.goes}
+    kept_checkpoints = {
+        version for version in range(0, newest + 1, every) if checkpoint_name(version) not in gone
+    }
+    assert {version for version in range(newest + 1) if checksum_name(version) in gone} == {
+        *range(second_newest - RECENT_MAX + 1)
+    } - kept_checkpoints
+    assert not [name for name in gone if name.endswith(".json")]
 
 
 def put(files: dict[str, ListedFile], name: str, size: int, now_ms: int) -> str:
