@@ -167,8 +167,8 @@ def test_who_lives_leaves_a_note_at_a_rebalance(topic: str, member: Callable[[],
     one.commit(dict.fromkeys(both, Offset(0)), dict.fromkeys(both, "mine"))
     for at in both:
         one.note_on_revoke(at, "gone")
-    poll_until(two, was_assigned, one)
-    assert {two.noted(at) for at in both} == {(0, "gone")}
+    [moved] = poll_until(two, was_assigned, one).assigned
+    assert {at: two.noted(at)[1] for at in both} == {**dict.fromkeys(both, "mine"), moved: "gone"}
 
 
 def test_offsets_are_recorded_soon_and_a_failure_is_told_by_the_next_call(
@@ -255,11 +255,13 @@ def test_what_was_paused_is_read_by_who_gets_it_back(
         one.consumer.pause(at)
         publish(bus, at, 1)
     poll_until_held({one: 1, two: 1})
+    moved = {*two.held}
+    two.consumer.close()
+    poll_until_held({one: 2})
     ends = time.monotonic() + PATIENCE_S
-    while not one.held <= one.read:
+    while not moved <= one.read:
         assert time.monotonic() < ends, "it stays paused for good"
         one.poll()
-        two.poll()
 
 
 def test_members_share_and_inherit(topic: str, member: Callable[[], Consumer]) -> None:
@@ -267,10 +269,28 @@ def test_members_share_and_inherit(topic: str, member: Callable[[], Consumer]) -
     poll_until_held({one: 2})
     poll_until_held({one: 1, two: 1})
     assert not one.held & two.held
-    before = len(one.revoked)
+    assert {*one.revoked} == two.held, "only what another gets is taken"
     two.consumer.close()
     poll_until_held({one: 2})
-    assert len(one.revoked) == before + 1, "what it held is taken before all is given"
+    assert len(one.revoked) == 1, "what it holds stays with it"
+
+
+def test_who_stays_reads_on_while_a_dead_member_times_out_and_another_joins(
+    settings: KafkaSettings, bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    one = Holder(member())
+    poll_until_held({one: 2})
+    argv = [sys.executable, str(ZOMBIE), settings.bootstrap_servers, topic, "g"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as doomed:
+        poll_until_held({one: 1})
+        doomed.kill()
+    [kept], gone = {*one.held}, {*one.revoked}
+    publish(bus, kept, 1)
+    three = Holder(member())
+    poll_until_held({one: 1, three: 1})
+    assert (one.held, {*one.revoked}, three.held) == ({kept}, gone, gone)
+    one.poll()
+    assert one.read == {kept}
 
 
 def test_an_open_transaction_hides_what_is_behind_it_and_is_seen(

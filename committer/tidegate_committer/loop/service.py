@@ -183,8 +183,9 @@ class CommitterLoop:
         """Leave the group, so that the next owner need not wait for the session timeout."""
         observe((), 0, self.dependencies.clock.boot_s())
         self.transactions.observe((), {}, self.dependencies.clock.boot_s())
-        self.dependencies.close()
+        # First, since the next owner waits for it. A PUT that begins meanwhile is found in the log.
         self.consumer.close()
+        self.dependencies.close()
 
     def _take(self, record: Record, *, may_judge: bool) -> bool:
         """Hand a record to its partition worker; return whether it was handled."""

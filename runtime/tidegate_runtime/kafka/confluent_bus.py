@@ -38,6 +38,11 @@ _READING: Final[Mapping[str, Any]] = {
     "queued.max.messages.kbytes": 32 * 1024,
 }
 
+_HEARTBEAT_MS: Final = 300
+"""How often a member asks whether the group rebalances: so long a standby waits for the partition
+of a committer that has left.
+"""
+
 READERS: Final = "reader"
 """The `group.id` of readers, after the topic prefix. They join no group."""
 
@@ -53,19 +58,21 @@ class KafkaBus:
     def consumer(
         self, group: str, topics: Sequence[str], beside: Sequence[str] = ()
     ) -> KafkaConsumer:
-        """Return a new dynamic member of a group with eager range assignment."""
+        """Return a new dynamic member of a group: who stays keeps what it has while others join
+        and leave (cooperative-sticky assignment).
+        """
         session_ms = self._settings.session_timeout_ms
         config = self._config(
             tunable={
                 "max.poll.interval.ms": max(300_000, session_ms),
-                "heartbeat.interval.ms": max(200, session_ms // 5),
+                "heartbeat.interval.ms": _HEARTBEAT_MS,
             },
             fixed={
                 **_READING,
                 "group.id": group,
                 "statistics.interval.ms": _STATISTICS_MS,
                 "session.timeout.ms": session_ms,
-                "partition.assignment.strategy": "range",
+                "partition.assignment.strategy": "cooperative-sticky",
             },
         )
         return KafkaConsumer(config, group, topics, beside)

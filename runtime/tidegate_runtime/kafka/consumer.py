@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdPartition
 
-from tidegate_delta.errors import TidegateError
+from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import (
     ANSWER_S,
     NO_NOTES,
@@ -25,9 +25,17 @@ _SLICE_S: Final = 0.05
 """How long one call into librdkafka may last, so that a rebalance is reported soon."""
 _TICK_S: Final = 0.001
 
+_REBALANCING: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
+"""What brokers answer to a commit that crosses a rebalance. The member keeps its partitions until
+a callback takes them away, and commits again in the next generation.
+"""
+
 
 class KafkaConsumer:
     """A group member. Callbacks collect rebalances, and `poll` returns them.
+
+    A rebalance takes only those partitions away that get another owner; the others are read and
+    committed meanwhile. `_held` are the partitions that it reads, those of `beside` among them.
 
     The group does not know the topics in `beside`: what it assigns decides what is read of them, so
     both always have the same owner, whatever other members subscribe to.
@@ -50,8 +58,10 @@ class KafkaConsumer:
         self._revoked: list[TopicPartition] = []
         self._lost: list[TopicPartition] = []
         self._assigned: list[TopicPartition] = []
+        self._held: set[TopicPartition] = set()
         self._next: dict[TopicPartition, Offset] = {}
-        self._recorded: dict[TopicPartition, Offset] = {}
+        self._recorded: dict[TopicPartition, RdPartition] = {}
+        self._must_repeat = False
         self._parting: dict[TopicPartition, str] = {}
         self._not_recorded: TidegateError | None = None
         self._held_back: dict[TopicPartition, HeldBack] = {}
@@ -135,18 +145,18 @@ class KafkaConsumer:
         """
         if not next_offsets:
             return
-        offsets = [
-            to_librdkafka(topic_partition, offset, notes.get(topic_partition, ""))
-            for topic_partition, offset in next_offsets.items()
-        ]
-        try:
-            results = self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            raise translated(error, self._committing) from error
-        for partition in results or ():
-            if partition.error is not None:
-                raise translated(partition.error, self._committing)
-        self._recorded |= next_offsets
+        offsets = _with_notes(next_offsets, notes)
+        ends = time.monotonic() + ANSWER_S
+        while (error := self._failure_of(list(offsets.values()))) is not None:
+            if error.code() not in _REBALANCING:
+                raise translated(error, self._committing)
+            if time.monotonic() > ends:
+                raise Unavailable(
+                    f"cannot {self._committing}: the group has rebalanced for {ANSWER_S:.0f} s "
+                    f"({error.name()}); look whether its other members answer"
+                )
+            time.sleep(_SLICE_S)
+        self._recorded |= offsets
 
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
@@ -160,15 +170,12 @@ class KafkaConsumer:
             raise failure
         if not next_offsets:
             return
-        offsets = [
-            to_librdkafka(topic_partition, offset, notes.get(topic_partition, ""))
-            for topic_partition, offset in next_offsets.items()
-        ]
+        offsets = _with_notes(next_offsets, notes)
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._consumer.commit(offsets=list(offsets.values()), asynchronous=True)
         except KafkaException as error:
             raise translated(error, self._committing) from error
-        self._recorded |= next_offsets
+        self._recorded |= offsets
 
     def note_on_revoke(self, topic_partition: TopicPartition, note: str) -> None:
         """Set the note to commit when a rebalance takes the partition from us."""
@@ -190,6 +197,17 @@ class KafkaConsumer:
         self._parting.clear()
         self._consumer.close()
 
+    def _failure_of(self, offsets: list[RdPartition]) -> KafkaError | None:
+        """Commit offsets, wait for the brokers, and return their error."""
+        try:
+            results = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            failure = error.args[0]
+            assert isinstance(failure, KafkaError)
+            return failure
+        failures = (partition.error for partition in results or ())
+        return next((failure for failure in failures if failure is not None), None)
+
     @property
     def _committing(self) -> str:
         return f"commit the position of group {self._group!r}"
@@ -205,14 +223,14 @@ class KafkaConsumer:
             )
 
     def _put_back(self, messages: Sequence[Message | None]) -> None:
-        """Rewind to before records that came with their assignment: the caller may seek first."""
+        """Rewind to before records that came with a rebalance: the caller may seek first."""
         firsts: dict[TopicPartition, Offset] = {}
         for record in records(
             [message for message in messages if message is not None], "read what is assigned"
         ):
             firsts.setdefault(record.at, record.offset)
         for topic_partition, offset in firsts.items():
-            if topic_partition in self._assigned or topic_partition.topic in self._beside:
+            if topic_partition in self._held:
                 self.seek(topic_partition, offset)
 
     def _rebalanced(self) -> Polled:
@@ -223,7 +241,11 @@ class KafkaConsumer:
     def _on_commit(self, error: KafkaError | None, partitions: list[RdPartition]) -> None:
         """Keep the error of an asynchronous commit, for the next `commit_soon` to raise."""
         for failure in (error, *(topic_partition.error for topic_partition in partitions)):
-            if failure is not None and failure.code() != KafkaError._NO_OFFSET:
+            if failure is None or failure.code() == KafkaError._NO_OFFSET:
+                continue
+            if failure.code() in _REBALANCING:
+                self._must_repeat = True
+            else:
                 self._not_recorded = translated(failure, self._committing)
 
     def _on_statistics(self, text: str) -> None:
@@ -237,19 +259,24 @@ class KafkaConsumer:
         }
 
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
-        numbers = {partition.partition for partition in partitions}
-        more = [RdPartition(topic, number) for topic in self._beside for number in sorted(numbers)]
-        consumer.assign([*partitions, *more])
+        """Read what was given to us; called at the end of each rebalance, also without any."""
+        given = self._with_beside(partitions)
+        consumer.incremental_assign(given)
         # librdkafka keeps a paused partition paused across assignments.
-        consumer.resume(partitions)
-        self._not_recorded = None
+        consumer.resume(given)
+        if self._must_repeat and self._recorded:
+            consumer.commit(offsets=list(self._recorded.values()), asynchronous=True)
+        self._must_repeat = False
         self._is_member = True
-        self._assigned = from_librdkafka(partitions)
+        self._held.update(from_librdkafka(given))
+        self._assigned += from_librdkafka(partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         noted = [
             to_librdkafka(
-                topic_partition, self._recorded[topic_partition], self._parting[topic_partition]
+                topic_partition,
+                Offset(self._recorded[topic_partition].offset),
+                self._parting[topic_partition],
             )
             for topic_partition in from_librdkafka(partitions)
             if topic_partition in self._recorded and topic_partition in self._parting
@@ -263,25 +290,38 @@ class KafkaConsumer:
 
     def _on_lost(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         self._is_member = False
+        self._not_recorded = None
         self._lost += self._release(consumer, partitions)
+
+    def _with_beside(self, partitions: list[RdPartition]) -> list[RdPartition]:
+        """Return partitions that the group gives or takes, and those of `beside` with them."""
+        numbers = sorted({partition.partition for partition in partitions})
+        more = [RdPartition(topic, number) for topic in self._beside for number in numbers]
+        return [*partitions, *more]
 
     def _release(self, consumer: Consumer, partitions: list[RdPartition]) -> list[TopicPartition]:
         """Stop fetching, and return the partitions whose assignment a poll has returned."""
-        consumer.unassign()
-        self._next.clear()
-        self._recorded.clear()
-        self._parting.clear()
-        self._not_recorded = None
-        self._held_back = {}
-        unreported, self._assigned = self._assigned, []
-        assigned = [
-            topic_partition
-            for topic_partition in from_librdkafka(partitions)
-            if topic_partition.topic in self._topics
-        ]
-        return [
-            topic_partition for topic_partition in assigned if topic_partition not in unreported
-        ]
+        taken = self._with_beside(partitions)
+        consumer.incremental_unassign(taken)
+        for topic_partition in from_librdkafka(taken):
+            self._held.discard(topic_partition)
+            self._next.pop(topic_partition, None)
+            self._recorded.pop(topic_partition, None)
+            self._parting.pop(topic_partition, None)
+            self._held_back.pop(topic_partition, None)
+        given = from_librdkafka(partitions)
+        unreported = {*self._assigned}
+        self._assigned = [kept for kept in self._assigned if kept not in given]
+        return [topic_partition for topic_partition in given if topic_partition not in unreported]
+
+
+def _with_notes(
+    next_offsets: Mapping[TopicPartition, Offset], notes: Notes
+) -> dict[TopicPartition, RdPartition]:
+    return {
+        topic_partition: to_librdkafka(topic_partition, offset, notes.get(topic_partition, ""))
+        for topic_partition, offset in next_offsets.items()
+    }
 
 
 def _held_back(statistics: Mapping[str, Any]) -> HeldBack | None:
