@@ -27,9 +27,6 @@ FEED: Final = {"delta.enableChangeDataFeed": "true"}
 TRACKED: Final = {"delta.enableRowTracking": "true"}
 DEFAULTS: Final = {"delta.feature.allowColumnDefaults": "supported"}
 
-MARKED_FILES: Final = (
-    "a delete by vectors marks the rows of a file also where all of them go, and does not remove it"
-)
 UPGRADED: Final = "a change of properties is called so where it upgrades the protocol, too"
 
 
@@ -487,6 +484,32 @@ SCRIPTS: Final = [
         "append nulls",
         (append("SELECT 9L AS k, NULL AS v, cast(NULL AS struct<a: int, b: string>) AS s"),),
     ),
+    Script(
+        "a column of nulls",
+        (
+            append("SELECT 9L AS k, NULL AS w", mergeSchema="true"),
+            DELETE_ONE,
+            append("SELECT 10L AS k, 'x' AS w", mergeSchema="true"),
+        ),
+    ),
+    Script(
+        "columns of nulls, built",
+        (
+            built("replace", lambda b: b.addColumn("k", "int").addColumn("w", "void")),
+            append("SELECT 9 AS k, NULL AS w"),
+            append("SELECT 10 AS k"),
+            verb(lambda t: t.update("k = 9", {"k": "11"})),
+        ),
+    ),
+    Script(
+        "partitions of nulls",
+        (
+            built(
+                "replace",
+                lambda b: b.addColumn("k", "int").addColumn("w", "void").partitionedBy("w"),
+            ),
+        ),
+    ),
     Script("append no rows", (append(f"{MORE} WHERE false"),)),
     Script(
         "append once",
@@ -522,7 +545,6 @@ SCRIPTS: Final = [
         "every verb, by vectors",
         (*FOUR[:1], DELETE_ONE, UPDATE_ONE, upsert(MORE), verb(lambda t: t.delete("v > 15"))),
         {**VECTORS, **FEED},
-        differs={"history": MARKED_FILES},
     ),
     Script("every verb, with row ids", (*FOUR[:1], DELETE_ONE, UPDATE_ONE, upsert(MORE)), TRACKED),
     Script(

@@ -261,6 +261,14 @@ def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> Non
     assert rows == [(0, 10), (1, 15), (2, 20), (3, 25), (4, 30)]
     [described] = numbers.detail().select("description", "clusteringColumns").collect()
     assert described == ("rows in order", ["k"])
+    numbers.add_constraint("few", "k < 100")
+    before, wrong = numbers.version(), spark.range(99, 101).withColumnRenamed("id", "k")
+    with pytest.raises(InvalidRequest, match=r"CHECK few .*nothing was proposed"):
+        numbers.append(wrong)
+    merge = numbers.alias("t").merge(wrong.alias("s"), "t.k = s.k").whenNotMatchedInsertAll()
+    with pytest.raises(InvalidRequest, match=r"CHECK few .*nothing was proposed"):
+        merge.execute()
+    assert numbers.version() == before, "identity values were leased for refused rows"
 
     def building(builder: TableBuilder[Table]) -> Table:
         chosen = builder.location(path).addColumn("at", "timestamp", nullable=False)

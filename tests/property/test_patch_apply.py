@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate_committer.conflicts.patch_apply import applied, touches
+from tidegate_committer.conflicts.patch_touches import touches
 from tidegate_committer.state.metadata_diff import (
     columns_by_physical,
     field_definition,
@@ -23,6 +23,7 @@ from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of
 from tidegate_delta.schema.column_mapping_assignment import largest_id, max_column_id
 from tidegate_delta.schema.types import parse_schema
 from tidegate_messages.metadata_patch import MetadataPatch, metadata_hash
+from tidegate_messages.patch_apply import applied
 
 READING = ("columnMapping", "typeWidening")
 PROTOCOL = Protocol(

@@ -1,11 +1,7 @@
 """Check a metadata patch against the table that was read, and apply it to the table at the head."""
 
-import orjson
-
 from tidegate_committer.admission.constraint_checks import not_validated
-from tidegate_committer.admission.feature_checks import CLUSTERING
 from tidegate_committer.admission.table_change_checks import wrong_table
-from tidegate_committer.conflicts.patch_apply import applied
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.refusals import BAD_METADATA, fault_in, flaw
 from tidegate_committer.policy import Policy
@@ -14,8 +10,10 @@ from tidegate_committer.state.table_state import TableState
 from tidegate_delta.definitions.definition import refuse
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.errors import TidegateError
+from tidegate_delta.features.clustering import physical_clustering_columns
 from tidegate_messages.metadata_patch import metadata_hash
 from tidegate_messages.outcome import Rejection
+from tidegate_messages.patch_apply import applied
 
 _FIELD = "metadata_patch"
 
@@ -46,24 +44,13 @@ def with_patch(
     assert patch is not None, "the proposal has a patch"
     try:
         before = table_definition.definition
-        after = applied(patch, before, candidate.id, _clustered_by(state))
+        after = applied(patch, before, candidate.id, physical_clustering_columns(state.domains))
         refuse(check_change(before, after), state.root)
     except (TidegateError, ValueError, RecursionError) as error:
         return _refusal(error)
     listed = None if after.protocol == table_definition.protocol else after.protocol
     patched = candidate.with_table(after.metadata, listed)
     return wrong_table(patched.content, table_definition, state.root, policy) or patched
-
-
-def _clustered_by(state: TableState) -> list[tuple[str, ...]]:
-    """Return the physical paths of the clustering columns at the head."""
-    domain = state.domains.get(CLUSTERING)
-    if domain is None or domain.removed:
-        return []
-    try:
-        return [tuple(path) for path in orjson.loads(domain.configuration)["clusteringColumns"]]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"the domain {CLUSTERING!r} names no clusteringColumns") from error
 
 
 def _refusal(error: Exception) -> Rejection:

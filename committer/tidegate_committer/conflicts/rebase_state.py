@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tidegate_committer.cached_property import CachedProperty
 from tidegate_committer.conflicts.concurrent_appends import file_test_of, meant_by, meant_by_reads
-from tidegate_committer.conflicts.patch_apply import touches
+from tidegate_committer.conflicts.patch_touches import touches
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.policy import Level
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs

@@ -23,7 +23,12 @@ from tidegate_producers.cached_clients import client_for, clock, store_for
 from tidegate_producers.datasource.spark_schema import from_spark, to_spark
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
-from tidegate_producers.table.identity_values import Leasing, generated, numbered
+from tidegate_producers.table.identity_values import (
+    Leasing,
+    check_before_lease,
+    generated,
+    numbered,
+)
 from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.row_changes import ACTION, INSERTED
 from tidegate_producers.table.target_frame import quoted
@@ -69,6 +74,7 @@ def append(rows: DataFrame, options: WriteOptions) -> Outcome | None:
     target = target_of(client.require(options.place.root, request.timeout_s), planned)
     cached = completed.persist()
     try:
+        check_before_lease(cached, required, given_names, table)
         leasing = Leasing(client, options.place, target, request)
         completed, usages = numbered(cached, columns, leasing)
         adds = _written(checked(completed, required, given_names, table), planned)

@@ -8,14 +8,21 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from tidegate_delta.constraints.identity_columns import IdentityColumn
+from tidegate_delta.constraints.row_constraints import Invariant, WriteRequirements
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import same_name
+from tidegate_delta.schema.sql_column_references import names_column
+from tidegate_delta.schema.types import StructType as Fields
 from tidegate_messages.identity_values import IdentityBlock, IdentityDemand, IdentityUsage
 from tidegate_producers.cached_clients import store_for
+from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.options import TableLocation
+from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.target_frame import quoted
+from tidegate_producers.table.task_refusals import refusals_of_tasks
 from tidegate_producers.writing.constraint_attestation import lease
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
 from tidegate_runtime.client import proposal_drafts
@@ -65,6 +72,48 @@ def check_not_numbered(assigned: Iterable[str], columns: Sequence[IdentityColumn
                 "the update; nothing was proposed",
                 error_class="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
             )
+
+
+def check_before_lease(
+    rows: DataFrame, required: WriteRequirements, given: Sequence[str], table: StructType
+) -> None:
+    """Check rows that have no identity values yet, so that none are leased for rows that are
+    refused. What depends on identity values is checked when they are there.
+
+    `given` are the columns with a given value. The rows are computed: they should be cached.
+    Raises: InvalidRequest, for a row that violates a constraint.
+    """
+    early = without_identities(required, from_spark(table))
+    with refusals_of_tasks():
+        checked(rows, early, given, table).count()
+
+
+def without_identities(required: WriteRequirements, schema: Fields) -> WriteRequirements:
+    """Return the requirements that do not depend on identity columns, NOT NULL among them."""
+    late_columns = [identity.column for identity in required.identities]
+
+    def is_early(expression: str) -> bool:
+        return not any(names_column(expression, (name,), schema) for name in late_columns)
+
+    generated_early = tuple(
+        generation for generation in required.generated if is_early(generation.expression)
+    )
+    late_columns += [
+        generation.column for generation in required.generated if generation not in generated_early
+    ]
+    not_null = [
+        Invariant(column.path, column.physical, f"{quoted(column.path[0])} IS NOT NULL")
+        for column in required.not_null
+        if len(column.path) == 1 and column.path[0] not in late_columns
+    ]
+    return WriteRequirements(
+        checks=tuple(check for check in required.checks if is_early(check.expression)),
+        invariants=(
+            *not_null,
+            *(invariant for invariant in required.invariants if is_early(invariant.expression)),
+        ),
+        generated=generated_early,
+    )
 
 
 def numbered(

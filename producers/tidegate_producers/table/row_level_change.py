@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType as SparkType
 
 from tidegate_delta.constraints.row_constraints import (
     WriteRequirements,
@@ -31,7 +32,11 @@ from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.parquet.data_file_encoding import keeping_row_ids, layout_of
 from tidegate_producers.parquet.file_rewrite import Rewritten
-from tidegate_producers.table.identity_values import Leasing, numbered
+from tidegate_producers.table.identity_values import (
+    Leasing,
+    check_before_lease,
+    numbered,
+)
 from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.row_changes import (
     ACTION,
@@ -49,7 +54,7 @@ from tidegate_producers.writing.constraint_attestation import (
     Attestation,
     with_attestation,
 )
-from tidegate_producers.writing.row_delete import files_read, takes_vectors
+from tidegate_producers.writing.row_delete import files_read, takes_vectors, vector_counts
 from tidegate_producers.writing.table_write import (
     WriteRequest,
     check_may_remove,
@@ -156,7 +161,7 @@ def change_rows(
     new = change.changed(frame, opened)
     layout = keeping_row_ids(layout_of(metadata, options.compression), metadata)
     leasing = Leasing(client, place, target, request)
-    with _numbered(new.frame, change, opened, leasing) as (rows, usages):
+    with _numbered(new, frame.schema, change, opened, leasing) as (rows, usages):
         if change.adds_rows:
             rows = checked(rows, opened.required, new.given, frame.schema)
         with refusals_of_tasks():
@@ -178,15 +183,16 @@ def change_rows(
 
 @contextmanager
 def _numbered(
-    rows: DataFrame, change: RowChange, opened: Opened, leasing: Leasing
+    new: NewRows, table: SparkType, change: RowChange, opened: Opened, leasing: Leasing
 ) -> Iterator[tuple[DataFrame, tuple[IdentityUsage, ...]]]:
     """Yield rows of which the inserted ones have values in identity columns."""
     columns = opened.required.identities
     if not (change.inserts and columns):
-        yield rows, ()
+        yield new.frame, ()
         return
-    cached = rows.persist()
+    cached = new.frame.persist()
     try:
+        check_before_lease(cached, opened.required, new.given, table)
         is_inserted = F.col(ACTION) == INSERTED
         inserted, usages = numbered(cached.where(is_inserted), columns, leasing)
         yield cached.where(~is_inserted).unionByName(inserted), usages
@@ -294,8 +300,8 @@ def _metrics(
 ) -> dict[str, int]:
     """Return the metrics of an operation, by delta-spark's names."""
     copied_rows = sum(one.copied_rows for one in copied)
-    replaced = sum(1 for add, _ in marked if add.deletion_vector)
-    vectors = {"Added": len(marked) - replaced, "Updated": replaced}
+    vectors = vector_counts(marked)
+    removed_files = len(removed) + vectors.emptied_files
     counts = {action: found.counts.get(action, 0) for action in (DELETED, UPDATED, INSERTED)}
     if operation == "MERGE":
         return {
@@ -305,8 +311,8 @@ def _metrics(
             "numTargetRowsCopied": copied_rows,
             "numOutputRows": counts[INSERTED] + counts[UPDATED] + copied_rows,
             "numTargetFilesAdded": len(added),
-            "numTargetFilesRemoved": len(removed),
-            **{f"numTargetDeletionVectors{what}": count for what, count in vectors.items()},
+            "numTargetFilesRemoved": removed_files,
+            **vectors.metrics("numTargetDeletionVectors"),
         }
     changed = (
         {"numUpdatedRows": counts[UPDATED]}
@@ -314,9 +320,9 @@ def _metrics(
         else {"numDeletedRows": counts[DELETED]}
     )
     return {
-        "numRemovedFiles": len(removed),
+        "numRemovedFiles": removed_files,
         "numAddedFiles": len(added),
         **changed,
         "numCopiedRows": copied_rows,
-        **{f"numDeletionVectors{what}": count for what, count in vectors.items()},
+        **vectors.metrics("numDeletionVectors"),
     }

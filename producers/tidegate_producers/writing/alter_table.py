@@ -7,11 +7,15 @@ properties do not conflict, and the committer assigns column ids and physical na
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from tidegate_delta.definitions.definition import Definition, refuse
+from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.features.clustering import physical_clustering_columns
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.properties.property_parsers import column_list
 from tidegate_delta.schema.types import (
@@ -26,6 +30,7 @@ from tidegate_delta.schema_evolution.replace_columns import replace_columns
 from tidegate_delta.snapshots.snapshot import LiveKeys
 from tidegate_messages.metadata_patch import MetadataPatch, PatchChange
 from tidegate_messages.outcome import Outcome
+from tidegate_messages.patch_apply import applied
 from tidegate_messages.proposal import Operation
 from tidegate_messages.read_set import ReadSet
 from tidegate_producers.cached_clients import store_for
@@ -72,14 +77,31 @@ def alter(
         patch = MetadataPatch(changes=tuple(changes))
     except ValidationError as error:
         raise _bad(f"{len(changes)} changes: a patch has from 1 to 100 of them") from error
-    target, _ = opened(client, place, request)
+    target, live_keys = opened(client, place, request)
+    stamp = stamp_for(client, request)
+    _check_applies(patch, live_keys, stamp.proposal_id, place.root)
     changes_json = orjson.dumps(
         [patch_change.model_dump(mode="json") for patch_change in patch.changes]
     ).decode()
     operation = Operation(name=operation_of(patch.changes), parameters={"changes": changes_json})
     body = proposal_drafts.Body(operation, reads=ReadSet(), patch=patch)
-    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
+    proposal = proposal_drafts.of_body("commit", target, stamp, body)
     return result(client.propose(proposal, request.timeout_s))
+
+
+def _check_applies(patch: MetadataPatch, live_keys: LiveKeys, proposal: UUID, root: str) -> None:
+    """Check a patch as the committer will, so that no version of the log records its refusal.
+
+    Raises: InvalidRequest.
+    """
+    before = Definition(live_keys.metadata, live_keys.protocol)
+    try:
+        after = applied(patch, before, proposal, physical_clustering_columns(live_keys.domains))
+        refuse(check_change(before, after), root)
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            f"{error}; nothing was proposed", error_class=error.error_class
+        ) from error
 
 
 def replace(

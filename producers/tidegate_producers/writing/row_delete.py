@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping.partition_predicates import Predicate, columns_of, prune
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.log.protocol_versions import writer_features
 from tidegate_delta.properties.table_properties import (
@@ -181,16 +182,15 @@ def _deletion(
     ]
     removed = [live[number] for number, one in touched.items() if one.marked is None]
     added = [add for one in touched.values() for add in one.adds]
+    vectors = vector_counts(marked)
     metrics = {
-        "numRemovedFiles": len(removed),
+        "numRemovedFiles": len(removed) + vectors.emptied_files,
         "numAddedFiles": len(added),
         "numDeletedRows": sum(one.deleted_rows for one in touched.values()),
         "numCopiedRows": sum(one.copied_rows for one in touched.values()),
     }
     if marked:
-        updated = sum(1 for add, _ in marked if add.deletion_vector)
-        metrics["numDeletionVectorsAdded"] = len(marked) - updated
-        metrics["numDeletionVectorsUpdated"] = updated
+        metrics |= vectors.metrics("numDeletionVectors")
     changes = [change for one in touched.values() for change in one.changes] if added else []
     return proposal_drafts.Deletion(
         condition,
@@ -201,6 +201,47 @@ def _deletion(
         metrics,
         marked,
         changes=changes,
+    )
+
+
+@dataclass(frozen=True)
+class VectorCounts:
+    """What row deletes do to deletion vectors, counted as delta-spark does.
+
+    A vector that grows is added, removed and updated. `emptied_files` lose their last row: the
+    committer removes them.
+    """
+
+    added: int
+    removed: int
+    updated: int
+    emptied_files: int
+
+    def metrics(self, prefix: str) -> dict[str, int]:
+        """Return the metrics of an operation whose names begin with `prefix`."""
+        return {
+            f"{prefix}Added": self.added,
+            f"{prefix}Removed": self.removed,
+            f"{prefix}Updated": self.updated,
+        }
+
+
+def vector_counts(marked: Sequence[tuple[Add, Bitmap]]) -> VectorCounts:
+    """Return the counts for files that lose the rows at some positions, none deleted before."""
+    growing = emptied = emptied_with_vector = 0
+    for add, rows in marked:
+        vector = add.deletion_vector
+        deleted_rows = len(rows) + (vector.cardinality if vector else 0)
+        if deleted_rows == proposal_drafts.row_count(add):
+            emptied += 1
+            emptied_with_vector += vector is not None
+        else:
+            growing += vector is not None
+    return VectorCounts(
+        added=len(marked) - emptied,
+        removed=growing + emptied_with_vector,
+        updated=growing,
+        emptied_files=emptied,
     )
 
 

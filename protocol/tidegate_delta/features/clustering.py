@@ -29,19 +29,36 @@ def clustering_columns(
     Raises: BrokenLog (`CorruptCommit`), for a domain that names no columns of the table.
     Spec: "Clustered Table"
     """
+    schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
+    try:
+        paths = physical_clustering_columns(domains)
+        return tuple(logical_path(schema, path, mode) for path in paths)
+    except ValueError as error:
+        raise _broken(domains[DOMAIN], error) from error
+
+
+def physical_clustering_columns(domains: Mapping[str, DomainMetadata]) -> tuple[FieldPath, ...]:
+    """Return the physical paths of the columns by which a table is clustered; () for none.
+
+    Raises: as `clustering_columns`.
+    Spec: "Clustered Table"
+    """
     domain = domains.get(DOMAIN)
     if domain is None or domain.removed:
         return ()
-    schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
     try:
         paths: Any = orjson.loads(domain.configuration)[_COLUMNS]
-        return tuple(logical_path(schema, path, mode) for path in paths)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise BrokenLog(
-            f"the metadata domain {DOMAIN} names no columns of the table: "
-            f"{domain.configuration[:128]!r} ({error}); set the clustering columns again",
-            error_class="CorruptCommit",
-        ) from error
+        return tuple(tuple(path) for path in paths)
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise _broken(domain, error) from error
+
+
+def _broken(domain: DomainMetadata, error: Exception) -> BrokenLog:
+    return BrokenLog(
+        f"the metadata domain {DOMAIN} names no columns of the table: "
+        f"{domain.configuration[:128]!r} ({error}); set the clustering columns again",
+        error_class="CorruptCommit",
+    )
 
 
 def clustering_domain(metadata: Metadata, columns: Sequence[Sequence[str]]) -> DomainMetadata:

@@ -99,6 +99,23 @@ def test_who_saw_the_table_before_the_other_changed_it_is_committed_too(
     assert caught.value.rule == "metadata_changed"
 
 
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (type_from("x decimal(20,0)"), "delta.enableTypeWidening to true first"),
+        (change(op="drop_column", path=("s",)), "columnMapping.mode to name first"),
+        (change(op="set_property", key="delta.appendOnly", value="perhaps"), "appendOnly"),
+        (column_from("x int"), "rename all but one"),
+    ],
+)
+def test_a_change_that_the_table_does_not_allow_leaves_no_version(
+    gate: Gate, refused: PatchChange, reason: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=f"{reason}.*nothing was proposed"):
+        alter(client(gate), PLACE, [refused], SAYING)
+    assert len(gate.entries()) == 1
+
+
 def test_the_columns_are_listed_again_in_another_order_with_a_new_one(gate: Gate) -> None:
     outcome = replace(client(gate), PLACE, columns_from(["s string", "n int", "x bigint"]), SAYING)
     assert outcome is not None

@@ -1,20 +1,15 @@
-"""Metadata patches: what they touch of a table, and the table definition after them.
-
-What a patch touches is determined from the table that its writer read. What a winner touched is
-determined by comparing the metadata before and after it. If the two have nothing in common, the
-patch means the same for the table after the winner as before it: docs/adr/0021 has the proof.
+"""The table definition after a metadata patch: producers check a patch by it, and the committer
+applies it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from typing import Any, Final
 from uuid import UUID, uuid5
 
 import orjson
 
-from tidegate_committer.state.metadata_diff import MetadataTouch
 from tidegate_delta.constraints import column_defaults, row_constraints
 from tidegate_delta.definitions.definition import Definition, refuse
 from tidegate_delta.definitions.feature_directives import canonical_keys
@@ -22,11 +17,9 @@ from tidegate_delta.definitions.resolve_definition import resolve_definition
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties import table_properties
-from tidegate_delta.schema.column_mapping import mode_of, physical_name
 from tidegate_delta.schema.column_mapping_assignment import map_columns, physical_names
-from tidegate_delta.schema.field_paths import FieldPath, resolve, steps_inside
-from tidegate_delta.schema.sql_column_references import columns_in
-from tidegate_delta.schema.types import DataType, StructField, StructType, parse_schema
+from tidegate_delta.schema.field_paths import FieldPath
+from tidegate_delta.schema.types import StructField, parse_schema
 from tidegate_delta.schema_evolution import alter_columns
 from tidegate_messages.metadata_patch import (
     AddColumn,
@@ -54,20 +47,6 @@ _LATE: Final = frozenset(
 """Properties that no patch may set: they are assigned when an entry is written."""
 
 
-def touches(patch: MetadataPatch, read: Definition) -> frozenset[MetadataTouch]:
-    """Return what a patch touches of the table that its writer read.
-
-    A property that names columns touches them, because it depends on them.
-    Raises: InvalidRequest for a change that the table does not allow.
-    """
-    touched = set[MetadataTouch]()
-    patched = _PatchedTable(read, read.metadata)
-    for change in patch.changes:
-        touched.update(_touches(change, patched.metadata))
-        patched = patched.after(change)
-    return frozenset(touched)
-
-
 def applied(
     patch: MetadataPatch,
     table: Definition,
@@ -81,7 +60,7 @@ def applied(
     Law: equal inputs give equal results; no id of a column is given twice
     Raises: InvalidRequest for a change that the table does not allow; what parsing raises.
     """
-    patched = _PatchedTable(table, table.metadata, _names(proposal), clustered_by)
+    patched = PatchedTable(table, table.metadata, _names(proposal), clustered_by)
     for change in patch.changes:
         patched = patched.after(change)
     return patched.resolved().base
@@ -92,7 +71,7 @@ def _names(proposal: UUID) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _PatchedTable:
+class PatchedTable:
     """A table during a patch: the definition last resolved, and the metadata since then."""
 
     base: Definition
@@ -101,7 +80,7 @@ class _PatchedTable:
     clustered_by: Collection[FieldPath] = ()
     is_resolved: bool = True
 
-    def after(self, change: PatchChange) -> "_PatchedTable":
+    def after(self, change: PatchChange) -> "PatchedTable":
         """Return the table after a change.
 
         Column changes depend on the features that earlier property changes have listed, so the
@@ -117,7 +96,7 @@ class _PatchedTable:
             altered = _altered(change, Definition(self.metadata, self.base.protocol))
         return replace(self, metadata=altered, is_resolved=not is_property)
 
-    def resolved(self) -> "_PatchedTable":
+    def resolved(self) -> "PatchedTable":
         """Return the table with its columns mapped and with the features that it requests."""
         resolved = resolve_definition(
             self.base, map_columns(self.base.metadata, self.metadata, self.names)
@@ -151,7 +130,7 @@ def _altered(change: PatchChange, before: Definition) -> Metadata:
         case UnsetProperty():
             return _without_property(metadata, change)
         case DropColumn():
-            raise AssertionError("DropColumn is applied by `_PatchedTable.after`")
+            raise AssertionError("DropColumn is applied by `PatchedTable.after`")
 
 
 def _with_property(metadata: Metadata, change: SetProperty) -> Metadata:
@@ -173,7 +152,7 @@ def _without_property(metadata: Metadata, change: UnsetProperty) -> Metadata:
 
 def _settable(key: str) -> str:
     """Return a property's canonical key. Raises: InvalidRequest for one that no patch may set."""
-    canonical = _canonical(key)
+    canonical = canonical_property(key)
     if canonical in _LATE:
         raise InvalidRequest(
             f"the property {canonical!r} is assigned by the committer; leave it out",
@@ -182,7 +161,8 @@ def _settable(key: str) -> str:
     return canonical
 
 
-def _canonical(key: str) -> str:
+def canonical_property(key: str) -> str:
+    """Return a property's key in the case that Delta gives it."""
     [canonical] = canonical_keys({key: ""})
     if canonical.lower().startswith(table_properties.CONSTRAINT_PREFIX):
         return canonical.lower()
@@ -193,74 +173,3 @@ def _column(plain: Mapping[str, Any]) -> StructField:
     """Return the field that a JSON object describes. Raises: as `parse_schema`."""
     schema = {"type": "struct", "fields": [{"nullable": True, "metadata": {}, **plain}]}
     return parse_schema(orjson.dumps(schema).decode()).fields[0]
-
-
-def _touches(change: PatchChange, metadata: Metadata) -> Iterator[MetadataTouch]:
-    physical = partial(_physical, metadata)
-    match change:
-        case AddColumn():
-            name = str(change.column.get("name", "")).lower()
-            yield MetadataTouch("name", (*physical(change.parent), name))
-            if change.after is not None:
-                yield MetadataTouch("column", physical((*change.parent, change.after)))
-        case RenameColumn():
-            yield MetadataTouch("column", physical(change.path))
-            yield MetadataTouch("name", (*physical(change.path[:-1]), change.name.lower()))
-            yield from _followed(metadata)
-        case DropColumn():
-            yield MetadataTouch("column", physical(change.path))
-            yield from _followed(metadata)
-        case SetDefault():
-            yield MetadataTouch("column", physical((change.column,)))
-        case SetProperty() | UnsetProperty():
-            key = _canonical(change.key)
-            yield MetadataTouch("property", (key,))
-            if isinstance(change, SetProperty):
-                yield from (
-                    MetadataTouch("column", physical(path))
-                    for path in _named(metadata, key, change)
-                )
-        case _:
-            yield MetadataTouch("column", physical(change.path))
-
-
-def _followed(metadata: Metadata) -> Iterator[MetadataTouch]:
-    """Yield the property of statistics columns, if set: it follows dropped and renamed columns."""
-    if alter_columns.STATISTICS_COLUMNS in metadata.configuration:
-        yield MetadataTouch("property", (alter_columns.STATISTICS_COLUMNS,))
-
-
-def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[FieldPath]:
-    """Return the columns that a property names, or all columns if it can't be parsed."""
-    schema = parse_schema(metadata.schema_string)
-    all_columns = [(name,) for name in schema.names]
-    if key == alter_columns.STATISTICS_COLUMNS:
-        try:
-            return table_properties.stats_columns.of({key: change.value}) or ()
-        except InvalidRequest:
-            return all_columns
-    if not key.startswith(table_properties.CONSTRAINT_PREFIX):
-        return ()
-    named = columns_in(change.value, schema)
-    return all_columns if named is None else named
-
-
-def _physical(metadata: Metadata, path: FieldPath) -> FieldPath:
-    """Return the physical path of a path, or the path itself if it does not exist."""
-    mode = mode_of(metadata)
-    kind: DataType = parse_schema(metadata.schema_string)
-    try:
-        resolved = resolve(kind, path) if isinstance(kind, StructType) else path
-    except InvalidRequest:
-        return tuple(path)
-    physical: list[str] = []
-    for step in resolved:
-        if isinstance(kind, StructType):
-            column = kind.get(step)
-            assert column is not None, "a path that was resolved leads somewhere"
-            physical.append(physical_name(column, mode))
-            kind = column.kind
-        else:
-            physical.append(step)
-            kind = dict(steps_inside(kind))[step]
-    return tuple(physical)
