@@ -23,6 +23,8 @@ NIGHTLY_ASKED ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers console
 # Stores besides S3: images have their libraries where asked (deploy/Dockerfile, STORES).
 STORES := gcs adls
+# What images have besides: schemas in a registry, spans.
+EXTRAS := registry otel
 comma := ,
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
@@ -194,7 +196,7 @@ site: env ## the documents as a site, in dist/site/: links are checked, nothing 
 	@NO_MKDOCS_2_WARNING=1 .cache/site/bin/mkdocs build --quiet --strict
 
 lock: env ## requirements/ anew, from pyproject.toml
-	$(call heading,lock: all.txt and a file for each service$(comma) store and for the build of wheels)
+	$(call heading,lock: all.txt and a file for each service$(comma) store$(comma) extra and for the build of wheels)
 	@$(LOCK) pyproject.toml --all-extras --group dev -o requirements/all.txt
 	@echo "requirements/site.txt"
 	@$(LOCK) --group site -c requirements/all.txt -o requirements/site.txt
@@ -204,9 +206,9 @@ lock: env ## requirements/ anew, from pyproject.toml
 		echo "requirements/$$service.txt"; \
 		$(LOCK) pyproject.toml --extra $$service --extra s3 -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
 	done
-	@for store in $(STORES); do \
-		echo "requirements/$$store.txt"; \
-		$(LOCK) pyproject.toml --extra $$store -c requirements/all.txt -o requirements/$$store.txt || exit 1; \
+	@for extra in $(STORES) $(EXTRAS); do \
+		echo "requirements/$$extra.txt"; \
+		$(LOCK) pyproject.toml --extra $$extra -c requirements/all.txt -o requirements/$$extra.txt || exit 1; \
 	done
 
 clean: ## what tools and builds left behind; .venv and the jars stay

@@ -22,12 +22,20 @@ split_off_pyspark() {
     awk '/^[A-Za-z0-9]/ { mine = /^pyspark==/ } !mine' "$1" >"$work/$(basename "$1")"
 }
 
-# Takes out tests, headers and sources of PyArrow, and its Flight, which nothing here loads: 45 MB.
+# Takes out what nothing here loads: PyArrow's tests, headers, sources, Flight and Substrait, and botocore's descriptions of other
+# services than S3 and those by which it logs in: 75 MB.
 trim() {
     for packages in "$1"/lib/python*/site-packages; do
         arrow="$packages/pyarrow"
         rm -rf "$arrow/tests" "$arrow/include" "$arrow/includes" "$arrow/src" \
-            "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so*
+            "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so* \
+            "$arrow"/libarrow_substrait.so* "$arrow"/_substrait.* "$arrow"/_pyarrow_cpp_tests.* "$arrow"/*.px[dix]
+        for service in "$packages"/botocore/data/*/; do
+            case "$(basename "$service")" in
+            s3 | sts | sso | sso-oidc | signin) ;;
+            *) rm -rf "$service" ;;
+            esac
+        done
         for lib in "$arrow"/lib*.so.*.*.*; do
             [ -f "$lib" ] || continue
             # A wheel cannot hold links, so it holds each library under each of its names.
@@ -50,7 +58,7 @@ dependencies)
     locks="$3 $(echo "${4:-}" | sed 's/\bs3\b//')"
     for lock in $locks; do
         [ -f "requirements/$lock.txt" ] || {
-            echo "no requirements/$lock.txt: images are made of committer, checkpointer, cdc-publisher or producers, STORES of s3, gcs, adls" >&2
+            echo "no requirements/$lock.txt: images are made of committer, checkpointer, cdc-publisher, producers or console with registry and otel, STORES of s3, gcs, adls" >&2
             exit 2
         }
     done

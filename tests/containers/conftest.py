@@ -18,7 +18,7 @@ import pytest
 
 from tests.containers.engine import COMPOSE, base, call, docker, inspected, missing
 
-IMAGES = ("committer", "checkpointer", "cdc-publisher", "producers")
+IMAGES = ("committer", "checkpointer", "cdc-publisher", "producers", "console")
 PREFIX = "localhost/tidegate/"
 
 
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def images() -> dict[str, str]:
-    """Build the four images, and return their names. PREBUILT=1 takes those that are there."""
+    """Build the images, and return their names. PREBUILT=1 takes those that are there."""
     names = {image: f"{PREFIX}{image}" for image in IMAGES}
     if os.environ.get("PREBUILT"):
         for name in names.values():

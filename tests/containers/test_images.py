@@ -51,7 +51,7 @@ def test_the_services_share_every_layer_and_keep_to_their_budget(images: dict[st
     assert 0 < above <= SIZE_MAX
 
 
-@pytest.mark.parametrize("image", [*SERVICES, "producers"])
+@pytest.mark.parametrize("image", [*SERVICES, "producers", "console"])
 def test_an_image_runs_as_nobody_with_an_init_and_says_what_it_is(
     images: dict[str, str], image: str
 ) -> None:
@@ -69,7 +69,11 @@ def test_an_image_runs_as_nobody_with_an_init_and_says_what_it_is(
 
 @pytest.mark.parametrize(
     ("image", "locks"),
-    [("committer", SERVICES), ("producers", ("producers",))],
+    [
+        ("committer", (*SERVICES, "registry", "otel")),
+        ("producers", ("producers", "registry", "otel")),
+        ("console", ("console", "otel")),
+    ],
 )
 def test_the_bill_of_materials_is_what_the_locks_say_and_no_more(
     images: dict[str, str], image: str, locks: tuple[str, ...]
@@ -86,6 +90,14 @@ def test_the_bill_of_materials_is_what_the_locks_say_and_no_more(
     markers = {"colorama", "async-timeout", "tzdata", "pywin32", "exceptiongroup"}
     assert {p.partition("@")[0] for p in pinned - python} <= markers, "for other platforms"
     assert any(purl.startswith("pkg:deb/debian/libc6@") for purl in purls)
+
+
+@pytest.mark.parametrize("image", [*SERVICES, "producers"])
+def test_images_have_what_spans_and_a_registry_of_schemas_need(
+    images: dict[str, str], image: str
+) -> None:
+    modules = "opentelemetry.exporter.otlp.proto.http, confluent_kafka.schema_registry.avro"
+    assert in_image(images[image], "python", "-c", f"import {modules}; print('there')") == "there"
 
 
 @pytest.mark.parametrize("image", SERVICES)

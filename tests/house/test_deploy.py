@@ -34,26 +34,41 @@ def stages() -> dict[str, dockerfile.Stage]:
     return {stage.name or "": stage for stage in dockerfile.stages(tree.text("deploy/Dockerfile"))}
 
 
-def builds() -> list[dockerfile.Stage]:
+def lineage(name: str) -> list[dockerfile.Stage]:
+    """Return a stage behind those that it is based on."""
+    stage = stages()[name]
+    return [*(lineage(stage.image) if stage.image in stages() else ()), stage]
+
+
+def steps(name: str, verb: str) -> list[str]:
+    """Return the arguments of a verb in an image, in order."""
+    return [argument for stage in lineage(name) for argument in stage.of(verb)]
+
+
+def builds() -> list[str]:
     """Return the stages that build an environment."""
-    return [stage for name, stage in stages().items() if name.startswith("build-")]
+    return [name for name in stages() if name.startswith("build-")]
 
 
-def test_environments_are_built_in_stages_of_their_own_and_run_as_nobody() -> None:
-    for final in ("services", "producers"):
-        stage = stages()[final]
-        steps = "deploy/image-steps.sh deploy/sbom.py /opt/steps/"
-        copied = [copy for copy in stage.of("COPY") if copy != steps]
-        assert copied.pop(0) == f"--from=build-{final} /opt/tidegate /opt/tidegate"
-        assert copied == (["deploy/jobs/ /opt/tidegate/jobs/"] if final == "producers" else [])
-        assert all(run.startswith("sh /opt/steps/image-steps.sh ") for run in stage.of("RUN"))
-        assert stage.of("USER") == [f"{UID}:{UID}"]
-        assert stage.of("STOPSIGNAL") == ["SIGTERM"]
-        labels = " ".join(stage.of("LABEL"))
-        for label in ("version", "revision", "created", "licenses", "base.name"):
-            assert f"org.opencontainers.image.{label}=" in labels
-    verbs = {step.verb for stage in stages().values() for step in stage.instructions}
-    assert "ADD" not in verbs
+@pytest.mark.parametrize("final", ["services", "producers", "console"])
+def test_an_environment_is_built_in_stages_of_its_own_and_runs_as_nobody(final: str) -> None:
+    copied = steps(final, "COPY")
+    jobs = ["deploy/jobs/ /opt/tidegate/jobs/"] if final == "producers" else []
+    assert copied == [
+        "deploy/image-steps.sh deploy/sbom.py /opt/steps/",
+        f"--from=build-{final} /opt/tidegate /opt/tidegate",
+        *jobs,
+    ]
+    runs = steps(final, "RUN")
+    assert all(run.startswith("sh /opt/steps/image-steps.sh ") for run in runs)
+    assert runs[-1].endswith(" finish"), "the bill of materials counts all that is there"
+    assert steps(final, "USER") == [f"{UID}:{UID}"]
+    assert steps(final, "STOPSIGNAL") == ["SIGTERM"]
+    labels = " ".join(steps(final, "LABEL"))
+    for label in ("version", "revision", "created", "licenses", "base.name"):
+        assert f"org.opencontainers.image.{label}=" in labels
+    assert ("/healthz" in " ".join(steps(final, "HEALTHCHECK"))) == (final != "producers")
+    assert "ADD" not in {step.verb for stage in lineage(final) for step in stage.instructions}
 
 
 def test_the_three_services_share_every_layer_and_have_an_init() -> None:
@@ -63,7 +78,6 @@ def test_the_three_services_share_every_layer_and_have_an_init() -> None:
         assert {step.verb for step in stage.instructions} == {"LABEL", "ENTRYPOINT"}
         module = f"tidegate_{service.replace('-', '_')}"
         assert stage.of("ENTRYPOINT") == [f'["tini", "--", "python", "-m", "{module}"]']
-    assert "/healthz" in " ".join(stages()["services"].of("HEALTHCHECK"))
 
 
 def test_the_base_is_named_by_its_digest_and_can_be_another() -> None:
@@ -72,15 +86,15 @@ def test_the_base_is_named_by_its_digest_and_can_be_another() -> None:
         assert re.search(
             r"^ARG BASE=\S+/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}$", text, re.M
         )
-        bases = {s.image for s in dockerfile.stages(text)} - {"services"}
-        assert bases == {"${BASE}"}
+        found = dockerfile.stages(text)
+        assert {s.image for s in found} - {s.name for s in found} - {"scratch"} == {"${BASE}"}
 
 
 def test_the_builds_run_only_the_steps_that_a_test_runs() -> None:
     assert len(builds()) == 3
     for build in builds():
-        assert build.of("RUN")
-        assert all(run.startswith("sh deploy/build-steps.sh ") for run in build.of("RUN"))
+        assert steps(build, "RUN")
+        assert all(run.startswith("sh deploy/build-steps.sh ") for run in steps(build, "RUN"))
 
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
@@ -95,11 +109,9 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
 def test_every_package_of_the_wheel_is_copied_to_where_it_is_built() -> None:
     project = tomllib.loads(tree.text("pyproject.toml"))
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    for build in builds():
-        copied = [source for copy in build.of("COPY") for source in copy.split()[:-1]]
-        assert [
-            package for package in packages if not any(f"{package}/".startswith(c) for c in copied)
-        ] == []
+    copied = [source for copy in steps("source", "COPY") for source in copy.split()[:-1]]
+    assert [p for p in packages if not any(f"{p}/".startswith(c) for c in copied)] == []
+    assert all("--from=source / ./" in steps(build, "COPY") for build in builds())
 
 
 def test_continued_lines_are_one_instruction() -> None:
@@ -141,7 +153,7 @@ def test_compose_waits_for_services_that_exist() -> None:
 
 def test_our_containers_in_compose_are_hardened() -> None:
     ours = {n: s for n, s in compose()["services"].items() if "tidegate/" in s["image"]}
-    assert ours.keys() == {*SERVICES, "bucket", "topics", "demo"}
+    assert ours.keys() == {*SERVICES, "bucket", "topics", "demo", "console"}
     for service in ours.values():
         assert service["user"] == f"{UID}:{UID}"
         assert service["read_only"] is True

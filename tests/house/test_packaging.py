@@ -10,6 +10,7 @@ from tests.house import tree
 
 ALL = "requirements/all.txt"
 SERVICES = ("committer", "checkpointer", "cdc-publisher", "producers", "console")
+EXTRAS = ("registry", "otel", "gcs", "adls")
 PINNED = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<marker> ;[^\\]*)?")
 
 
@@ -31,7 +32,7 @@ def unhashed(text: str) -> Iterator[str]:
             yield block.splitlines()[0]
 
 
-@pytest.mark.parametrize("service", ["all", "build", *SERVICES])
+@pytest.mark.parametrize("service", ["all", "build", *SERVICES, *EXTRAS])
 def test_every_requirement_has_a_version_and_a_hash(service: str) -> None:
     text = tree.text(f"requirements/{service}.txt")
     assert pins(text)
@@ -43,7 +44,7 @@ def test_a_requirement_without_a_hash_is_found() -> None:
     assert list(unhashed("a==1 \\\n    --hash=sha256:00\nb==2\n")) == ["b==2"]
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", [*SERVICES, *EXTRAS])
 def test_a_service_has_the_versions_that_were_tested(service: str) -> None:
     assert pins(tree.text(f"requirements/{service}.txt")) <= pins(tree.text(ALL))
 

@@ -31,7 +31,7 @@ def play(stage: dockerfile.Stage, folder: Path, arguments: dict[str, str]) -> No
         if step.verb == "ARG" and "=" in step.rest:
             name, _, default = step.rest.partition("=")
             environment.setdefault(name, default)
-        elif step.verb == "COPY":
+        elif step.verb == "COPY" and not step.rest.startswith("--from="):
             *sources, target = step.rest.split()
             for source in sources:
                 copy(environments.ROOT / source, folder / target / Path(source).name, source)
@@ -63,9 +63,10 @@ def copy(source: Path, named: Path, spelled: str) -> None:
 @pytest.mark.nightly
 def test_the_steps_make_the_services_and_they_start(tmp_path: Path) -> None:
     stages = dockerfile.stages((environments.ROOT / "deploy/Dockerfile").read_text())
-    (build,) = [stage for stage in stages if stage.name == "build-services"]
+    named = {stage.name: stage for stage in stages}
     target = tmp_path / "opt"
-    play(build, tmp_path / "build", {"TARGET": str(target)})
+    for name in ("source", "build", "build-services"):
+        play(named[name], tmp_path / "build", {"TARGET": str(target), "STORES": "s3"})
     shutil.rmtree(tmp_path / "build")
 
     for service in ("committer", "checkpointer", "cdc_publisher"):
@@ -86,6 +87,7 @@ def test_the_steps_make_the_services_and_they_start(tmp_path: Path) -> None:
     assert size < SIZE_MAX
 
 
+LOCKS = ("committer", "checkpointer", "cdc-publisher", "producers", "console")
 SOURCE_ONLY = {"pyspark", "faust-streaming"}
 """What has no wheel for arm64: PySpark has none at all, and is built; Faust keeps the checkpointer
 and the publisher from that platform until it has one.
@@ -93,9 +95,7 @@ and the publisher from that platform until it has one.
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "lock", ["build", "committer", "checkpointer", "cdc-publisher", "producers", "gcs", "adls"]
-)
+@pytest.mark.parametrize("lock", ["build", *LOCKS, "gcs", "adls", "registry", "otel"])
 def test_a_lock_resolves_to_wheels_for_arm64_too(lock: str, tmp_path: Path) -> None:
     text = (environments.ROOT / "requirements" / f"{lock}.txt").read_text()
     blocks = re.split(r"\n(?=\S)", text.strip())

@@ -26,7 +26,7 @@ from tidegate_console.attention import attention
 from tidegate_console.overview import Overview
 from tidegate_console.status_command import facts
 from tidegate_console.web import page_values
-from tidegate_console.web.overview_keeper import Kept, OverviewKeeper
+from tidegate_console.web.overview_keeper import OverviewKeeper, OverviewReading
 from tidegate_console.web.reading import Acting, Reading
 from tidegate_console.web.sign_in import COOKIE, SESSION_S, Operators, Session
 from tidegate_delta.errors import TidegateError
@@ -82,21 +82,21 @@ class Pages:
         self, request: Request, template: str, status: int = HTTPStatus.OK, **values: Any
     ) -> HTMLResponse:
         """Return a page with what every page shows."""
-        kept = self.keeper.kept
-        overview = kept.overview
-        found = attention(overview) if overview else []
+        reading = self.keeper.newest
+        overview = reading.overview
+        findings = attention(overview) if overview else []
         return self._templates.TemplateResponse(
             request,
             f"{template}.html",
             {
-                "kept": kept,
+                "reading": reading,
                 "overview": overview,
-                "attention": found,
-                "problems": sum(one.level == "problem" for one in found),
+                "attention": findings,
+                "problems": sum(finding.level == "problem" for finding in findings),
                 "now_ms": self._clock.now_ms(),
                 "session": self.session(request),
                 "may_sign_in": self.operators.may_sign_in,
-                "here": _here(request),
+                "here": _path_and_query(request),
                 **values,
             },
             status_code=status,
@@ -104,13 +104,13 @@ class Pages:
 
     def status_bar(self) -> str:
         """Return the line with the time and the number of problems, for an event."""
-        kept = self.keeper.kept
-        found = attention(kept.overview) if kept.overview else []
+        reading = self.keeper.newest
+        findings = attention(reading.overview) if reading.overview else []
         template = self._templates.get_template("status.html")
         return template.render(
-            kept=kept,
-            overview=kept.overview,
-            problems=sum(one.level == "problem" for one in found),
+            reading=reading,
+            overview=reading.overview,
+            problems=sum(finding.level == "problem" for finding in findings),
         )
 
     def session(self, request: Request) -> Session | None:
@@ -119,12 +119,12 @@ class Pages:
 
     def overview(self) -> Overview:
         """Return the last overview. Raises: HTTPException, before the first one."""
-        kept = self.keeper.kept
-        if kept.overview is None:
+        reading = self.keeper.newest
+        if reading.overview is None:
             raise HTTPException(
-                HTTPStatus.SERVICE_UNAVAILABLE, kept.problem or "Kafka is being read; look again"
+                HTTPStatus.SERVICE_UNAVAILABLE, reading.problem or "Kafka is being read; look again"
             )
-        return kept.overview
+        return reading.overview
 
     def table(self, table: UUID) -> TableRecord:
         """Return a registered table. Raises: HTTPException."""
@@ -134,7 +134,7 @@ class Pages:
         return record
 
 
-def console_app(pages: Pages, acting: Acting) -> FastAPI:
+def console_app(pages: Pages, actions: Acting) -> FastAPI:
     """Return the application."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
@@ -146,7 +146,7 @@ def console_app(pages: Pages, acting: Acting) -> FastAPI:
     _add_proposals(app, pages)
     _add_events(app, pages)
     _add_sign_in(app, pages)
-    _add_actions(app, pages, acting)
+    _add_actions(app, pages, actions)
     return app
 
 
@@ -164,7 +164,9 @@ def _add_overviews(app: FastAPI, pages: Pages) -> None:
         order = {"stopped": 0, "behind": 1, "snapshot": 2, "not begun": 3, "up to date": 4}
         found = [
             (stream, by_name.get(stream.table))
-            for stream in sorted(read.streams, key=lambda one: (order[one.state], one.table))
+            for stream in sorted(
+                read.streams, key=lambda stream: (order[stream.state], stream.table)
+            )
             if q.casefold() in stream.table.casefold() and (not state or stream.state == state)
         ]
         states: dict[str, int] = {}
@@ -223,12 +225,12 @@ def _add_proposals(app: FastAPI, pages: Pages) -> None:
         request: Request, table: UUID | None = None, status: Text = "", id: Text = ""
     ) -> Response:
         if id.strip():
-            return RedirectResponse(f"/proposals/{_id(id)}", HTTPStatus.SEE_OTHER)
+            return RedirectResponse(f"/proposals/{_proposal_id(id)}", HTTPStatus.SEE_OTHER)
         record = pages.table(table) if table is not None else None
         found = [
-            one
-            for one in reading.proposals(record, PROPOSALS)
-            if not status or one.status == status
+            proposal
+            for proposal in reading.proposals(record, PROPOSALS)
+            if not status or proposal.status == status
         ]
         return pages.page(
             request,
@@ -241,25 +243,25 @@ def _add_proposals(app: FastAPI, pages: Pages) -> None:
 
     @app.get("/proposals/{proposal}")
     def proposal(request: Request, proposal: UUID, table: Text | None = None) -> Response:
-        told = reading.explanation(proposal, table)
+        explanation = reading.explanation(proposal, table)
         records = pages.overview().tables.values()
-        record = next((one for one in records if one.table_root == told.root), None)
-        return pages.page(request, "proposal", told=told, record=record)
+        record = next((record for record in records if record.table_root == explanation.root), None)
+        return pages.page(request, "proposal", explanation=explanation, record=record)
 
 
 def _add_events(app: FastAPI, pages: Pages) -> None:
     @app.get("/events")
     async def events(request: Request) -> Response:
         async def stream() -> AsyncIterator[str]:
-            last: Kept | None = None
+            last: OverviewReading | None = None
             yield "retry: 3000\n\n"
             while not await request.is_disconnected():
-                kept = pages.keeper.kept
-                if last is None or kept.reading != last.reading:
+                newest = pages.keeper.newest
+                if last is None or newest.number != last.number:
                     yield _event("status", pages.status_bar())
-                if last is not None and kept.change != last.change:
-                    yield _event("changed", str(kept.change))
-                last = kept
+                if last is not None and newest.change != last.change:
+                    yield _event("changed", str(newest.change))
+                last = newest
                 await asyncio.sleep(LOOK_S)
 
         return StreamingResponse(stream(), media_type="text/event-stream")
@@ -299,21 +301,21 @@ def _add_sign_in(app: FastAPI, pages: Pages) -> None:
         return answer
 
 
-def _add_actions(app: FastAPI, pages: Pages, acting: Acting) -> None:
+def _add_actions(app: FastAPI, pages: Pages, actions: Acting) -> None:
     @app.post("/tables/{table}/{action}")
     async def act(request: Request, table: UUID, action: str) -> Response:
         form = await _operators_form(pages, request)
         record = pages.table(table)
         why = form.get("why", "").strip()
-        known: dict[str, Callable[[], str]] = {
-            "halt": partial(acting.halt, record, why),
-            "reopen": partial(acting.reopen, record),
-            "retry": partial(acting.retry, record),
+        steps: dict[str, Callable[[], str]] = {
+            "halt": partial(actions.halt, record, why),
+            "reopen": partial(actions.reopen, record),
+            "retry": partial(actions.retry, record),
         }
-        if action not in known:
+        if action not in steps:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no action {action!r}")
         log_event(_log, "operator_action", action=action, table=record.name, why=why)
-        done = await asyncio.to_thread(known[action])
+        done = await asyncio.to_thread(steps[action])
         await asyncio.to_thread(pages.keeper.read_now)
         address = request.url_for("table", table=str(table)).include_query_params(done=done)
         return RedirectResponse(f"{address.path}?{address.query}#content", HTTPStatus.SEE_OTHER)
@@ -372,7 +374,7 @@ def _show_refusal(pages: Pages, request: Request, error: Exception) -> Response:
     return pages.page(request, "error", error.status_code, name=name, message=str(error.detail))
 
 
-def _id(text: str) -> UUID:
+def _proposal_id(text: str) -> UUID:
     try:
         return UUID(text.strip())
     except ValueError as error:
@@ -386,7 +388,7 @@ def _event(name: str, text: str) -> str:
     return f"event: {name}\n{lines}\n"
 
 
-def _here(request: Request) -> str:
+def _path_and_query(request: Request) -> str:
     """Return the path and query of the page, for reading it again."""
     query = f"?{request.url.query}" if request.url.query else ""
     return f"{request.url.path}{query}"

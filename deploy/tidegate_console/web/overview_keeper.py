@@ -9,15 +9,15 @@ from tidegate_delta.errors import TidegateError
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The last overview, and why it is not newer; `reading` and `change` count up.
+class OverviewReading:
+    """The last overview, and why it is not newer; `number` and `change` count up.
 
     `change` counts the readings that differ from the one before in more than their time.
     """
 
     overview: Overview | None = None
     problem: str | None = None
-    reading: int = 0
+    number: int = 0
     change: int = 0
 
 
@@ -27,15 +27,15 @@ class OverviewKeeper:
     def __init__(self, read: Callable[[], Overview], refresh_s: float) -> None:
         self._read = read
         self._refresh_s = refresh_s
-        self._kept = Kept()
+        self._newest = OverviewReading()
         self._is_due, self._over = threading.Event(), threading.Event()
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="overview-keeper", daemon=True)
 
     @property
-    def kept(self) -> Kept:
+    def newest(self) -> OverviewReading:
         """What was read last."""
-        return self._kept
+        return self._newest
 
     def start(self) -> None:
         """Begin to read."""
@@ -46,22 +46,24 @@ class OverviewKeeper:
         self._over.set()
         self._is_due.set()
 
-    def read_now(self) -> Kept:
+    def read_now(self) -> OverviewReading:
         """Read at once, after something was changed, and return what was read."""
         with self._turn:
-            before = self._kept
+            before = self._newest
             try:
                 overview = self._read()
             except TidegateError as error:
                 change = before.change + (before.problem is None)
-                kept = Kept(before.overview, str(error), before.reading + 1, change)
+                reading = OverviewReading(before.overview, str(error), before.number + 1, change)
             else:
-                is_same = before.problem is None and _substance(before.overview) == _substance(
-                    overview
+                is_same = before.problem is None and _without_times(
+                    before.overview
+                ) == _without_times(overview)
+                reading = OverviewReading(
+                    overview, None, before.number + 1, before.change + (not is_same)
                 )
-                kept = Kept(overview, None, before.reading + 1, before.change + (not is_same))
-            self._kept = kept
-            return kept
+            self._newest = reading
+            return reading
 
     def _run(self) -> None:
         while not self._over.is_set():
@@ -70,19 +72,21 @@ class OverviewKeeper:
             self._is_due.clear()
 
 
-def _substance(overview: Overview | None) -> Hashable:
+def _without_times(overview: Overview | None) -> Hashable:
     """Return what of an overview is more than its time."""
     if overview is None:
         return None
     tables = tuple(
-        (table, one.name, one.status, one.reason, one.published_through)
-        for table, one in overview.tables.items()
+        (table, record.name, record.status, record.reason, record.published_through)
+        for table, record in overview.tables.items()
     )
     services = tuple(
-        (name, len(one.active), len(one.standby), one.owned, one.waiting)
-        for name, one in overview.services.items()
+        (name, len(group.active), len(group.standby), group.owned, group.waiting)
+        for name, group in overview.services.items()
     )
-    aside = tuple((one.table, one.service) for every in overview.aside.values() for one in every)
+    aside = tuple(
+        (record.table, record.service) for records in overview.aside.values() for record in records
+    )
     return (
         tables,
         services,

@@ -50,14 +50,14 @@ def table_rows(overview: Overview) -> list[TableRow]:
 
 def table_page(rows: Iterable[TableRow], text: str, state: str, number: int) -> TablePage:
     """Return the tables whose name, root or id has a text, in a state, if these are given."""
-    every = list(rows)
+    all_rows = list(rows)
     states: dict[str, int] = {}
-    for row in every:
+    for row in all_rows:
         states[row.state] = states.get(row.state, 0) + 1
     wanted = text.casefold()
     found = [
         row
-        for row in every
+        for row in all_rows
         if (not state or row.state == state)
         and (
             not wanted

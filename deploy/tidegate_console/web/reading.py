@@ -114,14 +114,14 @@ class Installation:
         """Have the services that set a table aside try it again."""
         services = ("checkpointer", "cdc-publisher")
         topics = self._settings.kafka.topics
-        tried = table_registration.retry_followers(self._bus, topics, table, services)
+        retried_by = table_registration.retry_followers(self._bus, topics, table, services)
         if table.status == "halted" and table.halted_by_hand is None:
             with self._client() as client:
                 table_registration.reopen(client, table.table_root, ACTION_S)
-            tried.append("committer")
-        if not tried:
+            retried_by.append("committer")
+        if not retried_by:
             raise InvalidRequest(f"nobody has set {table.name} aside; there is nothing to retry")
-        return f"{table.name} is tried again by: {', '.join(tried)}"
+        return f"{table.name} is retried_by again by: {', '.join(retried_by)}"
 
     def _client(self) -> Client:
         return Client(KafkaBus(self._settings.kafka, CLIENT_ID), self._settings.kafka.topics)

@@ -26,14 +26,14 @@ def serve_pages(settings: ConsoleSettings, running: Running) -> None:
 
     Raises: Misconfigured, for an address that cannot be used or a token that is none.
     """
-    own, clock = settings.console, running.clock
-    operators = Operators(own.operator_token_location, clock)
-    keeper = OverviewKeeper(OverviewReader(settings.kafka).read, own.refresh_s)
+    page, clock = settings.console, running.clock
+    operators = Operators(page.operator_token_location, clock)
+    keeper = OverviewKeeper(OverviewReader(settings.kafka).read, page.refresh_s)
     installation = Installation(settings, clock)
     config = uvicorn.Config(
         console_app(Pages(keeper, installation, operators, clock), installation),
-        own.host,
-        own.port,
+        page.host,
+        page.port,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -41,10 +41,10 @@ def serve_pages(settings: ConsoleSettings, running: Running) -> None:
     )
     keeper.start()
     try:
-        asyncio.run(_served(_Server(config), keeper, running))
+        asyncio.run(_run_until_stopped(_Server(config), keeper, running))
     except SystemExit as error:
         raise Misconfigured(
-            f"cannot listen on {own.host}:{own.port}; choose another address or port in `console`"
+            f"cannot listen on {page.host}:{page.port}; choose another address or port in `console`"
         ) from error
     finally:
         keeper.stop()
@@ -59,11 +59,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _served(server: uvicorn.Server, keeper: OverviewKeeper, running: Running) -> None:
+async def _run_until_stopped(
+    server: uvicorn.Server, keeper: OverviewKeeper, running: Running
+) -> None:
     serving = asyncio.create_task(server.serve())
     while not serving.done():
-        kept = keeper.kept
-        running.health.ready(kept.overview is not None, kept.problem or "Kafka is being read")
+        reading = keeper.newest
+        running.health.ready(reading.overview is not None, reading.problem or "Kafka is being read")
         if running.stopping.is_set():
             server.should_exit = True
         await asyncio.wait([serving], timeout=_LOOK_S)

@@ -52,7 +52,7 @@ class Operators:
             log_event(_log, "sign_in_refused", level=logging.WARNING)
             return None
         now_s = self._clock.boot_s()
-        alive = {key: one for key, one in self._sessions.items() if one.ends_s > now_s}
+        alive = {key: session for key, session in self._sessions.items() if session.ends_s > now_s}
         if len(alive) >= SESSIONS_MAX:
             del alive[min(alive, key=lambda key: alive[key].ends_s)]
         cookie = secrets.token_urlsafe(32)

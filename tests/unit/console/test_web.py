@@ -238,7 +238,7 @@ def test_the_last_reading_is_shown_while_kafka_is_away(site: Site) -> None:
         raise Unavailable("no broker answers; look whether they run")
 
     site.keeper._read = away
-    before = site.keeper.kept
+    before = site.keeper.newest
     kept = site.keeper.read_now()
     assert kept.change == before.change + 1
     assert site.keeper.read_now().change == kept.change, "it is as away as before"
@@ -257,7 +257,7 @@ def test_before_the_first_reading_the_page_says_so(tmp_path: Path) -> None:
 
 
 def test_a_reading_that_is_the_same_is_no_change(site: Site) -> None:
-    before = site.keeper.kept
+    before = site.keeper.newest
     assert site.keeper.read_now().change == before.change
     site.made_up.count = 13
     assert site.keeper.read_now().change == before.change + 1
