@@ -22,7 +22,7 @@ from bench import (
     read_table,
     restart,
     row_deletes,
-    spark_append,
+    spark_beside,
     takeover,
 )
 from bench.committer_line import CommitterLine
@@ -119,7 +119,7 @@ def bench(
     """
     parts: dict[str, Callable[[LocalStack, Path], Sequence[Figure]]] = {
         "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),
-        "spark": lambda stack, folder: spark_append.figures(stack, folder, rounds),
+        "spark": lambda stack, folder: spark_beside.figures(stack, folder, rounds, seconds, rows),
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
     }

@@ -76,6 +76,7 @@ _LOCAL: Final = "file://"
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
 _UNQUOTED: Final = "/:@!$&'()*+,;=~_-."
 _PARTITION: Final = "__tidegate_partition_{}"
+_SCAN: Final = "__tidegate_scan"
 
 
 def table_frame(
@@ -87,10 +88,13 @@ def table_frame(
 ) -> DataFrame:
     """Return the live rows of some files, with the table's columns or some of them, in order.
 
+    Where no row is deleted and the table has no partitions, it is Spark's scan and nothing else.
     Raises: as `target_frame`; InvalidRequest, for an unknown column.
     """
     wanted = StructType(selected(metadata, columns))
-    frame = target_frame(spark, place, metadata, files, wanted)
+    frame = _plain_scan(spark, place, metadata, files)
+    if frame is None:
+        frame = target_frame(spark, place, metadata, files, wanted)
     fields = to_spark(wanted).fields
     return frame.select(
         *(F.col(quoted(one.name)).alias(one.name, metadata=one.metadata) for one in fields)
@@ -118,6 +122,24 @@ def target_frame(
             return _read_by_spark(spark, place, metadata, listed)
     schema = parse_schema(metadata.schema_string) if wanted is None else wanted
     return _read_by_us(spark, place, metadata, files, schema)
+
+
+def _plain_scan(
+    spark: SparkSession, place: TableLocation, metadata: Metadata, files: pa.Table
+) -> DataFrame | None:
+    """Return the rows of files of which Spark need not know more than where they lie, or None."""
+    if files.num_rows > LISTED_MAX or metadata.partition_columns:
+        return None
+    listed = list(rows_of(files))
+    has_vectors = any(file.get("deletionVector") for file in listed)
+    if not listed or has_vectors or not _reads_itself(place, metadata, listed):
+        return None
+    schema = parse_schema(metadata.schema_string)
+    physical = _read_schema(to_physical(schema, mode_of(metadata)))
+    rows = _scan(spark, _paths(place, listed), physical.fields)
+    # The name stays in the plan, which says so that the frame comes from a table of ours.
+    named = rows.alias(_SCAN)
+    return named.select(*_logical_columns(schema, schema, physical, metadata))
 
 
 def quoted(name: str) -> str:
@@ -152,14 +174,12 @@ def _read_by_spark(
     keys = set(metadata.partition_columns)
     stored = StructType(tuple(one for one in schema.fields if one.name not in keys))
     physical = _read_schema(to_physical(stored, mode_of(metadata)))
-    folder = place.root.removeprefix(_LOCAL)
-    paths = [f"{folder}/{canonical_path(file['path'])}" for file in files]
+    paths = _paths(place, files)
     kept = row_id_columns(metadata)
     if not paths:
         return spark.createDataFrame([], _shape(schema, is_tracked=bool(kept)))
     fields = [*physical.fields, *(SparkField(name, LongType()) for name in kept)]
-    reader = spark.read.schema(SparkSchema(fields)).option("recursiveFileLookup", "true")
-    rows = reader.parquet(*(_GLOB.sub(r"\\\1", f"file:{path}") for path in paths))
+    rows = _scan(spark, paths, fields)
     known = spark.createDataFrame(_known_files(place, metadata, paths, files, schema))
     joined = rows.select(
         "*",
@@ -173,6 +193,16 @@ def _read_by_spark(
         columns.append(F.coalesce(ids, implied).alias(ROW_ID))
         columns.append(F.coalesce(versions, F.col(_FILE_VERSION)).alias(ROW_VERSION))
     return joined.where(_is_live()).select(*columns)
+
+
+def _paths(place: TableLocation, files: Sequence[Mapping[str, Any]]) -> list[str]:
+    folder = place.root.removeprefix(_LOCAL)
+    return [f"{folder}/{canonical_path(file['path'])}" for file in files]
+
+
+def _scan(spark: SparkSession, paths: Sequence[str], fields: Sequence[SparkField]) -> DataFrame:
+    reader = spark.read.schema(SparkSchema(list(fields))).option("recursiveFileLookup", "true")
+    return reader.parquet(*(_GLOB.sub(r"\\\1", f"file:{path}") for path in paths))
 
 
 def _shape(schema: StructType, *, is_tracked: bool) -> SparkSchema:
