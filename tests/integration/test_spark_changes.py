@@ -1,6 +1,7 @@
 """Table.delete, update and merge through a real broker, for conditions that Spark evaluates."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -11,7 +12,8 @@ from pyspark.sql.utils import is_remote
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
-from tidegate_producers.table import Table, target_frame
+from tidegate_producers.table import Table, row_changes, row_level_change, target_frame
+from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
 from tidegate_producers.table.table_builder import IdentityGenerator, TableBuilder
 from tidegate_runtime.client.client import Rejected
@@ -404,3 +406,35 @@ def test_a_verb_with_a_batch_id_is_done_once(table: Table, spark: SparkSession) 
         once.delete("k = 1")
     with pytest.raises(InvalidRequest, match="txnAppId"):
         table.delete("k = 1", batch_id=1)
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_rows_that_others_delete_matter_to_a_merge_only_where_it_would_insert(
+    table: Table,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    changed_rows = row_changes.changed_rows
+
+    def while_others_delete(condition: str, *source_keys: int) -> MergeBuilder:
+        def after_a_delete(*arguments: Any) -> row_changes.ChangedRows:
+            monkeypatch.setattr(row_level_change, "changed_rows", changed_rows)
+            table.delete(condition)
+            return changed_rows(*arguments)
+
+        monkeypatch.setattr(row_level_change, "changed_rows", after_a_delete)
+        source_rows = [(key, "x/ y", 5) for key in source_keys]
+        source = spark.createDataFrame(source_rows, "k long, p string, v int")
+        merge = table.alias("t").merge(source.alias("s"), "t.k = s.k")
+        values = {name: f"s.{name}" for name in source.columns}
+        return merge.whenNotMatchedInsert(values=values)
+
+    upsert = while_others_delete("k = 2", 0).whenMatchedUpdate(set={"v": "s.v"})
+    assert upsert.execute() is not None
+    assert "overtaken" not in caplog.text
+    assert held(table)[0] == ("x/ y", 5)
+    assert 2 not in held(table)
+    assert while_others_delete("k = 4", 4, 100).execute() is not None
+    assert "overtaken" in caplog.text
+    assert held(table)[4] == held(table)[100] == ("x/ y", 5)

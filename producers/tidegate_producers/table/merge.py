@@ -17,7 +17,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.types import StructType as Fields
 from tidegate_producers.conditions.clause_names import SOURCE, TARGET, of_source, of_target
-from tidegate_producers.conditions.sql_condition import merge_predicate_of
+from tidegate_producers.conditions.sql_condition import is_row_by_row, merge_predicate_of
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.table.identity_values import check_not_numbered, generated
 from tidegate_producers.table.new_rows import Expression, as_column, by_column, stored
@@ -145,7 +145,12 @@ class MergeBuilder:
         change = merging(self._source, self._clauses, text)
         # A source that was read from a table of ours may be older than the next version.
         is_apart = not may_read_a_table(self._source)
-        return self._execute(replace(change, depends_on_table_only=is_apart), batch_id)
+        change = replace(
+            change,
+            depends_on_table_only=is_apart,
+            is_row_by_row=is_apart and change.is_row_by_row,
+        )
+        return self._execute(change, batch_id)
 
     def _add(self, clause: Clause) -> "MergeBuilder":
         self._clauses.append(clause)
@@ -207,16 +212,29 @@ def merging(source: DataFrame, clauses: Sequence[Clause], text: MergeText) -> Ro
         assigned = source.schema if _has_star(clauses) else _assigned(clauses, source, table)
         return from_spark(assigned)
 
-    # Which source rows are inserted depends on the rows that are there; and nothing says whether
-    # the source was computed from this table.
     return RowChange(
         "MERGE",
         text_of(text.condition),
         lambda table: _reads(table, source.columns, clauses, text),
         changed,
         _parameters(clauses),
-        is_row_by_row=False,
+        is_row_by_row=_is_row_by_row(clauses, text.condition),
         evolving=evolving if text.evolves else None,
+    )
+
+
+def _is_row_by_row(clauses: Sequence[Clause], condition: Expression) -> bool:
+    """Return whether rows that others delete matter only where the merge changes them itself.
+
+    A source row is inserted if no row matches. If another commit deletes a row that matched and
+    that no clause changed, its source row is one to insert: so all matched rows must be changed.
+    """
+    values = [value for clause in clauses for value in (clause.values or {}).values()]
+    conditions = [clause.condition for clause in clauses if clause.condition is not None]
+    inserts = any(clause.kind == "not matched" for clause in clauses)
+    changes_all = any(clause.kind == "matched" and clause.condition is None for clause in clauses)
+    return (changes_all or not inserts) and all(
+        is_row_by_row(text_of(expression)) for expression in (condition, *conditions, *values)
     )
 
 
