@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge clients console bench demo
+NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge connect clients console bench demo
 .PHONY: help env demo site test check unit model simulation sim fuzz conformance integration containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -160,6 +160,11 @@ night-judge:
 	@$(PYTEST) -v $(call budget,15) tests/integration/test_tpch.py --full
 	$(call heading,night: what Spark shows of each misuse; 10 minutes)
 	@$(PYTEST) -v $(call budget,10) tests/integration/test_spark_misuses.py --full
+
+night-connect:
+	$(call heading,night: what producers do in Spark$(comma) on Spark Connect; 20 minutes)
+	@SPARK_REMOTE="local[2]" $(PYTEST) -v $(call budget,20) tests/integration/test_spark_options.py \
+		tests/integration/test_spark_batch.py tests/integration/test_spark_changes.py tests/integration/test_spark_stream.py
 
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)

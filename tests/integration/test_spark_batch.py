@@ -1,9 +1,12 @@
 """Spark writes and deletes through a real broker and committer; delta-rs reads the same rows."""
 
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.utils import is_remote
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
@@ -114,19 +116,22 @@ def test_a_dataframe_is_created_appended_read_and_overwritten(spark_table: Spark
     assert client.require("first").table_root == spark_table.table().root
 
 
-def test_a_thread_writes_once_it_uses_the_session(spark_table: SparkTable) -> None:
+def _count_until_interrupted(spark: SparkSession) -> None:
+    """Count until Ctrl-C, which leaves this thread without an active session."""
+    Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    while True:
+        spark.range(1).count()
+
+
+def test_threads_and_interrupted_programs_write(spark_table: SparkTable) -> None:
     rows = spark_table.frame([(1,)], "k long")
-
-    def write() -> None:
-        use_session(spark_table.spark)
-        spark_table.write(rows)
-
+    use_session(spark_table.spark)
     with ThreadPoolExecutor(1) as pool:
-        if not is_remote():  # a session of Spark Connect is every thread's
-            with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
-                pool.submit(spark_table.write, rows).result()
-        pool.submit(write).result()
-    assert spark_table.keys() == [1]
+        pool.submit(spark_table.write, rows).result()
+    with pytest.raises(KeyboardInterrupt):
+        _count_until_interrupted(spark_table.spark)
+    spark_table.write(rows)
+    assert spark_table.keys() == [1, 1]
 
 
 def test_an_app_transaction_is_written_once(spark_table: SparkTable) -> None:

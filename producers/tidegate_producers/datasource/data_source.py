@@ -4,10 +4,13 @@ Spark creates it in several Python processes, none of which has a session; reade
 are pickled and sent to the tasks.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import cache, wraps
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
@@ -88,13 +91,37 @@ def _mode(overwrite: bool) -> WriteMode:
 
 
 def use_session(spark: SparkSession) -> None:
-    """Make a session the active one of this thread, so that `format("tidegate")` can write here.
+    """Let `format("tidegate")` write in this thread, in every other one, and after an interrupt.
 
-    Without an active session Spark refuses to write with DATA_SOURCE_NOT_FOUND. Spark Connect needs
-    none.
+    Spark looks for Python data sources in the active session of a thread only, and refuses to write
+    with DATA_SOURCE_NOT_FOUND where there is none: in a thread that Python started, and in any
+    after Ctrl-C. From the first call on, a writer of this format makes its own session the active
+    one. Spark Connect needs no call.
     """
     if is_remote():
         return
+    _activate(spark)
+    _activate_at_each_write()
+
+
+def _activate(spark: SparkSession) -> None:
     jvm = spark._jvm
     assert jvm is not None, "a classic session has a JVM"
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+@cache
+def _activate_at_each_write() -> None:
+    """Let `format` of Spark's writers make their session active, once in a process."""
+    for kind in (DataFrameWriter, DataStreamWriter):
+        setattr(kind, "format", _activating(kind.format))  # noqa: B010 - mypy takes no assignment
+
+
+def _activating(choose: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    @wraps(choose)
+    def chosen(writer: Any, source: str) -> Any:
+        if source == TidegateSource.name():
+            _activate(writer._spark)
+        return choose(writer, source)
+
+    return chosen
