@@ -58,9 +58,9 @@ class Bin(InputPartition):
         self, store: LogStore, metadata: Metadata, shape: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the files, in a shape. Raises: as `read_file`."""
-        for one in self.parts:
-            part = (one.number, one.count)
-            for batch in read_file(store, one.file, metadata, shape.names, part):
+        for file_part in self.parts:
+            part = (file_part.number, file_part.count)
+            for batch in read_file(store, file_part.file, metadata, shape.names, part):
                 yield shaped(batch, shape)
 
 
@@ -73,7 +73,7 @@ class TableReader(DataSourceReader):
         view = open_view(options, version)
         self._metadata: Metadata = view.snapshot.metadata
         self._bins = binned(rows_of(view.snapshot.files))
-        check_asked(schema, view.schema, options.place.root)
+        check_schema(schema, view.schema, options.place.root)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the reader without its bins: Spark sends each task its own."""
@@ -107,8 +107,8 @@ def open_view(options: ReadOptions, version: int | None = None) -> SnapshotView:
 def shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """Return rows in exactly the wanted types."""
     columns = [
-        column if column.type == one.type else column.cast(one.type)
-        for column, one in zip(batch.columns, wanted, strict=True)
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, wanted, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -130,11 +130,11 @@ def binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
     return [*bins, Bin(tuple(waiting))] if waiting else bins
 
 
-def check_asked(asked: SparkSchema, there: StructType, root: str) -> None:
+def check_schema(spark_schema: SparkSchema, schema: StructType, root: str) -> None:
     """Refuse a schema given by the user that is not the table's own."""
-    if asked != to_spark(there):
+    if spark_schema != to_spark(schema):
         raise InvalidRequest(
-            f"{root} has its own schema, {there}: leave .schema(...) out, or write the table "
+            f"{root} has its own schema, {schema}: leave .schema(...) out, or write the table "
             f"again, whose columns changed since the DataFrame was made",
             error_class="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
         )

@@ -101,7 +101,7 @@ def _as_row(of: ChangePlan, file: ChangeFile) -> Mapping[str, Any]:
 class ChangeStreamReader(StreamReader):
     """Reads the changes of a table as a stream."""
 
-    def _made(self, store: LogStore, options: StreamReadOptions) -> StreamSource:
+    def _new_source(self, store: LogStore, options: StreamReadOptions) -> StreamSource:
         return ChangeStreamSource(store, options)
 
     def _columns(self, metadata: Metadata) -> StructType:

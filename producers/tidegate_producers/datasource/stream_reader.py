@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType as SparkSchema
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.batch_reader import Bin, binned, check_asked
+from tidegate_producers.datasource.batch_reader import Bin, binned, check_schema
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
 from tidegate_producers.datasource.spark_schema import arrow_of
 from tidegate_producers.datasource.stream_source import Position, StreamSource
@@ -31,11 +31,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamReadOptions, schema: SparkSchema) -> None:
         self._options = options
         self._arrow = arrow_of(schema)
-        source = self._made(store_for(options.place), options)
+        source = self._new_source(store_for(options.place), options)
         self._source: StreamSource | None = source
         self._metadata = source.metadata
         self._last: int | None = None
-        check_asked(schema, self._columns(self._metadata), options.place.root)
+        check_schema(schema, self._columns(self._metadata), options.place.root)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the reader without what only the driver needs."""
@@ -60,18 +60,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises: InvalidRequest, for a version that the stream may not pass; BrokenLog; Unavailable.
         """
-        at = Position.from_json(start)
-        head = self._reading.head(at.version - 1) if self._last is None else self._last
-        files, size = self._options.files_max, self._options.bytes_max
+        position = Position.from_json(start)
+        head = self._reading.head(position.version - 1) if self._last is None else self._last
+        files_max, bytes_max = self._options.files_max, self._options.bytes_max
         if isinstance(limit, ReadMaxFiles):
-            files = limit.max_files
+            files_max = limit.max_files
         elif isinstance(limit, ReadMaxBytes):
-            size = limit.max_bytes
+            bytes_max = limit.max_bytes
         elif isinstance(limit, ReadAllAvailable):
-            files, size = None, None
-        if head < at.version and not at.is_snapshot:
-            return at.to_json()
-        return self._reading.up_to(at, head, files, size).to_json()
+            files_max, bytes_max = None, None
+        if head < position.version and not position.is_snapshot:
+            return position.to_json()
+        return self._reading.up_to(position, head, files_max, bytes_max).to_json()
 
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
         yield from partition.read(store_for(self._options.place), self._metadata, self._arrow)
 
-    def _made(self, store: LogStore, options: StreamReadOptions) -> StreamSource:
+    def _new_source(self, store: LogStore, options: StreamReadOptions) -> StreamSource:
         return StreamSource(store, options)
 
     def _columns(self, metadata: Metadata) -> StructType:
@@ -101,5 +101,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _reading(self) -> StreamSource:
         if self._source is None:
-            self._source = self._made(store_for(self._options.place), self._options)
+            self._source = self._new_source(store_for(self._options.place), self._options)
         return self._source

@@ -94,7 +94,7 @@ class Opened:
         row_id = [F.col(ROW_ID)] if self.tracks_rows else []
         if not self.keeps_old_rows:
             return row_id
-        return [*row_id, *(one.alias(OLD.format(at)) for at, one in enumerate(old))]
+        return [*row_id, *(column.alias(OLD.format(index)) for index, column in enumerate(old))]
 
 
 @dataclass(frozen=True)
@@ -165,19 +165,21 @@ def change_rows(
         if change.adds_rows:
             rows = checked(rows, opened.required, new.given, frame.schema)
         with refusals_of_tasks():
-            found = changed_rows(rows, place, layout)
-    _check_matches(found)
-    if not (found.marked or found.added):
+            changed = changed_rows(rows, place, layout)
+    _check_matches(changed)
+    if not (changed.marked or changed.added):
         return None
-    deletion = _deletion(spark, options, change, (opened, predicate, candidates), found)
+    deletion = _deletion(spark, options, change, (opened, predicate, candidates), changed)
     stamp = stamp_for(client, request, began_ms)
     vectors, content = proposal_drafts.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
     # New rows were checked by Spark; copied ones are in the table, so they meet its constraints.
     enforced = tuple(hashes(expressions(opened.required))) if deletion.added else ()
-    held = Attestation(enforced, None, usages)
-    proposal = with_attestation(proposal_drafts.delete(target, stamp, deletion, vectors), held)
+    attestation = Attestation(enforced, None, usages)
+    proposal = with_attestation(
+        proposal_drafts.delete(target, stamp, deletion, vectors), attestation
+    )
     return propose(client, store, proposal, request.timeout_s)
 
 
@@ -216,8 +218,8 @@ def _open(client: Client, options: WriteOptions, change: RowChange) -> Opened:
         check_typed(data, schema, root)
         wider = evolved(metadata, protocol, data, keeps_types=True)
         definition = redefined(client, snapshot, wider, root)
-        metadata = next((one for one in definition if isinstance(one, Metadata)), metadata)
-        protocol = next((one for one in definition if isinstance(one, Protocol)), protocol)
+        metadata = next((action for action in definition if isinstance(action, Metadata)), metadata)
+        protocol = next((action for action in definition if isinstance(action, Protocol)), protocol)
     may_write = change.adds_rows or not takes_vectors(snapshot) or not _are_counted(snapshot)
     return Opened(
         snapshot,
@@ -236,8 +238,8 @@ def _are_counted(snapshot: Snapshot) -> bool:
     return bool(pc.all(pc.fill_null(counted, False)).as_py())
 
 
-def _check_matches(found: ChangedRows) -> None:
-    if found.has_duplicates:
+def _check_matches(changed: ChangedRows) -> None:
+    if changed.has_duplicates:
         raise InvalidRequest(
             "several rows of the source match one row of the table and would change it: keep one "
             "source row for each key, for example with dropDuplicates, or make the conditions "
@@ -251,11 +253,11 @@ def _deletion(
     options: WriteOptions,
     change: RowChange,
     read: tuple[Opened, Predicate, Any],
-    found: ChangedRows,
+    changed: ChangedRows,
 ) -> proposal_drafts.Deletion:
     opened, predicate, candidates = read
     # Only touched files become objects; of the others the proposal names the paths.
-    numbers = sorted(found.marked)
+    numbers = sorted(changed.marked)
     touched = candidates.take(pa.array(numbers, pa.int64()))
     adds = dict(zip(numbers, rows_to_adds(touched), strict=True))
     files = dict(zip(numbers, rows_of(touched), strict=True))
@@ -268,41 +270,41 @@ def _deletion(
         spark,
         options.place,
         opened.metadata,
-        [(files[number], found.marked[number]) for number in numbers if number not in by_vector],
+        [(files[number], changed.marked[number]) for number in numbers if number not in by_vector],
     )
     removed = [add for number, add in adds.items() if number not in by_vector]
-    added = [*found.added, *(add for one in copied for add in one.adds)]
-    marked = [(adds[number], found.marked[number]) for number in numbers if number in by_vector]
+    added = [*changed.added, *(add for rewritten in copied for add in rewritten.adds)]
+    marked = [(adds[number], changed.marked[number]) for number in numbers if number in by_vector]
     return proposal_drafts.Deletion(
         change.text,
         predicate,
         files_read(candidates),
         removed,
         added,
-        _metrics(change.operation, found, removed, added, copied, marked),
+        _metrics(change.operation, changed, removed, added, copied, marked),
         marked,
         change.operation,
         change.parameters,
-        frozenset(adds[number].path for number in found.updated),
+        frozenset(adds[number].path for number in changed.updated),
         change.is_row_by_row,
-        found.changes if added and (removed or marked) else (),
+        changed.changes if added and (removed or marked) else (),
         opened.definition,
     )
 
 
 def _metrics(
     operation: str,
-    found: ChangedRows,
+    changed: ChangedRows,
     removed: Sequence[Add],
     added: Sequence[Add],
     copied: Sequence[Rewritten],
     marked: Sequence[tuple[Add, Any]],
 ) -> dict[str, int]:
     """Return the metrics of an operation, by delta-spark's names."""
-    copied_rows = sum(one.copied_rows for one in copied)
+    copied_rows = sum(rewritten.copied_rows for rewritten in copied)
     vectors = vector_counts(marked)
     removed_files = len(removed) + vectors.emptied_files
-    counts = {action: found.counts.get(action, 0) for action in (DELETED, UPDATED, INSERTED)}
+    counts = {action: changed.counts.get(action, 0) for action in (DELETED, UPDATED, INSERTED)}
     if operation == "MERGE":
         return {
             "numTargetRowsInserted": counts[INSERTED],
@@ -314,7 +316,7 @@ def _metrics(
             "numTargetFilesRemoved": removed_files,
             **vectors.metrics("numTargetDeletionVectors"),
         }
-    changed = (
+    changed_rows_count = (
         {"numUpdatedRows": counts[UPDATED]}
         if operation == "UPDATE"
         else {"numDeletedRows": counts[DELETED]}
@@ -322,7 +324,7 @@ def _metrics(
     return {
         "numRemovedFiles": removed_files,
         "numAddedFiles": len(added),
-        **changed,
+        **changed_rows_count,
         "numCopiedRows": copied_rows,
         **vectors.metrics("numDeletionVectors"),
     }

@@ -152,7 +152,7 @@ class Table:
         table = cls(spark, path, options)
         if head_version(store_for(table._options.place)) is None:
             by = Fields(()) if partitionSchema is None else _fields(partitionSchema)
-            table._told(convert(spark, table._options, by))
+            table._committed(convert(spark, table._options, by))
         return table
 
     @classmethod
@@ -170,11 +170,11 @@ class Table:
         Raises: InvalidRequest, naming the column or property; Rejected; OutcomeUnknown.
         """
         table = cls(spark, path, options)
-        asked = table._options
-        client = client_for(asked.kafka)
-        made = creation(client, _fields(schema), partition_columns, asked, properties)
-        planned = creating(made, asked.place)
-        log_outcome(table.root, commit(client, planned, (), WriteRequest.of(asked)))
+        table_options = table._options
+        client = client_for(table_options.kafka)
+        new_table = creation(client, _fields(schema), partition_columns, table_options, properties)
+        planned = creating(new_table, table_options.place)
+        log_outcome(table.root, commit(client, planned, (), WriteRequest.of(table_options)))
         return table
 
     @classmethod
@@ -220,8 +220,8 @@ class Table:
             spec.comment,
         )
         table = cls(spark, spec.path, given)
-        asked = table._options
-        client = client_for(asked.kafka)
+        table_options = table._options
+        client = client_for(table_options.kafka)
         exists = head_version(store_for(table._options.place)) is not None
         if exists and spec.mode == "create if not exists":
             return table
@@ -229,10 +229,10 @@ class Table:
             if not exists:
                 return cls.for_path(spark, spec.path, given)
             operation = f"{spec.mode.upper()} TABLE"
-            table._told(replace_table(client, asked, new, operation))
+            table._committed(replace_table(client, table_options, new, operation))
             return table
         try:
-            table._told(create_table(client, asked, new))
+            table._committed(create_table(client, table_options, new))
             return table
         except Rejected as rejected:
             if spec.mode == "create if not exists" and rejected.rule == TABLE_EXISTS:
@@ -290,11 +290,11 @@ class Table:
         UnsupportedFeature; Spark's errors for rows that can't be computed.
         """
         given = {**self._given, **options}
-        asked, batch_id = self._verb(batch_id)
-        if batch_id is not None or ("txnVersion" not in options and asked.txn_app_id):
-            txn = app_txn_of_batch(asked, batch_id)
+        table_options, batch_id = self._verb(batch_id)
+        if batch_id is not None or ("txnVersion" not in options and table_options.txn_app_id):
+            txn = app_txn_of_batch(table_options, batch_id)
             given |= {"txnAppId": txn.app_id, "txnVersion": str(txn.version)}
-        return self._told(append(rows, for_writing({**given, "path": self.root})))
+        return self._committed(append(rows, for_writing({**given, "path": self.root})))
 
     def delete(self, condition: Expression = EVERY_ROW, batch_id: int | None = None) -> int | None:
         """Delete the rows for which a condition is true, and return the new version.
@@ -309,13 +309,13 @@ class Table:
         OutcomeUnknown; InvalidRequest; UnsupportedFeature; Spark's errors for a wrong condition.
         """
         if self._alias is None and isinstance(condition, str) and self._is_simple(condition):
-            asked, batch_id = self._verb(batch_id)
-            client, runner = client_for(asked.kafka), SparkRunner(self._spark)
+            options, batch_id = self._verb(batch_id)
+            client, runner = client_for(options.kafka), SparkRunner(self._spark)
 
             def simply(request: WriteRequest) -> Outcome | None:
-                return delete(client, asked.place, condition, request, runner, self._zone)
+                return delete(client, options.place, condition, request, runner, self._zone)
 
-            return self._told(once(asked, batch_id, "DELETE", self._again(simply)))
+            return self._committed(once(options, batch_id, "DELETE", self._again(simply)))
         return self._change(deletion(condition, self._alias, self._zone), batch_id)
 
     def update(
@@ -363,14 +363,14 @@ class Table:
         Raises: InvalidRequest (`BadChange`, `TableNotRegistered`); Rejected; OutcomeUnknown.
         """
         wanted = [
-            *(new_column(one) for one in (_fields(add_columns) if add_columns else ())),
+            *(new_column(field) for field in (_fields(add_columns) if add_columns else ())),
             *(
-                change(op="comment_on", path=path_from(at), comment=so)
-                for at, so in comments.items()
+                change(op="comment_on", path=path_from(name), comment=comment)
+                for name, comment in comments.items()
             ),
-            *(change(op="set_property", key=key, value=so) for key, so in properties.items()),
+            *(change(op="set_property", key=key, value=value) for key, value in properties.items()),
             *(change(op="unset_property", key=key) for key in unset),
-            *(change(**one) for one in changes),
+            *(change(**fields) for fields in changes),
         ]
         return self._altered(wanted)
 
@@ -389,8 +389,8 @@ class Table:
         """
         *parent, last = path_from(name)
         kind = type_of(dataType, name) if isinstance(dataType, str) else dataType
-        told = {"comment": comment} if comment is not None else {}
-        [field] = from_spark(StructType([StructField(last, kind, True, told)]))
+        field_metadata = {"comment": comment} if comment is not None else {}
+        [field] = from_spark(StructType([StructField(last, kind, True, field_metadata)]))
         return self._altered([new_column(field, parent, FieldPosition(first, after))])
 
     def drop_column(self, name: str) -> int | None:
@@ -418,9 +418,9 @@ class Table:
 
         It conflicts with each other change of the table's metadata. Raises: as `alter`.
         """
-        asked, request = self._options, WriteRequest.of(self._options)
-        client, place = client_for(asked.kafka), FieldPosition(first, after)
-        return self._told(move(client, asked.place, path_from(name), place, request))
+        options, request = self._options, WriteRequest.of(self._options)
+        client, place = client_for(options.kafka), FieldPosition(first, after)
+        return self._committed(move(client, options.place, path_from(name), place, request))
 
     def cluster_by(self, *columns: str) -> int | None:
         """Cluster the table by some columns, or by none, and return the new version.
@@ -428,8 +428,10 @@ class Table:
         `ALTER TABLE … CLUSTER BY`: files are sorted by the next `optimize`. None if it is so.
         Raises: InvalidRequest, naming the column; Rejected; OutcomeUnknown.
         """
-        asked, request = self._options, WriteRequest.of(self._options)
-        return self._told(cluster_by(client_for(asked.kafka), asked.place, columns, request))
+        options, request = self._options, WriteRequest.of(self._options)
+        return self._committed(
+            cluster_by(client_for(options.kafka), options.place, columns, request)
+        )
 
     def addFeatureSupport(self, featureName: str) -> int | None:  # noqa: N802, N803 - delta-spark's
         """List a feature in the table's protocol; return the new version. Raises: as `alter`."""
@@ -448,11 +450,11 @@ class Table:
         Raises: InvalidRequest, for a feature that is not to be dropped, or a trace that only you
         can remove, such as constraints; Rejected; OutcomeUnknown; UnsupportedFeature.
         """
-        asked, request = self._options, WriteRequest.of(self._options)
+        options, request = self._options, WriteRequest.of(self._options)
         runner = CompactionOnExecutors(self._spark)
-        dropping = Dropping(client_for(asked.kafka), asked.place, request, runner)
-        done = drop_feature(dropping, featureName, truncates_history=bool(truncateHistory))
-        return self._told(done)
+        dropping = Dropping(client_for(options.kafka), options.place, request, runner)
+        outcome = drop_feature(dropping, featureName, truncates_history=bool(truncateHistory))
+        return self._committed(outcome)
 
     def upgradeTableProtocol(  # noqa: N802 - delta-spark's name
         self,
@@ -465,7 +467,10 @@ class Table:
             "delta.minWriterVersion": writerVersion,
         }
         return self._altered(
-            [change(op="set_property", key=key, value=str(one)) for key, one in versions.items()]
+            [
+                change(op="set_property", key=key, value=str(version))
+                for key, version in versions.items()
+            ]
         )
 
     def replace_columns(self, columns: StructType | str) -> int | None:
@@ -476,11 +481,11 @@ class Table:
         returned.
         Raises: InvalidRequest, naming the column; Rejected; OutcomeUnknown; UnsupportedFeature.
         """
-        asked = self._options
-        request = WriteRequest.of(asked)
-        client, fields = client_for(asked.kafka), _fields(columns)
-        outcome = replace_all_columns(client, asked.place, fields, request)
-        return self._told(outcome)
+        options = self._options
+        request = WriteRequest.of(options)
+        client, fields = client_for(options.kafka), _fields(columns)
+        outcome = replace_all_columns(client, options.place, fields, request)
+        return self._committed(outcome)
 
     def vacuum(
         self,
@@ -498,20 +503,21 @@ class Table:
         Raises: InvalidRequest (`VacuumRetentionTooShort`, `TableNotRegistered`); Rejected;
         OutcomeUnknown; UnsupportedFeature; BrokenLog; Unavailable.
         """
-        asked, request = self._options, VacuumRequest(retention_hours, lite, retention_check)
-        client, topics = client_for(asked.kafka), asked.kafka.topics
-        bus, clock = KafkaBus(asked.kafka, CLIENT_ID), client.clock
+        options = self._options
+        request = VacuumRequest(retention_hours, lite, retention_check)
+        client, topics = client_for(options.kafka), options.kafka.topics
+        bus, clock = KafkaBus(options.kafka, CLIENT_ID), client.clock
 
         def claims(record: TableRecord) -> Claims:
             return claims_on(bus, topics, record, clock.now_ms())
 
         if dry_run:
-            record = client.require(self.root, asked.outcome_timeout_s)
-            plan = survey(store_for(asked.place), request, claims(record), clock.now_ms())
+            record = client.require(self.root, options.outcome_timeout_s)
+            plan = survey(store_for(options.place), request, claims(record), clock.now_ms())
         else:
-            plan = vacuum(client, asked.place, request, claims, asked.outcome_timeout_s).plan
+            plan = vacuum(client, options.place, request, claims, options.outcome_timeout_s).plan
         gone = plan.going.select(["path", "size_bytes", "why"]).to_pylist()
-        rows = [(one["path"], one["size_bytes"], one["why"]) for one in gone]
+        rows = [(file["path"], file["size_bytes"], file["why"]) for file in gone]
         return self._spark.createDataFrame(rows, "path string, sizeInBytes long, why string")
 
     def optimize(self, max_file_size: int | None = None) -> OptimizeBuilder:
@@ -622,16 +628,18 @@ class Table:
             rows = self.to_df(version=version)
             return rows.where(~F.coalesce(F.expr(expression), F.lit(False))).count()
 
-        asked, request = self._options, WriteRequest.of(self._options)
-        client = client_for(asked.kafka)
-        return self._told(
-            add_constraint(client, asked.place, name, expression, violations, request)
+        options, request = self._options, WriteRequest.of(self._options)
+        client = client_for(options.kafka)
+        return self._committed(
+            add_constraint(client, options.place, name, expression, violations, request)
         )
 
     def drop_constraint(self, name: str) -> int | None:
         """Drop a CHECK constraint, and return the new version. Raises: as `add_constraint`."""
-        asked, request = self._options, WriteRequest.of(self._options)
-        return self._told(drop_constraint(client_for(asked.kafka), asked.place, name, request))
+        options, request = self._options, WriteRequest.of(self._options)
+        return self._committed(
+            drop_constraint(client_for(options.kafka), options.place, name, request)
+        )
 
     def detail(self) -> DataFrame:
         """Return one row about the table, with delta-spark's columns."""
@@ -709,29 +717,31 @@ class Table:
                 feature="deep clone",
             )
         given = {key: text for key, text in self._given.items() if key.lower() != "name"}
-        made = type(self)(self._spark, target, given)
-        client = client_for(made._options.kafka)
+        target_table = type(self)(self._spark, target, given)
+        client = client_for(target_table._options.kafka)
         request = CloneRequest(self._options.place, moment, replaces, properties)
-        made._told(clone(client, made._options, request))
-        return made
+        target_table._committed(clone(client, target_table._options, request))
+        return target_table
 
     def _altered(self, changes: Sequence[PatchChange]) -> int | None:
-        asked, request = self._options, WriteRequest.of(self._options)
-        return self._told(alter_prepared(client_for(asked.kafka), asked.place, changes, request))
+        options, request = self._options, WriteRequest.of(self._options)
+        return self._committed(
+            alter_prepared(client_for(options.kafka), options.place, changes, request)
+        )
 
     def _optimized(self, request: OptimizeRequest) -> DataFrame:
-        asked = self._options
-        client, runner = client_for(asked.kafka), CompactionOnExecutors(self._spark)
-        done = optimize(client, asked.place, request, WriteRequest.of(asked), runner)
+        options = self._options
+        client, runner = client_for(options.kafka), CompactionOnExecutors(self._spark)
+        result = optimize(client, options.place, request, WriteRequest.of(options), runner)
         self._refresh_views()
-        return self._spark.createDataFrame(metrics_of(self.root, done), METRICS)
+        return self._spark.createDataFrame(metrics_of(self.root, result), METRICS)
 
     def _restored(self, moment: Moment) -> DataFrame:
-        asked = self._options
-        request = WriteRequest.of(asked)
-        done, outcome = restore(client_for(asked.kafka), asked.place, moment, request)
-        self._told(outcome)
-        return self._spark.createDataFrame([tuple(done.metrics.values())], _RESTORED)
+        options = self._options
+        request = WriteRequest.of(options)
+        restoration, outcome = restore(client_for(options.kafka), options.place, moment, request)
+        self._committed(outcome)
+        return self._spark.createDataFrame([tuple(restoration.metrics.values())], _RESTORED)
 
     def _is_simple(self, condition: str) -> bool:
         """Return whether our own evaluation of a condition is surely Spark's."""
@@ -746,9 +756,9 @@ class Table:
         def changing(request: WriteRequest) -> Outcome | None:
             return change_rows(self._spark, self._options, change, request)
 
-        asked, batch_id = self._verb(batch_id)
+        options, batch_id = self._verb(batch_id)
         verb = self._again(changing) if change.depends_on_table_only else changing
-        return self._told(once(asked, batch_id, change.operation, verb))
+        return self._committed(once(options, batch_id, change.operation, verb))
 
     def _verb(self, batch_id: int | None) -> tuple[WriteOptions, int | None]:
         """Return the options of the next verb, and the batch that it is of."""
@@ -766,22 +776,22 @@ class Table:
 
         return run
 
-    def _told(self, outcome: Outcome | None) -> int | None:
+    def _committed(self, outcome: Outcome | None) -> int | None:
         log_outcome(self.root, outcome)
         self._refresh_views()
         return None if outcome is None else outcome.version
 
     def _refresh_views(self) -> None:
         """Show the newest version in the views that are still registered."""
-        held = [name for name in self._views if self._spark.catalog.tableExists(name)]
-        self._views[:] = held
-        for name in held:
+        registered = [name for name in self._views if self._spark.catalog.tableExists(name)]
+        self._views[:] = registered
+        for name in registered:
             self.to_df().createOrReplaceTempView(name)
 
     def _conf(self, name: str, default: int) -> str:
-        said = self._spark.conf.get(name, str(default))
-        assert said is not None, "there is a default"
-        return said
+        value = self._spark.conf.get(name, str(default))
+        assert value is not None, "there is a default"
+        return value
 
     @property
     def _zone(self) -> str:

@@ -97,7 +97,7 @@ def table_frame(
         frame = target_frame(spark, place, metadata, files, wanted)
     fields = to_spark(wanted).fields
     return frame.select(
-        *(F.col(quoted(one.name)).alias(one.name, metadata=one.metadata) for one in fields)
+        *(F.col(quoted(field.name)).alias(field.name, metadata=field.metadata) for field in fields)
     )
 
 
@@ -172,7 +172,7 @@ def _read_by_spark(
 ) -> DataFrame:
     schema = parse_schema(metadata.schema_string)
     keys = set(metadata.partition_columns)
-    stored = StructType(tuple(one for one in schema.fields if one.name not in keys))
+    stored = StructType(tuple(field for field in schema.fields if field.name not in keys))
     physical = _read_schema(to_physical(stored, mode_of(metadata)))
     paths = _paths(place, files)
     kept = row_id_columns(metadata)
@@ -226,7 +226,8 @@ def _logical_columns(
     schema: StructType, stored: StructType, physical: SparkSchema, metadata: Metadata
 ) -> Iterator[Column]:
     names = {
-        field.name: one.name for field, one in zip(stored.fields, physical.fields, strict=True)
+        field.name: physical_field.name
+        for field, physical_field in zip(stored.fields, physical.fields, strict=True)
     }
     wanted = _read_schema(schema)
     for number, field in enumerate(wanted.fields):
@@ -269,7 +270,7 @@ def _known_files(
     values = [partition_values_of(metadata, dict(file["partitionValues"] or {})) for file in files]
     for number, field in enumerate(schema.fields):
         if values and field.name in values[0]:
-            texts = [one[field.name] for one in values]
+            texts = [value[field.name] for value in values]
             columns[_PARTITION.format(number)] = _partition_column(texts, field)
     return pa.table(columns)
 
@@ -306,8 +307,8 @@ def _words(rows: Bitmap, block: int) -> list[int] | None:
     if block not in rows.blocks:
         return None
     words = pa.Array.from_buffers(pa.int64(), BLOCK // 64, [None, pa.py_buffer(rows.bits(block))])
-    found: list[int] = words.to_pylist()
-    return found
+    positions: list[int] = words.to_pylist()
+    return positions
 
 
 def _is_live() -> Column:
@@ -340,8 +341,8 @@ def _read_by_us(
             for file in batch.to_pylist():
                 for columns in _rows_of_file(store, file, schema, metadata):
                     numbers = pa.repeat(pa.scalar(file[FILE], pa.int32()), len(columns[0]))
-                    at = len(schema.fields)
-                    yield _shaped([*columns[:at], numbers, *columns[at:]], wanted)
+                    index = len(schema.fields)
+                    yield _shaped([*columns[:index], numbers, *columns[index:]], wanted)
 
     return spark.createDataFrame(shares).repartition(count).mapInArrow(on_executor, shape)
 

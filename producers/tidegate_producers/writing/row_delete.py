@@ -97,8 +97,8 @@ def count_matches(place: TableLocation, condition: str, zone: str = "UTC") -> Co
     check_may_remove(snapshot, place.root)
     candidates = prune(predicate, snapshot.files, snapshot.metadata)
     marking = Rewriting(place, snapshot.metadata, predicate, by="vectors")
-    found = (one for file in rows_of(candidates) for one in rewrite_here(marking, [file]))
-    return Counter({one.path: one.deleted_rows for one in found if one.deleted_rows})
+    results = (result for file in rows_of(candidates) for result in rewrite_here(marking, [file]))
+    return Counter({result.path: result.deleted_rows for result in results if result.deleted_rows})
 
 
 def delete(
@@ -110,8 +110,8 @@ def delete(
     zone: str = "UTC",
 ) -> Outcome | None:
     """Return the outcome of `delete_rows`, or None if no row matches."""
-    done = delete_rows(client, place, condition, request, runner, zone)
-    return done.outcome if done else None
+    deleted = delete_rows(client, place, condition, request, runner, zone)
+    return deleted.outcome if deleted else None
 
 
 def delete_rows(
@@ -146,21 +146,23 @@ def delete_rows(
     if content is not None:
         store.put(*content)
     # Copied rows are already in the table, so they meet its constraints.
-    held = Attestation(
+    attestation = Attestation(
         in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
     )
-    proposal = with_attestation(proposal_drafts.delete(target, stamp, deletion, vectors), held)
+    proposal = with_attestation(
+        proposal_drafts.delete(target, stamp, deletion, vectors), attestation
+    )
     outcome = propose(client, store, proposal, request.timeout_s)
     return Deleted(outcome, _rows_deleted(deletion, outcome))
 
 
 def _rows_deleted(deletion: proposal_drafts.Deletion, outcome: Outcome) -> int | None:
-    first = outcome.assigned.get("rows_deleted")
-    if isinstance(first, int) and not deletion.removed:
-        return first  # another delete may have been there first
-    found = deletion.metrics.get("numDeletedRows")
-    if isinstance(found, int):
-        return found
+    deleted_first = outcome.assigned.get("rows_deleted")
+    if isinstance(deleted_first, int) and not deletion.removed:
+        return deleted_first  # another delete may have been there first
+    deleted_rows = deletion.metrics.get("numDeletedRows")
+    if isinstance(deleted_rows, int):
+        return deleted_rows
     counts = [proposal_drafts.row_count(add) for add in deletion.removed]
     gone = [add.deletion_vector.cardinality for add in deletion.removed if add.deletion_vector]
     return None if None in counts else sum(filter(None, counts)) - sum(gone)
@@ -178,20 +180,22 @@ def _deletion(
     numbers = pa.array(touched, pa.int64())
     live = dict(zip(touched, rows_to_adds(candidates.take(numbers)), strict=True))
     marked = [
-        (live[number], one.marked) for number, one in touched.items() if one.marked is not None
+        (live[number], result.marked)
+        for number, result in touched.items()
+        if result.marked is not None
     ]
-    removed = [live[number] for number, one in touched.items() if one.marked is None]
-    added = [add for one in touched.values() for add in one.adds]
+    removed = [live[number] for number, result in touched.items() if result.marked is None]
+    added = [add for result in touched.values() for add in result.adds]
     vectors = vector_counts(marked)
     metrics = {
         "numRemovedFiles": len(removed) + vectors.emptied_files,
         "numAddedFiles": len(added),
-        "numDeletedRows": sum(one.deleted_rows for one in touched.values()),
-        "numCopiedRows": sum(one.copied_rows for one in touched.values()),
+        "numDeletedRows": sum(result.deleted_rows for result in touched.values()),
+        "numCopiedRows": sum(result.copied_rows for result in touched.values()),
     }
     if marked:
         metrics |= vectors.metrics("numDeletionVectors")
-    changes = [change for one in touched.values() for change in one.changes] if added else []
+    changes = [change for result in touched.values() for change in result.changes] if added else []
     return proposal_drafts.Deletion(
         condition,
         predicate,
@@ -274,10 +278,10 @@ def _found(
         for way, chosen in ((marking, marks), (copying, pc.invert(marks))):
             files = list(rows_of(part.filter(chosen)))
             if files:
-                done = runner(way, files)
-                for number, one in zip(numbers.filter(chosen).to_pylist(), done, strict=True):
-                    if one.deleted_rows:
-                        yield number, one
+                results = runner(way, files)
+                for number, result in zip(numbers.filter(chosen).to_pylist(), results, strict=True):
+                    if result.deleted_rows:
+                        yield number, result
 
 
 def _are_counted(files: pa.Table) -> pa.BooleanArray:

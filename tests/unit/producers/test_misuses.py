@@ -18,7 +18,7 @@ from tests.unit.producers.writing.test_table_write import Line
 from tidegate_delta.constraints.row_constraints import expressions, hashes, requirements
 from tidegate_delta.errors import TidegateError
 from tidegate_delta.schema.types import LONG, STRING, StructField, StructType, parse_type
-from tidegate_producers.datasource.batch_reader import check_asked, open_view
+from tidegate_producers.datasource.batch_reader import check_schema, open_view
 from tidegate_producers.datasource.batch_writer import replaces_partitions, with_condition
 from tidegate_producers.datasource.spark_schema import to_spark
 from tidegate_producers.datasource.stream_source import StreamSource
@@ -186,7 +186,7 @@ def stream_writing(folder: str = "t", **given: str) -> Act:
 
 def with_own_schema(line: Line) -> object:
     view = open_view(for_reading({"path": str(line.root)}))
-    check_asked(to_spark(frame(k="string")), view.schema, str(line.root))
+    check_schema(to_spark(frame(k="string")), view.schema, str(line.root))
     return view
 
 
