@@ -7,13 +7,13 @@ import pyarrow as pa
 from delta import DeltaTable
 from deltalake import DeltaTable as DeltaRsTable
 from deltalake import QueryBuilder
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 COUNTS: Final = (
     "numDeletedRows",
     "numUpdatedRows",
     "numOutputRows",
-    "numSourceRows",
     "numTargetRowsInserted",
     "numTargetRowsUpdated",
     "numTargetRowsDeleted",
@@ -21,7 +21,9 @@ COUNTS: Final = (
     "numRestoredFiles",
     "numRemovedFiles",
 )
-"""The metrics of the history that do not depend on how an engine lays out its files."""
+"""The metrics of the history that do not depend on how an engine lays out its files; a merge of
+ours does not count the rows of its source.
+"""
 
 
 def observed(spark: SparkSession, path: str) -> dict[str, Any]:
@@ -56,8 +58,8 @@ def keys_by_delta_rs(path: str, key: str) -> list[str]:
 
 
 def _properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties without what an engine counts or makes up by itself."""
-    own = ("maxColumnId", "materializedRow")
+    """Return the properties without what an engine counts, makes up or dates by itself."""
+    own = ("maxColumnId", "materializedRow", "inCommitTimestampEnablementTimestamp")
     return {key: value for key, value in properties.items() if not any(map(key.count, own))}
 
 
@@ -69,6 +71,13 @@ def _told(row: Row) -> tuple[str, dict[str, str]]:
 def _feed(spark: SparkSession, path: str, properties: Mapping[str, str]) -> list[str]:
     if properties.get("delta.enableChangeDataFeed") != "true":
         return []
-    reader = spark.read.format("delta").option("readChangeFeed", "true")
-    changes = reader.option("startingVersion", 0).load(path).drop("_commit_timestamp")
-    return lines(changes)
+    # The feed may have been turned on by a later version.
+    for version in range(DeltaTable.forPath(spark, path).history(1).collect()[0]["version"] + 1):
+        reader = spark.read.format("delta").option("readChangeFeed", "true")
+        try:
+            changes = reader.option("startingVersion", version).load(path)
+            return lines(changes.drop("_commit_timestamp"))
+        except AnalysisException as error:
+            if error.getCondition() != "DELTA_MISSING_CHANGE_DATA":
+                raise
+    return []

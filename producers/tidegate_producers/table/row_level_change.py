@@ -316,15 +316,13 @@ def _metrics(
             "numTargetFilesRemoved": removed_files,
             **vectors.metrics("numTargetDeletionVectors"),
         }
-    changed_rows_count = (
-        {"numUpdatedRows": counts[UPDATED]}
-        if operation == "UPDATE"
-        else {"numDeletedRows": counts[DELETED]}
-    )
+    # An update counts each touched file as removed, also one that stays with a vector.
+    is_update = operation == "UPDATE"
+    action, name = (UPDATED, "numUpdatedRows") if is_update else (DELETED, "numDeletedRows")
     return {
-        "numRemovedFiles": removed_files,
+        "numRemovedFiles": len(removed) + len(marked) if is_update else removed_files,
         "numAddedFiles": len(added),
-        **changed_rows_count,
+        name: counts[action],
         "numCopiedRows": copied_rows,
         **vectors.metrics("numDeletionVectors"),
     }

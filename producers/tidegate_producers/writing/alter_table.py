@@ -18,6 +18,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.features.clustering import physical_clustering_columns
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.properties.table_properties import check_names
 from tidegate_delta.schema.types import (
     StructField,
     StructType,
@@ -28,7 +29,7 @@ from tidegate_delta.schema.types import (
 from tidegate_delta.schema_evolution.alter_columns import LAST, FieldPosition, move_column
 from tidegate_delta.schema_evolution.replace_columns import replace_columns
 from tidegate_delta.snapshots.snapshot import LiveKeys
-from tidegate_messages.metadata_patch import MetadataPatch, PatchChange
+from tidegate_messages.metadata_patch import MetadataPatch, PatchChange, SetProperty
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.patch_apply import applied
 from tidegate_messages.proposal import Operation
@@ -96,6 +97,13 @@ def _check_applies(patch: MetadataPatch, live_keys: LiveKeys, proposal: UUID, ro
     """
     before = Definition(live_keys.metadata, live_keys.protocol)
     try:
+        check_names(
+            {
+                change.key: change.value
+                for change in patch.changes
+                if isinstance(change, SetProperty)
+            }
+        )
         after = applied(patch, before, proposal, physical_clustering_columns(live_keys.domains))
         refuse(check_change(before, after), root)
     except InvalidRequest as error:

@@ -92,7 +92,7 @@ def replace_table(client: Client, options: WriteOptions, new: NewTable, operatio
     removes = [proposal_drafts.removal(add, stamp.created_ms) for add in live]
     actions = (*definition, *domains, *removes)
     body = proposal_drafts.Body(
-        Operation(name=operation, metrics={"numRemovedFiles": str(len(live))}),
+        Operation(name=operation),
         tuple(action.to_row() for action in actions),
         proposal_drafts.WHOLE_TABLE,
     )

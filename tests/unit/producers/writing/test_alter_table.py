@@ -105,6 +105,7 @@ def test_who_saw_the_table_before_the_other_changed_it_is_committed_too(
         (type_from("x decimal(20,0)"), "delta.enableTypeWidening to true first"),
         (change(op="drop_column", path=("s",)), "columnMapping.mode to name first"),
         (change(op="set_property", key="delta.appendOnly", value="perhaps"), "appendOnly"),
+        (change(op="set_property", key="delta.appendOnyl", value="true"), "'delta.appendOnly'"),
         (column_from("x int"), "rename all but one"),
     ],
 )
