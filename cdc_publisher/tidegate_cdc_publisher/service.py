@@ -26,11 +26,19 @@ from tidegate_cdc_publisher.transactional_producer import (
     ChangeWriter,
     read_positions,
 )
-from tidegate_delta.errors import Fenced, InvalidRequest, Misconfigured, TidegateError, Unavailable
-from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_delta.errors import (
+    Fenced,
+    InvalidRequest,
+    Misconfigured,
+    OutcomeUnknown,
+    TidegateError,
+    Unavailable,
+)
+from tidegate_messages.published_records import CommitRecord, LeaseRecord, TableRecord
 from tidegate_messages.stream_position import Position, Positions, position_of
 from tidegate_messages.topics import Topic
 from tidegate_runtime.containment import contained, is_fault
+from tidegate_runtime.followers.leases import take_lease
 from tidegate_runtime.followers.quarantine import Quarantine
 from tidegate_runtime.followers.stream_status import FOLLOWED, SERVICE
 from tidegate_runtime.kafka.client_protocols import Bus
@@ -78,6 +86,7 @@ class CdcPublisher:
         self._streams: dict[UUID, TableStream] = {}
         self._aside: dict[UUID, TableRecord] = {}
         self._lost: set[UUID] = set()
+        self._leased_until_ms: dict[UUID, int] = {}
         self._keyless: dict[UUID, int] = {}
         self._seen: Positions | None = None
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
@@ -183,6 +192,7 @@ class CdcPublisher:
                 if record.table in positions or self._has_keys(record, heads[record.table])
             ]
         )
+        self._take_leases(list(self._streams))
         self._seen = positions
         until_s = self._turn_ends_s()
         for table in followed:
@@ -284,6 +294,35 @@ class CdcPublisher:
                 log_event(_log, "took_over", table=table.name, version=version, index=index)
             if table.table not in self._streams:
                 writers[table.table].close()
+        self._take_leases(writers)
+
+    def _take_leases(self, tables: Collection[UUID]) -> None:
+        """Hold what our streams need, before they read it; renew leases of which half is over.
+
+        A stream goes on without a lease: it stops by itself where versions are gone.
+        """
+        now_ms, length_ms = self._running.clock.now_ms(), int(self._settings.cdc.lease_s * 1000)
+        leases = [
+            LeaseRecord(
+                table=table,
+                holder=SERVICE,
+                needed_from=self._streams[table].needed_from(self._tables[table].published_through),
+                until_ms=now_ms + length_ms,
+                reason="the change stream",
+            )
+            for table in tables
+            if table in self._streams
+            and table in self._tables
+            and self._leased_until_ms.get(table, 0) - now_ms < length_ms // 2
+        ]
+        if not leases:
+            return
+        try:
+            take_lease(self._bus, self._settings.kafka.topics, *leases)
+        except (InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable) as error:
+            log_event(_log, "not_leased", level=logging.WARNING, why=error)
+            return
+        self._leased_until_ms |= {lease.table: lease.until_ms for lease in leases}
 
     def _prepare(self, table: TableRecord) -> None:
         """Create the table's topic; refuse a topic that another table has.
@@ -382,6 +421,8 @@ class CdcPublisher:
         """Close a table's stream, if we have one; its next owner begins at its position."""
         stream = self._streams.pop(table, None)
         if stream is not None:
+            # Its next owner writes the same lease.
+            self._leased_until_ms.pop(table, None)
             stream.close()
             _remove_metrics(name)
             metrics.CDC_ABORTS.labels(name).inc()

@@ -134,6 +134,8 @@ class CdcSection(Section):
     partitions: int = Field(default=1, ge=1, le=10_000)
     """Partitions of a change topic that the publisher creates."""
     transaction_timeout_ms: int = Field(default=30_000, ge=2_000, le=900_000)
+    lease_s: float = Field(default=604_800.0, ge=60.0)
+    """How long cleanup and vacuum keep what a stream needs after its publisher was last there."""
     look_s: float = Field(default=30.0, gt=0)
     """Seconds between two passes over the registry and the logs, in addition to notifications."""
 

@@ -274,6 +274,14 @@ class TableStream:
         signals = self._state.signals
         return signals[-1].offset if signals else self._state.signal
 
+    def needed_from(self, head: int) -> int:
+        """Return the first version that is needed; `head` is the newest that is known."""
+        position, start = self._state.position, self._state.start
+        if position is None:
+            return max(0, head if start is None else start - 1)
+        beside = position.incremental
+        return position.version if beside is None else min(position.version, beside.base)
+
     def receive(self, signals: Sequence[Received]) -> None:
         """Obey signals before anything else is published. Not during `catch_up`."""
         self._state = replace(self._state, signals=(*self._state.signals, *signals))

@@ -47,7 +47,7 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
     "change publisher": (
         *_on("topic", "commits table-state cdc-signals", "Read"),
         *_on("topic", "cdc-positions follower-state", "Read", "Write"),
-        *_on("topic", "dead-letters", "Write"),
+        *_on("topic", "dead-letters leases", "Write"),
         *_on("topic", "cdc.* cdc-schema-changes cdc-transactions", "Create", "Write"),
         *_on("group", "cdc-publisher", "Read"),
         *_on("transactional id", "cdc.*", "Write"),
@@ -61,6 +61,7 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
     "operator": (
         *_on("topic", "admin cdc-signals", "Write"),
         *_on("topic", "outcomes table-state", "Read"),
+        *_on("topic", "cdc-positions follower-state leases", "Read"),
     ),
 }
 """What each role needs. A right to read or to write includes that to describe."""

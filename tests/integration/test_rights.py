@@ -135,7 +135,8 @@ def test_only_who_may_write_admin_halts_a_table(guarded: GuardedKafka, tmp_path:
         assert reopen(operator, root, 60.0).status == "committed"
         # The doctor sees the rights of whom it logs in as.
         assert lacking(kafka, "writer", "writer") == set()
-        of_operators = {"tidegate.admin", "tidegate.cdc-signals"}
+        names = ("admin", "cdc-signals", "cdc-positions", "follower-state", "leases")
+        of_operators = {f"tidegate.{name}" for name in names}
         assert lacking(kafka, "writer", "operator") == of_operators
         assert lacking(kafka, "committer", "committer") == set()
     finally:

@@ -20,6 +20,7 @@ from tidegate_messages.codec import encode
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.change_stream import schema_change_of
+from tidegate_runtime.followers.leases import read_leases
 from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.followers.stream_status import StreamStatus, as_data, statuses
 from tidegate_runtime.followers.stream_status import in_words as stream_in_words
@@ -63,7 +64,8 @@ def list_streams(config: Config = None, set_: Set = None, as_json: Json = False)
         bus = KafkaBus(settings.kafka, CLIENT_ID)
         tables = read_registry(bus, topics).values()
         positions = read_positions(settings.kafka, _POSITIONS_S, "settled")
-        streams = list(statuses(tables, positions, read_follower_state(bus, topics).values()))
+        aside = read_follower_state(bus, topics).values()
+        streams = list(statuses(tables, positions, aside, read_leases(bus, topics)))
     if as_json:
         _OUT.print_json(data=[as_data(stream, topics.changes(stream.table)) for stream in streams])
         return

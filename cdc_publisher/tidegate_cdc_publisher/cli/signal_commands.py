@@ -21,6 +21,8 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_messages.stream_position import Position, position_of
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.clock import instant
+from tidegate_runtime.followers.leases import read_leases
 from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.followers.stream_status import in_words, statuses
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -104,6 +106,7 @@ def show_position(
         topics, record = stream.settings.kafka.topics, stream.record
         positions = read_positions(stream.settings.kafka, POSITIONS_S, "settled")
         aside = read_follower_state(stream.bus, topics).values()
+        leases = read_leases(stream.bus, topics).get(record.table, ())
         status = next(statuses([record], positions, aside), None)
         signals = SignalReader(stream.bus, topics.cdc_signals)
         signals.read()
@@ -112,12 +115,18 @@ def show_position(
     if as_json:
         position_json = None if position is None else position.model_dump(mode="json")
         sent = [received.signal.model_dump(mode="json", exclude_none=True) for received in waiting]
-        _OUT.print_json(data={"table": record.name, "position": position_json, "signals": sent})
+        held = [lease.model_dump(mode="json", exclude_none=True) for lease in leases]
+        shown = {"position": position_json, "signals": sent, "leases": held}
+        _OUT.print_json(data={"table": record.name, **shown})
         return
     state = "not followed" if status is None else in_words(status)
     _OUT.print(f"{record.name}: {state}", soft_wrap=True, markup=False)
     if position is not None:
         _OUT.print(f"position: {_in_words(position)}", soft_wrap=True, markup=False)
+    for lease in leases:
+        until = f"until {instant(lease.until_ms)} UTC"
+        text = f"lease: {lease.holder} needs version {lease.needed_from} and later, {until}"
+        _OUT.print(text, soft_wrap=True, markup=False)
     for received in waiting:
         text = codec.encode(received.signal).decode()
         _OUT.print(f"waits to be obeyed: {text}", soft_wrap=True, markup=False)

@@ -13,16 +13,17 @@ from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
 from tidegate_runtime.table_registry import PATIENCE_S, newest_values, read_message
 
 
-def take_lease(bus: Bus, topics: Topics, lease: LeaseRecord) -> None:
-    """Write a lease durably; it replaces an earlier one of the same holder and table.
+def take_lease(bus: Bus, topics: Topics, *leases: LeaseRecord) -> None:
+    """Write leases durably; each replaces an earlier one of the same holder and table.
 
     A cleanup that is under way does not see it: open the table after the lease was taken, and check
     that the version is still there.
     Raises: Unavailable.
     """
     producer = bus.producer()
-    key = _key(lease.holder, lease.table)
-    producer.publish(TopicPartition(topics.leases, 0), key, encode(lease), headers(lease))
+    for lease in leases:
+        key = _key(lease.holder, lease.table)
+        producer.publish(TopicPartition(topics.leases, 0), key, encode(lease), headers(lease))
     producer.close()
 
 
@@ -34,16 +35,16 @@ def give_back_lease(bus: Bus, topics: Topics, holder: str, table: UUID) -> None:
 
 
 def read_leases(
-    bus: Bus, topics: Topics, now_ms: int, timeout_s: float = PATIENCE_S
+    bus: Bus, topics: Topics, timeout_s: float = PATIENCE_S
 ) -> Mapping[UUID, Sequence[LeaseRecord]]:
-    """Return the leases of each table that have not expired.
+    """Return the leases of each table, those that have expired among them.
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
     leases: dict[UUID, list[LeaseRecord]] = {}
     for record in newest_values(bus, TopicPartition(topics.leases, 0), timeout_s).values():
         lease = read_message(LeaseRecord, record)
-        if lease is not None and lease.until_ms > now_ms:
+        if lease is not None:
             leases.setdefault(lease.table, []).append(lease)
     return leases
 

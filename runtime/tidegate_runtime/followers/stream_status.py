@@ -1,12 +1,14 @@
 """How far each table's change stream is, from the registry, the positions and the followers."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
+from uuid import UUID
 
 from tidegate_delta.errors import MalformedRecord
-from tidegate_messages.published_records import FollowerRecord, TableRecord
+from tidegate_messages.published_records import FollowerRecord, LeaseRecord, TableRecord
 from tidegate_messages.stream_position import Incremental, Position, Positions
+from tidegate_runtime.clock import instant
 
 SERVICE: Final = "cdc-publisher"
 FOLLOWED: Final = frozenset({"open", "managed", "halted"})
@@ -24,7 +26,8 @@ class StreamStatus:
 
     `head` is the table's last version that the committer published, `version` the last one in the
     stream, None before the first; `changes` are those of `version` that are published while it has
-    more. `beside` is how far an incremental snapshot is. `lag` counts versions.
+    more. `beside` is how far an incremental snapshot is. `lag` counts versions. Cleanup and vacuum
+    keep what the stream needs until `leased_until_ms`, None where it holds no lease.
     """
 
     table: str
@@ -34,6 +37,7 @@ class StreamStatus:
     changes: int | None = None
     reason: str | None = None
     beside: Incremental | None = None
+    leased_until_ms: int | None = None
 
     @property
     def lag(self) -> int:
@@ -47,6 +51,7 @@ def statuses(
     tables: Iterable[TableRecord],
     positions: Positions,
     followers: Iterable[FollowerRecord],
+    leases: Mapping[UUID, Sequence[LeaseRecord]] | None = None,
 ) -> Iterator[StreamStatus]:
     """Yield the status of each served table's stream, by name."""
     aside = {
@@ -54,7 +59,10 @@ def statuses(
     }
     for table in sorted(tables, key=lambda record: record.name):
         if table.status in FOLLOWED:
-            yield _status(table, positions.get(table.table), aside.get(table.table))
+            status = _status(table, positions.get(table.table), aside.get(table.table))
+            own_leases = (leases or {}).get(table.table, ())
+            ends = [lease.until_ms for lease in own_leases if lease.holder == SERVICE]
+            yield replace(status, leased_until_ms=ends[0] if ends else None)
 
 
 def _status(
@@ -92,4 +100,6 @@ def in_words(status: StreamStatus) -> str:
     if status.beside is not None:
         state = "paused" if status.beside.paused else "under way"
         line += f"; an incremental snapshot is {state}, {status.beside.told} rows"
+    if status.leased_until_ms is not None:
+        line += f", lease until {instant(status.leased_until_ms)} UTC"
     return f"{line}: {status.reason}" if status.reason else line

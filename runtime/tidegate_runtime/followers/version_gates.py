@@ -5,11 +5,12 @@ from uuid import UUID
 
 from tidegate_delta.errors import MalformedRecord
 from tidegate_messages.published_records import LeaseRecord, TableRecord
-from tidegate_messages.stream_position import Positions, positions_of
+from tidegate_messages.stream_position import Position, Positions, positions_of
 from tidegate_messages.topics import Topics
 from tidegate_messages.version_gate import Gate
 from tidegate_runtime.clock import instant
 from tidegate_runtime.followers.leases import read_leases
+from tidegate_runtime.followers.stream_status import SERVICE
 from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
 from tidegate_runtime.table_registry import PATIENCE_S, newest_values
 
@@ -31,8 +32,10 @@ class GateReader:
         Raises: Unavailable; Misconfigured, when a topic is missing.
         """
         if self._read is None:
-            self._read = self._positions(), read_leases(self._bus, self._topics, now_ms)
-        return tuple(_gates(record, *self._read))
+            self._read = self._positions(), read_leases(self._bus, self._topics)
+        positions, leases = self._read
+        own_leases = leases.get(record.table, ())
+        return tuple(_gates(record, positions.get(record.table), own_leases, now_ms))
 
     def _positions(self) -> Positions:
         topic_partition = TopicPartition(self._topics.cdc_positions, 0)
@@ -41,21 +44,44 @@ class GateReader:
 
 
 def _gates(
-    record: TableRecord, positions: Positions, leases: Mapping[UUID, Sequence[LeaseRecord]]
+    record: TableRecord,
+    position: Position | MalformedRecord | None,
+    leases: Sequence[LeaseRecord],
+    now_ms: int,
 ) -> Iterator[Gate]:
     if record.published_through >= 0:
         holder = "the committer, which publishes what follows,"
         yield Gate(record.published_through, holder, reads_rows=False)
-    position = positions.get(record.table)
+    publishers = next((lease for lease in leases if lease.holder == SERVICE), None)
+    yield from _publisher_gate(position, publishers, now_ms)
+    for lease in leases:
+        if lease.holder != SERVICE and lease.until_ms > now_ms:
+            reason = f" ({lease.reason})" if lease.reason else ""
+            yield Gate(lease.needed_from, f"{lease.holder}{reason}, {_until(lease)},")
+
+
+def _publisher_gate(
+    position: Position | MalformedRecord | None, lease: LeaseRecord | None, now_ms: int
+) -> Iterator[Gate]:
+    """Yield what the change publisher needs: its position says from where, its lease until when.
+
+    The lease alone counts before the first position. A position without a lease, by an earlier
+    release, counts without end.
+    """
+    if lease is not None and lease.until_ms <= now_ms:
+        return
+    until = "" if lease is None else f", {_until(lease)},"
     if isinstance(position, MalformedRecord):
-        yield Gate(0, f"the change publisher, whose position can't be read ({position}),")
+        yield Gate(
+            0, f"the change publisher, whose position can't be read ({position}){until or ','}"
+        )
     elif position is not None:
         beside = position.incremental
         oldest = position.version if beside is None else min(position.version, beside.base)
-        yield Gate(oldest, "the change publisher")
-    for lease in leases.get(record.table, ()):
-        reason = f" ({lease.reason})" if lease.reason else ""
-        yield Gate(
-            lease.needed_from,
-            f"{lease.holder}{reason}, by a lease until {instant(lease.until_ms)} UTC,",
-        )
+        yield Gate(oldest, f"the change publisher{until}")
+    elif lease is not None:
+        yield Gate(lease.needed_from, f"the change publisher{until}")
+
+
+def _until(lease: LeaseRecord) -> str:
+    return f"by a lease until {instant(lease.until_ms)} UTC"

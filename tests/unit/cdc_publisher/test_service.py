@@ -20,6 +20,8 @@ from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.clock import Clock, SystemClock
+from tidegate_runtime.followers.leases import read_leases
+from tidegate_runtime.followers.version_gates import GateReader
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
@@ -414,3 +416,42 @@ def test_an_unfinished_table_that_can_not_go_on_has_no_more_turns(
         one.go_on(table.id)
     assert table.id not in one.unfinished
     one.go_on(table.id)
+
+
+class SetClock(SystemClock):
+    """The time of day, moved forward by a test."""
+
+    passed_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.passed_ms
+
+
+def test_its_leases_keep_what_its_streams_need_until_they_end(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    clock, lease_s = SetClock(), 1_000
+    one, (table, other) = publisher(bus, clock, lease_s=lease_s), tables
+    say(bus, table, published_through=3)
+    one.poll()
+    leases = {id: of_table for id, [of_table] in read_leases(bus, TOPICS).items()}
+    assert set(leases) == {table.id, other.id}
+    assert leases[table.id].holder == "cdc-publisher"
+    assert leases[table.id].needed_from == 3
+    record = read_registry(bus, TOPICS)[table.id]
+
+    def holders(at_ms: int) -> list[str]:
+        gates = GateReader(bus, TOPICS).of(record, at_ms)
+        return [gate.holder for gate in gates if "publisher" in gate.holder]
+
+    end_ms = leases[table.id].until_ms
+    assert [holder[: holder.index(" until")] for holder in holders(end_ms - 1)] == [
+        "the change publisher, by a lease"
+    ]
+    assert holders(end_ms) == [], "a publisher that never comes back holds nothing for ever"
+    clock.passed_ms = lease_s * 400
+    one.poll()
+    assert read_leases(bus, TOPICS)[table.id][0].until_ms == end_ms, "not half over"
+    clock.passed_ms = lease_s * 600
+    one.poll()
+    assert read_leases(bus, TOPICS)[table.id][0].until_ms > end_ms
