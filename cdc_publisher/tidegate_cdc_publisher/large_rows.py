@@ -38,32 +38,32 @@ class LargeRowRule:
     dead_letters: str
     put: Put
 
-    def applied(self, found: Records, topic: str) -> Records:
+    def applied(self, records: Records, topic: str) -> Records:
         """Return the records, each small enough. Raises: InvalidRequest (`RecordTooLarge`)."""
         limit = self.record_bytes_max - _OVERHEAD_BYTES
         if self.policy == "fail" or not any(
-            value is not None and len(value) > limit for value in found.values
+            value is not None and len(value) > limit for value in records.values
         ):
-            return found
-        kept = Records(ids_in=found.ids_in)
-        for number, value in enumerate(found.values):
-            one = found[number : number + 1]
+            return records
+        small = Records(ids_in=records.ids_in)
+        for number, value in enumerate(records.values):
+            record = records[number : number + 1]
             if value is not None and len(value) > limit:
-                one = self._small(one, _Large(value, found.event_ids[number], limit), topic)
-            kept += one
-        return kept
+                record = self._small(record, _Large(value, records.event_ids[number], limit), topic)
+            small += record
+        return small
 
-    def _small(self, one: Records, large: "_Large", topic: str) -> Records:
+    def _small(self, record: Records, large: "_Large", topic: str) -> Records:
         match self.policy:
             case "truncate":
                 value, names = large.cut(topic)
-                return _with(one, value, [(TRUNCATED, ",".join(names).encode())])
+                return _with(record, value, [(TRUNCATED, ",".join(names).encode())])
             case "claim_check":
                 claim = self._claim(large)
                 header = orjson.dumps(claim.model_dump(mode="json", exclude_none=True))
-                return _with(one, large.without_images(topic), [(CLAIM_CHECK, header)])
+                return _with(record, large.without_images(topic), [(CLAIM_CHECK, header)])
             case _:
-                return self._dead_letter(one, large, topic)
+                return self._dead_letter(record, large, topic)
 
     def _claim(self, large: "_Large") -> ClaimCheck:
         """Put the value into a file; a repetition finds the one that is there."""
@@ -72,22 +72,22 @@ class LargeRowRule:
         self.put(path, large.value)
         return ClaimCheck(path=path, size=len(large.value), sha256=digest)
 
-    def _dead_letter(self, one: Records, large: "_Large", topic: str) -> Records:
-        told = {
+    def _dead_letter(self, record: Records, large: "_Large", topic: str) -> Records:
+        note = {
             "topic": topic,
             "event_id": (large.event_id or b"").decode(),
             "size_bytes": len(large.value),
         }
         reason = f"a record of {len(large.value)} bytes, and {topic} takes {self.record_bytes_max}"
         headers: Headers = [
-            *one.shared[0],
+            *record.shared[0],
             ("reason", reason.encode()),
             ("rule", b"RecordTooLarge"),
             ("source", topic.encode()),
         ]
-        found = Records(ids_in=one.ids_in)
-        found.append(one.keys[0], orjson.dumps(told), headers, Place(self.dead_letters, 0))
-        return found
+        records = Records(ids_in=record.ids_in)
+        records.append(record.keys[0], orjson.dumps(note), headers, Place(self.dead_letters, 0))
+        return records
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ class _Large:
         payload = self.payload
         sides = [payload[side] for side in ("before", "after") if payload.get(side) is not None]
         for image in sides or [payload]:
-            for name, one in image.items():
-                if isinstance(one, str) and len(one) > length:
-                    image[name] = one[:length]
+            for name, content in image.items():
+                if isinstance(content, str) and len(content) > length:
+                    image[name] = content[:length]
                     names.add(name)
 
     def without_images(self, topic: str) -> bytes:
@@ -149,7 +149,7 @@ class _Large:
         return orjson.dumps(self.parsed)
 
 
-def _with(one: Records, value: bytes, more: Headers) -> Records:
-    one.values[0] = value
-    one.shared[0] = [*one.shared[0], *more]
-    return one
+def _with(record: Records, value: bytes, more: Headers) -> Records:
+    record.values[0] = value
+    record.shared[0] = [*record.shared[0], *more]
+    return record

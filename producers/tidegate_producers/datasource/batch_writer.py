@@ -16,13 +16,13 @@ from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for, clock, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of
+from tidegate_producers.datasource.outcome_logging import log_outcome
 from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.spark_tasks import (
     check_no_catalog_write,
     overwrite_mode,
     task_number,
 )
-from tidegate_producers.datasource.write_log import log_outcome
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
 from tidegate_producers.writing.partial_overwrite import ReplaceWhere

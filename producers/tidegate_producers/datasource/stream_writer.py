@@ -14,9 +14,9 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource.batch_writer import Written, adds_of, write_files
+from tidegate_producers.datasource.outcome_logging import log_outcome
 from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.spark_tasks import check_no_to_table, query_id
-from tidegate_producers.datasource.write_log import log_outcome
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.table_write import WriteMode, WriteRequest, check_mode, commit, plan
 from tidegate_runtime.client.proposal_drafts import StreamBatch

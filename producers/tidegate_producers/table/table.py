@@ -20,8 +20,8 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
 from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
 from tidegate_producers.conditions.time_zones import in_zone
+from tidegate_producers.datasource.outcome_logging import log_outcome
 from tidegate_producers.datasource.spark_schema import from_spark, type_of
-from tidegate_producers.datasource.write_log import log_outcome
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import WriteOptions, for_writing, time_ms
 from tidegate_producers.table.append import append
