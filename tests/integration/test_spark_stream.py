@@ -1,9 +1,11 @@
 """A structured stream into a table: every row once, even if a batch is written again."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.conftest import Line
-from tests.integration.spark_session import open_session
+from tests.integration.spark_session import REMOTE, open_session
 from tidegate_producers.history.outcome_log import last_proposals
 from tidegate_producers.table import Table
 from tidegate_runtime.clock import SystemClock
@@ -119,7 +121,10 @@ def test_a_stream_killed_in_mid_flight_goes_on_from_its_checkpoint(stream: Strea
     ]
     clock = SystemClock()
     until_s = clock.boot_s() + 120
-    with subprocess.Popen(argv, cwd=ROOT, start_new_session=True) as program:
+    # A second server of Spark Connect would find its port taken: the program is a classic one.
+    connect = (REMOTE, "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
+    environment = {name: value for name, value in os.environ.items() if name not in connect}
+    with subprocess.Popen(argv, cwd=ROOT, env=environment, start_new_session=True) as program:
         while not _has_versions(stream.path, 2):
             assert program.poll() is None, "the stream ended before it could be killed"
             assert clock.boot_s() < until_s, "the stream wrote nothing"
@@ -143,23 +148,33 @@ class Following:
 
     def __init__(self, spark: SparkSession, table: Table, checkpoint: Path) -> None:
         self.spark, self.table, self.checkpoint = spark, table, checkpoint
-        self.batches: list[list[int]] = []
+        self.batches = checkpoint.with_name(f"{checkpoint.name} batches")
+        self.batches.mkdir()
 
     def run(self, **options: str) -> list[list[int]]:
         """Read what there is, and return the keys of each batch."""
-        self.batches = []
+        for path in self.batches.iterdir():
+            path.unlink()
         reading = self.spark.readStream.format("tidegate").options(**options).load(self.table.root)
         query = (
-            reading.writeStream.foreachBatch(self._take)
+            reading.writeStream.foreachBatch(_keys_into(str(self.batches)))
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
-        return self.batches
+        paths = sorted(self.batches.iterdir(), key=_number)
+        return [json.loads(path.read_text()) for path in paths]
 
-    def _take(self, rows: DataFrame, batch_id: int) -> None:
-        self.batches.append(sorted(row["k"] for row in rows.collect()))
+
+def _keys_into(folder: str) -> Callable[[DataFrame, int], None]:
+    """Return what writes the keys of a batch into a file: Spark Connect calls it elsewhere."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        keys = sorted(row["k"] for row in rows.collect())
+        Path(folder, str(batch_id)).write_text(json.dumps(keys))
+
+    return write
 
 
 def test_a_table_is_read_as_a_stream_and_continued(
