@@ -22,20 +22,22 @@ split_off_pyspark() {
     awk '/^[A-Za-z0-9]/ { mine = /^pyspark==/ } !mine' "$1" >"$work/$(basename "$1")"
 }
 
-# Takes out what nothing here loads: PyArrow's tests, headers, sources, Flight and Substrait, and botocore's descriptions of other
-# services than S3 and those by which it logs in: 75 MB.
+# Takes out what nothing loads: PyArrow's tests, headers, sources and Flight; where no jobs of others run, its S3 client, too (ours
+# is another), and botocore's descriptions of other services than S3 and those by which it logs in. 85 MB.
 trim() {
     for packages in "$1"/lib/python*/site-packages; do
         arrow="$packages/pyarrow"
         rm -rf "$arrow/tests" "$arrow/include" "$arrow/includes" "$arrow/src" \
-            "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so* \
-            "$arrow"/libarrow_substrait.so* "$arrow"/_substrait.* "$arrow"/_pyarrow_cpp_tests.* "$arrow"/*.px[dix]
-        for service in "$packages"/botocore/data/*/; do
-            case "$(basename "$service")" in
-            s3 | sts | sso | sso-oidc | signin) ;;
-            *) rm -rf "$service" ;;
-            esac
-        done
+            "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so* "$arrow"/*.px[dix]
+        if [ ! -d "$packages/pyspark" ]; then
+            rm -rf "$arrow"/libarrow_s3.so* "$arrow"/_s3fs.*
+            for service in "$packages"/botocore/data/*/; do
+                case "$(basename "$service")" in
+                s3 | sts | sso | sso-oidc | signin) ;;
+                *) rm -rf "$service" ;;
+                esac
+            done
+        fi
         for lib in "$arrow"/lib*.so.*.*.*; do
             [ -f "$lib" ] || continue
             # A wheel cannot hold links, so it holds each library under each of its names.
@@ -44,7 +46,7 @@ trim() {
             done
         done
     done
-    "$1/bin/python" -B -c 'import pyarrow.compute, pyarrow.dataset, pyarrow.json, pyarrow.parquet'
+    "$1/bin/python" -B -c 'import pyarrow.compute, pyarrow.dataset, pyarrow.fs, pyarrow.json, pyarrow.parquet'
 }
 
 quiet="--disable-pip-version-check --no-input --quiet"

@@ -7,6 +7,7 @@ from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.loop.service import CommitterLoop, serve
 from tidegate_committer.settings import CommitterSettings
 from tidegate_committer.store_executor import StoreThreads
+from tidegate_committer.store_reads.early_stores import open_early
 from tidegate_runtime.cli.service_command import service_app
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.gc_control import GarbageSweeper
@@ -46,6 +47,12 @@ def main(settings: CommitterSettings, running: Running) -> None:
     sweeper.begin()
     sys.setswitchinterval(SWITCH_S)
     auditors = StoreThreads(AUDITORS, "audit")
+    # The stores live as long as the loop: whoever opens another in one of their buckets shares it.
+    _early = open_early(
+        settings.committer.roots,
+        lambda root: open_store(root, settings.storage, settings.committer.roots),
+        auditors,
+    )
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     dependencies = Dependencies(
         bus=bus,
