@@ -87,7 +87,7 @@ def test_the_bill_of_materials_is_what_the_locks_say_and_no_more(
     ours = {p for p in python if p.startswith("tidegate@")}
     assert len(ours) == 1
     assert python - ours <= pinned
-    markers = {"colorama", "async-timeout", "tzdata", "pywin32", "exceptiongroup"}
+    markers = {"colorama", "async-timeout", "tzdata", "pywin32", "exceptiongroup", "httpx2-jsfetch"}
     assert {p.partition("@")[0] for p in pinned - python} <= markers, "for other platforms"
     assert any(purl.startswith("pkg:deb/debian/libc6@") for purl in purls)
 
