@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdPartition
 
-from tidegate_delta.errors import TidegateError, Unavailable
+from tidegate_delta.errors import Fenced, TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import (
     ANSWER_S,
     NO_NOTES,
@@ -166,6 +166,11 @@ class KafkaConsumer:
         Raises: Unavailable, Fenced.
         """
         failure, self._not_recorded = self._not_recorded, None
+        if isinstance(failure, Fenced):
+            # librdkafka repeats a commit after an outage, in the name of the member that we were
+            # then. Whether we are one now, only another commit tells.
+            self.commit(next_offsets, notes)
+            return
         if failure is not None:
             raise failure
         if not next_offsets:
