@@ -121,6 +121,7 @@ def test_killed_before_it_deletes_it_cleans_the_log_when_it_is_back(line: Line) 
         service = checkpointer(line, f"checkpointer-{number}")
         service.start()
         wait_for_checkpoint_after(table, table.version - 1)
+        wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")
         assert service.child.stop(30) == 0
     check_table(table)
     log = table.folder / "_delta_log"
@@ -132,7 +133,7 @@ def test_killed_before_it_deletes_it_cleans_the_log_when_it_is_back(line: Line) 
     service = checkpointer(line, "killed", BEFORE_CLEANUP)
     service.start()
     assert service.child.wait(180) == -9, service.child.tail()
-    assert sorted(path.name for path in log.iterdir()) == listed
+    assert {path.name for path in log.iterdir()} >= set(listed), "a file is gone"
 
     checkpointer(line, "back").start()
     below = [name for name in listed if name[0].isdigit() and int(name[:20]) < checkpoints[1]]
