@@ -27,7 +27,7 @@ from bench import (
 )
 from bench.committer_line import CommitterLine
 from bench.committing import Local, One, Slow, warm_up
-from bench.committing_apart import Beside, Ungrouped
+from bench.committing_variants import Beside, Ungrouped
 from bench.crowding import Flooded, Stale
 from bench.figures import Figure, lost, show
 from bench.host import CpuTime

@@ -11,10 +11,14 @@ from typing import Any
 from tidegate_cdc_publisher.change_batch import Batch
 from tidegate_cdc_publisher.change_reader import Wanted
 from tidegate_cdc_publisher.row_diff import images
+from tidegate_delta.data_skipping.file_pruning import prune
+from tidegate_delta.data_skipping.predicate_tree import Predicate
 from tidegate_delta.log.actions import Metadata
+from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.stream_position import Incremental
+from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.data_file_reader import read_file
+from tidegate_runtime.table_io.data_file_reader import matching, read_file, rows_of, schema_of
 from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
 
 
@@ -37,6 +41,26 @@ def next_round(progress: Incremental, version: int) -> Incremental:
     return progress.model_copy(update=fresh)
 
 
+def filter_of(text: str | None, metadata: Metadata) -> Predicate | None:
+    """Return a signal's SQL condition as a predicate over a table's columns.
+
+    Raises: InvalidRequest, UnsupportedFeature, if rows can't be chosen by it.
+    """
+    return None if text is None else predicate_of(text, schema_of(metadata))
+
+
+def live_files(snapshot: Snapshot, text: str | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return a snapshot's files by their paths, but for those that hold no row of the filter.
+
+    Raises: as `filter_of`.
+    """
+    predicate = filter_of(text, snapshot.metadata)
+    files = snapshot.files
+    if predicate is not None:
+        files = prune(predicate, files, snapshot.metadata)
+    return {file["path"]: file for file in rows_of(files)}
+
+
 def file_batches(
     store: LogStore,
     file: Mapping[str, Any],
@@ -44,9 +68,11 @@ def file_batches(
     wanted: Wanted,
     progress: Incremental,
 ) -> Iterator[Batch]:
-    """Yield the rows of a live file that are not published yet."""
+    """Yield the rows of a live file that are not published yet and for which the filter is true."""
+    predicate = filter_of(progress.filter, metadata)
     rows_read, number = 0, progress.told
-    for rows in read_file(store, file, metadata):
+    for batch in read_file(store, file, metadata):
+        rows = batch if predicate is None else matching(batch, predicate)
         skipped = min(max(0, progress.rows - rows_read), rows.num_rows)
         rows_read += rows.num_rows
         if skipped < rows.num_rows:

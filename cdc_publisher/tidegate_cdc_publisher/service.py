@@ -17,6 +17,7 @@ from uuid import UUID
 from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import StreamState
+from tidegate_cdc_publisher.notifications import heartbeat
 from tidegate_cdc_publisher.record_form import PayloadEncoder
 from tidegate_cdc_publisher.settings import CdcSettings, RegistrySection, TableChanges
 from tidegate_cdc_publisher.signals import SignalReader
@@ -38,10 +39,10 @@ from tidegate_messages.published_records import CommitRecord, LeaseRecord, Table
 from tidegate_messages.stream_position import Position, Positions, position_of
 from tidegate_messages.topics import Topic
 from tidegate_runtime.containment import contained, is_fault
-from tidegate_runtime.followers.leases import take_lease
 from tidegate_runtime.followers.quarantine import Quarantine
+from tidegate_runtime.followers.retention_leases import take_lease
 from tidegate_runtime.followers.stream_status import FOLLOWED, SERVICE
-from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.kafka.client_protocols import ANSWER_S, Bus, Producer, TopicPartition
 from tidegate_runtime.kafka.topic_admin import create_topics
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
@@ -88,6 +89,8 @@ class CdcPublisher:
         self._lost: set[UUID] = set()
         self._leased_until_ms: dict[UUID, int] = {}
         self._keyless: dict[UUID, int] = {}
+        self._beats: Producer | None = None
+        self._beat_s = -inf
         self._seen: Positions | None = None
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
         topics = settings.kafka.topics
@@ -200,6 +203,7 @@ class CdcPublisher:
                 self._leave(table, heads[table.table])
             else:
                 self._catch_up(table, heads[table.table], until_s)
+        self._beat_if_due(followed, positions)
         own_tables = self._streams.keys() | self._aside.keys()
         names = {table.name for table in self._tables.values() if table.table in own_tables}
         for record in aside.values():
@@ -211,6 +215,9 @@ class CdcPublisher:
         for stream in list(self._streams.values()):
             stream.close()
         self._streams.clear()
+        if self._beats is not None:
+            self._beats.close()
+            self._beats = None
 
     def _has_not_advanced(
         self, table: TableRecord, heads: Mapping[UUID, int], positions: Positions
@@ -324,6 +331,36 @@ class CdcPublisher:
             return
         self._leased_until_ms |= {lease.table: lease.until_ms for lease in leases}
 
+    def _beat_if_due(self, tables: Sequence[TableRecord], positions: Positions) -> None:
+        """Say how far the streams of tables have come: ours, and those that `positions` has.
+
+        Nothing depends on it: a failure is logged.
+        """
+        interval_s = self._settings.cdc.heartbeat_interval_ms / 1000
+        now_s = self._running.clock.boot_s()
+        if not interval_s or now_s < self._beat_s + interval_s:
+            return
+        topic = self._settings.kafka.topics.cdc_heartbeats
+        try:
+            if self._beats is None:
+                create_topics(self._settings.kafka, self._declared(topic))
+                self._beats = self._bus.producer()
+            for record in tables:
+                stream = self._streams.get(record.table)
+                position = stream.published if stream else positions.get(record.table)
+                if isinstance(position, Position):
+                    beat = heartbeat(record.name, position, self._running.clock.now_ms())
+                    self._beats.publish(TopicPartition(topic, 0), *beat)
+            self._beats.flush(ANSWER_S)
+        except (Misconfigured, OutcomeUnknown, Unavailable) as error:
+            self._beats = None
+            log_event(_log, "no_heartbeat", level=logging.WARNING, why=error)
+        else:
+            self._beat_s = now_s
+
+    def _declared(self, *names: str) -> list[Topic]:
+        return [topic for topic in self._settings.kafka.topics.declared() if topic.name in names]
+
     def _prepare(self, table: TableRecord) -> None:
         """Create the table's topic; refuse a topic that another table has.
 
@@ -343,11 +380,10 @@ class CdcPublisher:
         config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
         config |= section.topic_settings(table.name)
         topics = [Topic(topic, "key columns", partitions, "delete", -1, config)]
-        declared = self._settings.kafka.topics
-        shared_topics = {declared.cdc_schema_changes, declared.cdc_transactions}
-        topics += [
-            other_topic for other_topic in declared.declared() if other_topic.name in shared_topics
-        ]
+        shared = self._settings.kafka.topics
+        topics += self._declared(
+            shared.cdc_schema_changes, shared.cdc_transactions, shared.cdc_notifications
+        )
         create_topics(self._settings.kafka, topics)
         if keyless and self._bus.partitions(topic) > 1:
             raise InvalidRequest(
@@ -377,6 +413,7 @@ class CdcPublisher:
             self._registry,
             self._settings.cdc.has_transactions(table.name),
             self._large_rows(table, store),
+            kafka.topics.cdc_notifications if self._settings.cdc.notifications else None,
         )
         mode = self._settings.cdc.mode(table.name)
         # A stream of which nothing is known obeys only the signals that follow.

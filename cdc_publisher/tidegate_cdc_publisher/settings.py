@@ -117,6 +117,12 @@ class CdcSection(Section):
     """Say where each version ends: by a marker in every topic partition, and with the number of its
     records on the topic of transactions.
     """
+    notifications: bool = False
+    """Report the beginning, progress and end of snapshots on the topic of notifications."""
+    heartbeat_interval_ms: NonNegativeInt = 0
+    """How long after the last one, at the next pass, each table's stream says on the topic of
+    heartbeats up to which version it has come; 0 is never.
+    """
     large_rows: LargeRows = "fail"
     """What to do with a record that is larger than its topic takes."""
     column_hash_salt: str | None = Field(default=None, repr=False)

@@ -23,7 +23,7 @@ from tidegate_cdc_publisher.change_reader import (
     snapshot_batches,
     version_batches,
 )
-from tidegate_cdc_publisher.change_records import ChangeRecord, Records, VersionBound
+from tidegate_cdc_publisher.change_records import ChangeRecord, Place, Records, VersionBound
 from tidegate_cdc_publisher.connect_schema import (
     NO_SCHEMAS,
     InlineSchemas,
@@ -31,7 +31,12 @@ from tidegate_cdc_publisher.connect_schema import (
     inline_schemas,
 )
 from tidegate_cdc_publisher.declared_keys import DeclaredKeys
-from tidegate_cdc_publisher.incremental_snapshot import file_batches, next_round, paths_of
+from tidegate_cdc_publisher.incremental_snapshot import (
+    file_batches,
+    live_files,
+    next_round,
+    paths_of,
+)
 from tidegate_cdc_publisher.key_columns import KeyColumns, keys_of_order, order_of
 from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import (
@@ -54,6 +59,7 @@ from tidegate_cdc_publisher.machine import (
     paused,
     reordered,
 )
+from tidegate_cdc_publisher.notifications import BY_SIGNAL, Aggregate, Status, notification
 from tidegate_cdc_publisher.record_encoding import Tombstones, records
 from tidegate_cdc_publisher.record_form import PLAIN, PayloadEncoder, RecordForm
 from tidegate_cdc_publisher.schema_markers import (
@@ -71,7 +77,14 @@ from tidegate_cdc_publisher.schema_markers import (
 )
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_delta.change_feed import plan
-from tidegate_delta.errors import BrokenLog, Fenced, InvalidRequest, TidegateError, Unavailable
+from tidegate_delta.errors import (
+    BrokenLog,
+    Fenced,
+    InvalidRequest,
+    TidegateError,
+    Unavailable,
+    UnsupportedFeature,
+)
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log import actions
 from tidegate_delta.log.actions import Metadata, Txn
@@ -86,7 +99,7 @@ from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.tracing import Attributes, Span, start_span
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.data_file_reader import rows_of, schema_of
+from tidegate_runtime.table_io.data_file_reader import schema_of
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, read_commit
 from tidegate_runtime.table_io.time_travel import oldest_travelable
 
@@ -224,6 +237,7 @@ class StreamSource:
     registry: PayloadEncoder | None = None
     has_transactions: bool = False
     large_rows: LargeRowRule | None = None
+    notifications_topic: str | None = None
 
 
 @dataclass(frozen=True)
@@ -262,10 +276,13 @@ class TableStream:
         self._head = -1
         self._steps: Iterator[None] | None = None
         self._chunk = Chunk(source.chunk_rows)
+        self._published = state.position
         self._sending = SendThread()
         self._traces: dict[int, str] = {}
         self._log_gone: BrokenLog | None = None
-        self._live: tuple[int, _Shape, dict[str, Mapping[str, Any]]] | None = None
+        self._live: (
+            tuple[tuple[int, str | None], _Shape, Mapping[str, Mapping[str, Any]]] | None
+        ) = None
         self._round: tuple[Incremental, tuple[str, ...]] | None = None
 
     @property
@@ -281,6 +298,11 @@ class TableStream:
             return max(0, head if start is None else start - 1)
         beside = position.incremental
         return position.version if beside is None else min(position.version, beside.base)
+
+    @property
+    def published(self) -> Position | None:
+        """The position of the last Kafka transaction that is known to be committed."""
+        return self._published
 
     def receive(self, signals: Sequence[Received]) -> None:
         """Obey signals before anything else is published. Not during `catch_up`."""
@@ -388,7 +410,7 @@ class TableStream:
         except TidegateError as error:
             name, kind, level = self._source.name, signal.type, logging.WARNING
             log_event(_log, "signal_refused", level=level, table=name, signal=kind, why=str(error))
-            self._move_by(received, self._state.position)
+            self._move_by(received, self._state.position, str(error))
         else:
             name, kind = self._source.name, signal.type
             log_event(_log, "signal", table=name, signal=kind, reason=signal.reason)
@@ -415,13 +437,36 @@ class TableStream:
             self._keys_declared.declared = self._schema_version = self._shape = None
             self._move_by(received, fresh.model_copy(update={"begins": True}))
         elif signal.type == "execute-snapshot":
-            incremental = Incremental(base=position.version)
+            if signal.filter is not None:
+                self._live_at(position.version, signal.filter)
+            incremental = Incremental(base=position.version, filter=signal.filter)
+            self._notify("Incremental Snapshot", "STARTED", position.version)
             self._move_by(received, position.model_copy(update={"incremental": incremental}))
         else:
             if position.incremental is None:
                 self._refuse("no incremental snapshot is under way")
             changed = paused(position.incremental, signal)
+            self._notify("Incremental Snapshot", BY_SIGNAL[signal.type], position.version)
             self._move_by(received, position.model_copy(update={"incremental": changed}))
+
+    def _notify(
+        self, aggregate: Aggregate, status: Status, version: int, rows: int | None = None
+    ) -> None:
+        """Add a notification to the chunk, if the settings ask for them; a position follows it."""
+        topic = self._source.notifications_topic
+        if topic is None:
+            return
+        details = {
+            "connector_name": self._source.logical_name,
+            "data_collections": self._source.name,
+            "version": str(version),
+        }
+        if rows is not None:
+            details["total_rows_scanned"] = str(rows)
+        place, clock = Place(topic, 0), self._running.clock
+        self._chunk.records += notification(
+            self._source.table, place, aggregate, status, details, clock
+        )
 
     def _refuse(self, reason: str) -> None:
         raise InvalidRequest(f"table {self._source.name}: {reason}", error_class="BadSignal")
@@ -430,10 +475,13 @@ class TableStream:
         name, level = self._source.name, logging.WARNING
         log_event(_log, "stream_gap", level=level, table=name, version=version, why=reason)
 
-    def _move_by(self, received: Received | None, position: Position | None) -> None:
+    def _move_by(
+        self, received: Received | None, position: Position | None, refused: str | None = None
+    ) -> None:
         """Set the position to another one, by a signal if there is one."""
         if position is not None and received is not None:
-            position = position.model_copy(update={"signal": received.offset})
+            update = {"signal": received.offset, "refused": refused}
+            position = position.model_copy(update=update)
         self._state = evolve(self._state, Moved(position, is_signal=received is not None))
         if position is not None:
             self._chunk.move(position)
@@ -491,7 +539,13 @@ class TableStream:
         position = self._state.position
         if position is None or not position.complete or position.version != due.version:
             return  # The version before it was not published, or not whole.
-        shape, live = self._live_at(due.version)
+        try:
+            shape, live = self._live_at(due.version, due.progress.filter)
+        except (InvalidRequest, UnsupportedFeature) as error:
+            if due.progress.filter is None:
+                raise
+            self._abort_incremental(due, str(error))
+            return
         progress, paths = due.progress, self._paths(due.progress)
         keys = self._keys(VersionDue(due.version), shape.metadata, shape.metadata)
         layout = Shape(shape.metadata, keys)
@@ -521,6 +575,8 @@ class TableStream:
             if ended is None:
                 name, rows = self._source.name, progress.told
                 log_event(_log, "snapshot_completed", table=name, version=due.version, rows=rows)
+        status: Status = "IN_PROGRESS" if ended is not None else "COMPLETED"
+        self._notify("Incremental Snapshot", status, due.version, progress.told)
         self._move(self._beside(ended))
         yield
 
@@ -529,11 +585,23 @@ class TableStream:
         assert position is not None, "an incremental snapshot has a position"
         return position.model_copy(update={"incremental": progress})
 
-    def _live_at(self, version: int) -> tuple[_Shape, Mapping[str, Mapping[str, Any]]]:
-        """Return the files of a version by their paths; the last version's are kept."""
-        if self._live is None or self._live[0] != version:
+    def _abort_incremental(self, due: IncrementalDue, why: str) -> None:
+        """End an incremental snapshot whose filter no longer fits the table's columns."""
+        name = self._source.name
+        log_event(_log, "snapshot_aborted", level=logging.WARNING, table=name, why=why)
+        self._notify("Incremental Snapshot", "ABORTED", due.version, due.progress.told)
+        self._move(self._beside(None))
+
+    def _live_at(
+        self, version: int, text: str | None
+    ) -> tuple[_Shape, Mapping[str, Mapping[str, Any]]]:
+        """Return the files of a version by their paths; those asked for last are kept.
+
+        Files that hold no row of a filter are left out. Raises: as `live_files`.
+        """
+        if self._live is None or self._live[0] != (version, text):
             shape, snapshot = self._opened(version)
-            self._live = version, shape, {file["path"]: file for file in rows_of(snapshot.files)}
+            self._live = (version, text), shape, live_files(snapshot, text)
         return self._live[1:]
 
     def _paths(self, progress: Incremental) -> tuple[str, ...]:
@@ -555,6 +623,8 @@ class TableStream:
             self._announce(change, layout)
         elif not self._has_begun:
             self._announce(self._introduction(origin, layout), layout)
+        if due.start == 0:
+            self._notify("Initial Snapshot", "STARTED", due.version)
         wanted = Wanted(keys, due.start, self._source.form)
         batches = snapshot_batches(self._store, snapshot, wanted)
         is_whole = yield from self._tell(origin, batches, due, layout)
@@ -657,6 +727,7 @@ class TableStream:
         keys = self._keys(VersionDue(version), metadata, metadata)
         layout = Shape(metadata, keys)
         self._announce(self._introduction(self._origin_at(version, layout), layout), layout)
+        self._notify("Initial Snapshot", "SKIPPED", version)
         self._move(self._position(VersionDue(version), keys, published=0, complete=True))
 
     def _tell(
@@ -694,14 +765,21 @@ class TableStream:
                 yield
         if change is not None:
             self._announce(change, layout)
-        if isinstance(due, SnapshotDue) and published == 0:
-            self._chunk.records += empty_snapshot(origin, self._source.topic, layout)
+        if isinstance(due, SnapshotDue):
+            self._end_snapshot(origin, due, layout, published)
         if self._source.has_transactions:
             self._bound(origin, due, is_end=True)
             self._chunk.records += end_marker(origin, self._source.topic, layout)
         self._move(self._position(due, keys, published=published, complete=True))
         yield
         return True
+
+    def _end_snapshot(
+        self, origin: SourceBlock, due: SnapshotDue, layout: Shape, published: int
+    ) -> None:
+        self._notify("Initial Snapshot", "COMPLETED", due.version, published)
+        if published == 0:
+            self._chunk.records += empty_snapshot(origin, self._source.topic, layout)
 
     def _bound(self, origin: SourceBlock, due: SnapshotDue | VersionDue, *, is_end: bool) -> None:
         """Note where the records of a version begin or end; a snapshot is no transaction."""
@@ -745,6 +823,7 @@ class TableStream:
         if chunk.position is None:
             return
         self._writer.publish(self._source.topic, chunk.records, chunk.position, chunk.bounds)
+        self._published = chunk.position
         self._running.health.progress("commits")
         for op, count in chunk.counts.items():
             metrics.CDC_EVENTS.labels(self._source.name, op).inc(count)
@@ -766,6 +845,7 @@ class TableStream:
             declared=self._keys_declared.declared,
             schema_version=self._schema_version,
             signal=self._state.signal,
+            refused=None if position is None else position.refused,
             incremental=None if position is None else position.incremental,
         )
 

@@ -14,8 +14,8 @@ from tidegate_runtime.gc_control import GarbageSweeper
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.kafka_ratified_store import RatifyLog, ratifying
 from tidegate_runtime.storage.open_store import open_store
-from tidegate_runtime.storage.ratified_store import RatifyLog, ratifying
 from tidegate_runtime.storage.store_qualification import StoreQualification
 
 SWITCH_S: Final = 0.0002

@@ -48,7 +48,12 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
         *_on("topic", "commits table-state cdc-signals", "Read"),
         *_on("topic", "cdc-positions follower-state", "Read", "Write"),
         *_on("topic", "dead-letters leases", "Write"),
-        *_on("topic", "cdc.* cdc-schema-changes cdc-transactions", "Create", "Write"),
+        *_on(
+            "topic",
+            "cdc.* cdc-schema-changes cdc-transactions cdc-notifications cdc-heartbeats",
+            "Create",
+            "Write",
+        ),
         *_on("group", "cdc-publisher", "Read"),
         *_on("transactional id", "cdc.*", "Write"),
         *_on("group", "cdc-positions-reader", "Describe"),

@@ -19,7 +19,8 @@ class Incremental(Message):
 
     Its files are those of the table at `base`, in the order of their paths: all of them, or in a
     later round those that came by rewrites since version `since`. Of these `files` are done, and
-    `rows` rows of the next one. `told` counts the rows of all rounds.
+    `rows` rows of the next one. `told` counts the rows of all rounds. Only rows for which the SQL
+    condition `filter` is true are published and counted.
     """
 
     base: int
@@ -28,6 +29,7 @@ class Incremental(Message):
     rows: int = 0
     told: int = 0
     paused: bool = False
+    filter: str | None = None
 
 
 class Position(Message):
@@ -40,9 +42,10 @@ class Position(Message):
     the names by which the key columns were declared, if columns were renamed since.
     `schema_version` is the version whose schema was announced last.
     `signal` is the offset of the operator's signal that was obeyed last, or before which none was
-    waited for. `begins` says that an operator had the stream begin anew, and nothing is published
-    since. `counts` are the records of an unfinished version in each topic partition, if
-    transactions are told. `incremental` is the snapshot that is published beside the versions.
+    waited for; `refused` says why that one was not obeyed. `begins` says that an operator had the
+    stream begin anew, and nothing is published since. `counts` are the records of an unfinished
+    version in each topic partition, if transactions are told. `incremental` is the snapshot that is
+    published beside the versions.
     """
 
     table: UUID
@@ -54,6 +57,7 @@ class Position(Message):
     declared: tuple[str, ...] | None = None
     schema_version: int | None = None
     signal: int | None = None
+    refused: str | None = None
     begins: bool = False
     incremental: Incremental | None = None
     counts: dict[int, int] | None = None

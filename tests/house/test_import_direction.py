@@ -34,14 +34,14 @@ ROOMS: Final = {
     ),
     "tidegate_runtime": (
         "release",
-        "clock failpoints gc_control containment observability",
+        "clock failpoints gc_control containment observability conditions",
         "kafka",
         "storage service",
         "table_registry table_io",
         "client followers cli",
     ),
     "tidegate_producers": (
-        "options history parquet conditions",
+        "options history parquet",
         "cached_clients",
         "writing explanation_search",
         "vacuum",

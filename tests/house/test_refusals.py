@@ -25,12 +25,12 @@ SETTLING = (
 
 DOORS_THAT_LOG = (
     *("service/health", "kafka/librdkafka_logs", "kafka/replies"),
-    *("storage/object_store", "storage/ratified_store"),
+    *("storage/object_store", "storage/kafka_ratified_store"),
     *("storage/s3_bucket", "table_registry", "service/runner"),
 )
 """Runtime files whose log lines appear in the committer's log."""
 
-RATIFIED = ("runtime/tidegate_runtime/storage/ratified_store.py",)
+RATIFIED = ("runtime/tidegate_runtime/storage/kafka_ratified_store.py",)
 """Files that only the committer uses."""
 
 FAULT = {"fault"}

@@ -461,22 +461,25 @@ def test_the_examples_have_the_rows_of_the_table(line: Line, tmp_path: Path) -> 
 
 @pytest.mark.timeout(300)
 def test_operators_move_a_stream_by_commands(line: Line) -> None:
-    table = made(line)
+    table, topics = made(line), line.kafka.topics
     table.append(rows(*range(20)))
-    publisher(line).start()
+    publisher(line, notifications="true", heartbeat_interval_ms="1").start()
     wait_told(line, table)
 
     def run(*arguments: str, status: int = 0) -> str:
         given = [f"--set={key}={value}" for key, value in line.settings.items()]
         result = CliRunner().invoke(change_commands.app, [*arguments, *given])
         assert result.exit_code == status, result.output
-        return result.stdout
+        return result.output if status else result.stdout
 
     assert "the stream gives the same" in run("verify", "t")
     table.append(rows(20, 21))
     wait_told(line, table)
     run("offsets", "set", "t", "--version", "1")
     wait_told(line, table)
+    run("resnapshot", "t", "--incremental", "--where", "id < 3 AND name IS NOT NULL")
+    assert "cost" in run("resnapshot", "t", "--incremental", "--where", "cost < 3", status=2)
+    run("resnapshot", "t", "--where", "id < 3", status=2)
     run("resnapshot", "t", "--incremental")
     table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
     wait_told(line, table)
@@ -492,3 +495,16 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
     wait_told(line, table)
     assert len(run("replay", "t").splitlines()) == len(table.content)
     assert "up to date" in run("show", "t")
+    reported = [json.loads(one.value() or b"") for one in committed(line, topics.cdc_notifications)]
+    statuses = {(one["aggregate_type"], one["type"]) for one in reported}
+    assert statuses >= {
+        (which, status)
+        for which in ("Initial Snapshot", "Incremental Snapshot")
+        for status in ("STARTED", "COMPLETED")
+    }
+
+    def last_beat() -> int:
+        beats = committed(line, topics.cdc_heartbeats)
+        return int(json.loads(beats[-1].value() or b"")["version"]) if beats else -1
+
+    wait_until(lambda: last_beat() == table.version, "a heartbeat of the newest version")

@@ -30,11 +30,11 @@ from tidegate_delta.errors import InvalidRequest, TidegateError, UnsupportedFeat
 from tidegate_delta.schema.column_mapping import mode_of
 from tidegate_delta.schema.types import parse_schema
 from tidegate_producers.cached_clients import client_for, store_for
-from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
 from tidegate_producers.options import for_writing
 from tidegate_producers.table import Table
 from tidegate_producers.table.target_frame import target_frame
 from tidegate_producers.writing.table_registration import register
+from tidegate_runtime.conditions.sql_condition import predicate_of, wider_predicate_of
 from tidegate_runtime.table_io.data_file_reader import partition_values_of, read_rows, rows_of
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows
 from tidegate_runtime.table_io.open_table import open_snapshot

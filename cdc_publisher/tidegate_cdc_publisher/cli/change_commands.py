@@ -20,8 +20,8 @@ from tidegate_messages.codec import encode
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.change_stream import schema_change_of
-from tidegate_runtime.followers.leases import read_leases
 from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.followers.retention_leases import read_leases
 from tidegate_runtime.followers.stream_status import StreamStatus, as_data, statuses
 from tidegate_runtime.followers.stream_status import in_words as stream_in_words
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Record, TopicPartition

@@ -22,8 +22,8 @@ from tidegate_messages.stream_position import Position, position_of
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.clock import instant
-from tidegate_runtime.followers.leases import read_leases
 from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.followers.retention_leases import read_leases
 from tidegate_runtime.followers.stream_status import in_words, statuses
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -71,7 +71,10 @@ class _Stream:
         return position
 
     def send(self, signal: ChangeSignal, wait_s: float) -> None:
-        """Send a signal, and wait until the publisher has obeyed. Raises: Unavailable."""
+        """Send a signal, and wait until the publisher has obeyed.
+
+        Raises: Unavailable; InvalidRequest, if the publisher refuses it.
+        """
         topic = self.settings.kafka.topics.cdc_signals
         producer = self.bus.producer()
         key, value = str(signal.table).encode(), codec.encode(signal)
@@ -84,6 +87,8 @@ class _Stream:
         while time.monotonic() < until_s:
             position = self.position()
             if position is not None and position.signal is not None and position.signal >= offset:
+                if position.signal == offset and position.refused is not None:
+                    raise InvalidRequest(position.refused, error_class="SignalRefused")
                 _OUT.print(f"{self.record.name}: done; {_in_words(position)}", soft_wrap=True)
                 return
             time.sleep(_ASK_S)
@@ -132,12 +137,16 @@ def show_position(
         _OUT.print(f"waits to be obeyed: {text}", soft_wrap=True, markup=False)
 
 
-def resnapshot(
+def resnapshot(  # noqa: PLR0913 - each is an option of the command
     table: TableArgument,
     incremental: Annotated[
         bool,
         typer.Option("--incremental", help="Between the versions that follow, not before them."),
     ] = False,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Only rows for which a SQL condition is true; with --incremental."),
+    ] = None,
     reason: Reason = None,
     wait: Wait = _WAIT_S,
     config: Config = None,
@@ -149,13 +158,22 @@ def resnapshot(
     version follow, then the versions after it. With it the rows come between the versions, the
     stream goes on meanwhile, and it can be paused.
     """
+    if where is not None and not incremental:
+        raise typer.BadParameter(
+            "add --incremental: the other snapshot has copies forget the rows that do not match",
+            param_hint="--where",
+        )
     with errors_as_exit_status():
         stream = _Stream(loaded(CdcSettings, config, set_), table)
         if incremental:
             stream.begun_position()
         kind: Literal["incremental", "blocking"] = "incremental" if incremental else "blocking"
         signal = ChangeSignal(
-            table=stream.record.table, type="execute-snapshot", snapshot=kind, reason=reason
+            table=stream.record.table,
+            type="execute-snapshot",
+            snapshot=kind,
+            reason=reason,
+            filter=where,
         )
         stream.send(signal, wait)
 

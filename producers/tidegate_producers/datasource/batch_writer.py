@@ -15,7 +15,6 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for, clock, store_for
-from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.datasource.outcome_logging import log_outcome
 from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.spark_tasks import (
@@ -35,6 +34,7 @@ from tidegate_producers.writing.table_write import (
     commit,
     plan,
 )
+from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.observability.tracing import continued
 
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"

@@ -16,15 +16,15 @@ from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.types import StructType as Fields
-from tidegate_producers.conditions.clause_names import SOURCE, TARGET, of_source, of_target
-from tidegate_producers.conditions.sql_condition import is_row_by_row, merge_predicate_of
 from tidegate_producers.datasource.spark_schema import from_spark
+from tidegate_producers.table.clause_names import SOURCE, TARGET, of_source, of_target
 from tidegate_producers.table.identity_values import check_not_numbered, generated
 from tidegate_producers.table.new_rows import Expression, as_column, by_column, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED, UPDATED
 from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
 from tidegate_producers.table.target_frame import ABOUT_ROWS, FILE, POSITION, quoted
 from tidegate_producers.table.update import aliased, text_of
+from tidegate_runtime.conditions.sql_condition import is_row_by_row, merge_predicate_of
 
 Kind = Literal["matched", "not matched", "not matched by source"]
 

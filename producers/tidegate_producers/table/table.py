@@ -18,8 +18,6 @@ from tidegate_messages.metadata_patch import PatchChange
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
-from tidegate_producers.conditions.sql_condition import predicate_of, wider_predicate_of
-from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.datasource.outcome_logging import log_outcome
 from tidegate_producers.datasource.spark_schema import from_spark, type_of
 from tidegate_producers.history.table_history import HistoryEntry, history
@@ -63,6 +61,8 @@ from tidegate_producers.writing.shallow_clone import CloneRequest, clone
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.client.client import TABLE_EXISTS, Rejected
 from tidegate_runtime.clock import utc
+from tidegate_runtime.conditions.sql_condition import predicate_of, wider_predicate_of
+from tidegate_runtime.conditions.time_zones import in_zone
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.table_io.open_table import head_version, open_keys, open_snapshot
 

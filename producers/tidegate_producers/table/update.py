@@ -8,12 +8,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.schema.types import StructType
-from tidegate_producers.conditions.sql_condition import is_row_by_row, wider_predicate_of
 from tidegate_producers.table.identity_values import check_not_numbered
 from tidegate_producers.table.new_rows import Expression, as_column, by_column, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, UPDATED
 from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
 from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+from tidegate_runtime.conditions.sql_condition import is_row_by_row, wider_predicate_of
 
 EVERY_ROW: Final = "true"
 

@@ -26,7 +26,6 @@ from tidegate_messages.proposal import Operation
 from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_mapping import RowMapping, Source
 from tidegate_producers.cached_clients import clock, store_for
-from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import layout_of
 from tidegate_producers.parquet.file_compaction import Compacted, Compactor
@@ -45,6 +44,7 @@ from tidegate_producers.writing.table_write import (
 )
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client, Rejected
+from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot

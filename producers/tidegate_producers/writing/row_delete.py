@@ -25,7 +25,6 @@ from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import clock, store_for
-from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten, whole_files
@@ -43,6 +42,7 @@ from tidegate_producers.writing.table_write import (
 )
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
+from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot
 

@@ -30,7 +30,7 @@ from tidegate_messages.schema_change import (
 )
 from tidegate_messages.topics import Topics
 from tidegate_runtime.client.carried_rows import carried_row
-from tidegate_runtime.client.typed_rows import typed
+from tidegate_runtime.client.iso_values import typed
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store

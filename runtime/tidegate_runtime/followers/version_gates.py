@@ -9,7 +9,7 @@ from tidegate_messages.stream_position import Position, Positions, positions_of
 from tidegate_messages.topics import Topics
 from tidegate_messages.version_gate import Gate
 from tidegate_runtime.clock import instant
-from tidegate_runtime.followers.leases import read_leases
+from tidegate_runtime.followers.retention_leases import read_leases
 from tidegate_runtime.followers.stream_status import SERVICE
 from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
 from tidegate_runtime.table_registry import PATIENCE_S, newest_values

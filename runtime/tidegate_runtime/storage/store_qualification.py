@@ -18,9 +18,9 @@ from typing import Final
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.storage import s3_bucket
+from tidegate_runtime.storage.kafka_ratified_store import RatifiedStore
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.put_if_absent_probe import CONTESTS, ProbeReport, probe
-from tidegate_runtime.storage.ratified_store import RatifiedStore
 
 LOCAL_FILE_SYSTEMS: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs"}

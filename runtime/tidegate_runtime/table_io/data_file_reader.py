@@ -215,8 +215,9 @@ def _check_grammar(predicate: Predicate) -> None:
     mistake = wrong_with([predicate], NODES_MAX)
     if mistake is not None:
         raise InvalidRequest(
-            f"the predicate {mistake[1]}: use the grammar of `delta/files/grammar.py`, or leave "
-            "the condition out and apply it to the rows",
+            f"the predicate {mistake[1]}: use the grammar of "
+            "`tidegate_delta.data_skipping.predicate_tree`, or leave the condition out and apply "
+            "it to the rows",
             error_class="BadPredicate",
         )
 

@@ -22,6 +22,8 @@ from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
 
+NOTIFICATIONS = "cdc-notifications"
+
 
 @dataclass
 class Topic:
@@ -31,6 +33,7 @@ class Topic:
     position: Position | None = None
     chunks: list[int] = field(default_factory=list)
     schema_changes: list[ChangeRecord] = field(default_factory=list)
+    notifications: list[ChangeRecord] = field(default_factory=list)
     dies_at: int = -1
     bounds: list[VersionBound] = field(default_factory=list)
 
@@ -49,7 +52,12 @@ class Topic:
         here = [record for record in records if record.place is None or record.place.topic == topic]
         self.records += here
         self.schema_changes += [
-            record for record in records if record.place and record.place.topic != topic
+            record
+            for record in records
+            if record.place and record.place.topic not in (topic, NOTIFICATIONS)
+        ]
+        self.notifications += [
+            record for record in records if record.place and record.place.topic == NOTIFICATIONS
         ]
         self.position = position
         self.bounds += bounds
@@ -117,6 +125,7 @@ def stream(
         registry=registry,
         has_transactions=has_transactions,
         large_rows=large_rows,
+        notifications_topic=NOTIFICATIONS,
     )
     position = topic.position
     signal = None if position is None else position.signal

@@ -1,5 +1,6 @@
 """The publisher over tables on disk, an in-memory registry and in-memory change topics."""
 
+import json
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.clock import Clock, SystemClock
-from tidegate_runtime.followers.leases import read_leases
+from tidegate_runtime.followers.retention_leases import read_leases
 from tidegate_runtime.followers.version_gates import GateReader
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
@@ -455,3 +456,29 @@ def test_its_leases_keep_what_its_streams_need_until_they_end(
     clock.passed_ms = lease_s * 600
     one.poll()
     assert read_leases(bus, TOPICS)[table.id][0].until_ms > end_ms
+
+
+def test_heartbeats_say_how_far_each_stream_has_come(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    clock, at = SetClock(), TopicPartition(TOPICS.cdc_heartbeats, 0)
+
+    def beats() -> dict[str, int]:
+        records = bus.log(at)
+        assert len({record.key for record in records}) == len(tables)
+        bodies = [json.loads(record.value or b"") for record in records]
+        return {body["table"]: body["version"] for body in bodies}
+
+    silent = publisher(bus, clock)
+    silent.poll()
+    silent.close()
+    assert bus.log(at) == [], "only who is asked says it"
+    one = publisher(bus, clock, heartbeat_interval_ms=1)
+    one.poll()
+    one.poll()
+    table, other = tables
+    assert set(beats().values()) == {table.version}
+    table.append(rows(4))
+    one.poll()
+    assert set(beats().values()) == {table.version, other.version}
+    assert topics

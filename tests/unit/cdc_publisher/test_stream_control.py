@@ -1,5 +1,6 @@
 """What operators do with a stream: modes, signals, gaps, incremental snapshots."""
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -8,7 +9,7 @@ import pytest
 
 from tests.fakes.memory_bus import MemoryBus
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
-from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, rows
+from tests.unit.cdc_publisher.written_table import SCHEMA, Rows, WrittenTable, rows
 from tidegate_cdc_publisher.machine import Received, SnapshotMode
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.signals import SignalReader
@@ -167,7 +168,13 @@ def test_a_stream_that_is_reset_begins_anew_and_is_not_reset_twice(table: Writte
 
 @pytest.mark.parametrize(
     ("kind", "fields"),
-    [("set-position", {"version": 99}), ("pause-snapshot", {}), ("stop-snapshot", {})],
+    [
+        ("set-position", {"version": 99}),
+        ("pause-snapshot", {}),
+        ("stop-snapshot", {}),
+        ("execute-snapshot", {"filter": "cost > 1"}),
+        ("execute-snapshot", {"filter": "name RLIKE 'n.*'"}),
+    ],
 )
 def test_a_signal_that_makes_no_sense_is_left_and_stops_nothing(
     table: WrittenTable, kind: str, fields: dict[str, Any]
@@ -180,7 +187,8 @@ def test_a_signal_that_makes_no_sense_is_left_and_stops_nothing(
     opened.catch_up(table.version)
     assert topic.told[-1]["after"]["id"] == 50
     assert topic.position is not None
-    assert topic.position.signal == 5
+    assert (topic.position.signal, topic.position.incremental) == (5, None)
+    assert topic.position.refused
 
 
 def gone(table: WrittenTable, what: str) -> None:
@@ -279,6 +287,81 @@ def test_rows_that_a_rewrite_copies_come_in_a_later_round(
     table.rewrite(lambda old: [{**row, "price": -1.0} if row["id"] % 2 else row for row in old])
     opened.catch_up(table.version)
     assert by_id(copy_of(topic).rows) == by_id(table.content)
+
+
+@pytest.mark.parametrize("paused_at", range(1, 4))
+def test_an_incremental_snapshot_takes_only_rows_for_which_its_filter_is_true(
+    table: WrittenTable, paused_at: int
+) -> None:
+    topic = Topic()
+    opened = stream(table, topic, mode="no_data", chunk_rows=1)
+    opened.catch_up(table.version)
+    opened.receive([signal(table, "execute-snapshot", filter="ID > 10 and name in ('n20', 'n31')")])
+    for _ in range(paused_at):
+        if opened.catch_up(table.version, until_s=0):
+            break
+    table.rewrite(lambda old: old, data_change=False)
+    opened.catch_up(table.version)
+    assert topic.position is not None
+    assert topic.position.incremental is None
+    assert {one["after"]["id"] for one in topic.told} == {20, 31}
+    assert notified(topic)[-1][1] == "COMPLETED"
+
+
+def test_a_filter_that_no_longer_fits_the_columns_ends_its_snapshot(table: WrittenTable) -> None:
+    topic = Topic()
+    opened = stream(table, topic, mode="no_data", chunk_rows=1)
+    opened.catch_up(table.version)
+    opened.receive([signal(table, "execute-snapshot", filter="price >= 0")])
+    opened.receive([signal(table, "pause-snapshot", 1), signal(table, "resume-snapshot", 2)])
+    table.replace(SCHEMA.remove(SCHEMA.get_field_index("price")), [{"id": 70, "name": "n"}])
+    opened.catch_up(table.version)
+    assert topic.position is not None
+    assert topic.position.incremental is None
+    assert notified(topic)[-1][1] == "ABORTED"
+    assert topic.told[-1]["after"]["id"] == 70
+
+
+def notified(topic: Topic) -> list[tuple[str, str, str | None]]:
+    """Return the notifications: of which snapshot, what, and how many rows."""
+    bodies = [json.loads(record.value or b"") for record in topic.notifications]
+    assert len({body["id"] for body in bodies}) == len(bodies)
+    return [
+        (body["aggregate_type"], body["type"], body["additional_data"].get("total_rows_scanned"))
+        for body in bodies
+    ]
+
+
+def test_what_becomes_of_snapshots_is_notified(table: WrittenTable) -> None:
+    topic = Topic()
+    obey(table, topic)
+    initial, incremental = "Initial Snapshot", "Incremental Snapshot"
+    assert notified(topic) == [(initial, "STARTED", None), (initial, "COMPLETED", "6")]
+    topic.notifications.clear()
+    signals = ("execute-snapshot", "pause-snapshot", "resume-snapshot", "stop-snapshot")
+    obey(table, topic, *(signal(table, kind, at) for at, kind in enumerate(signals)))
+    states = ("STARTED", "PAUSED", "RESUMED", "ABORTED")
+    assert notified(topic) == [(incremental, state, None) for state in states]
+    topic.notifications.clear()
+    obey(table, topic, signal(table, "execute-snapshot", 4), chunk_rows=2)
+    assert notified(topic)[0] == (incremental, "STARTED", None)
+    assert notified(topic)[1:-1] == [(incremental, "IN_PROGRESS", rows) for rows in ("2", "4")]
+    assert notified(topic)[-1] == (incremental, "COMPLETED", "6")
+
+
+def test_a_notification_is_there_once_after_a_death(table: WrittenTable) -> None:
+    topic = Topic(dies_at=0)
+    with pytest.raises(Exception, match="died"):
+        obey(table, topic)
+    assert topic.notifications == []
+    obey(table, topic)
+    assert [what for _, what, _ in notified(topic)] == ["STARTED", "COMPLETED"]
+
+
+def test_a_stream_without_its_rows_says_that_it_passes_them_over(table: WrittenTable) -> None:
+    topic = Topic()
+    obey(table, topic, mode="no_data")
+    assert notified(topic) == [("Initial Snapshot", "SKIPPED", None)]
 
 
 def test_signals_are_read_on_from_where_the_last_reading_ended(table: WrittenTable) -> None:

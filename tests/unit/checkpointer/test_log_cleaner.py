@@ -37,7 +37,7 @@ from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import LeaseRecord
 from tidegate_messages.version_gate import Gate
 from tidegate_runtime.clock import SystemClock, new_id
-from tidegate_runtime.followers.leases import give_back_lease, take_lease
+from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running

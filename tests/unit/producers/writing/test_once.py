@@ -16,7 +16,6 @@ from tests.unit.producers.writing.test_table_write import FRAME, Line, rows
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.topics import Topics
-from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.options import WriteOptions, app_txn_of
 from tidegate_producers.writing import once as once_module
 from tidegate_producers.writing.once import VerbsOfBatch, once
@@ -24,6 +23,7 @@ from tidegate_producers.writing.partial_overwrite import ReplaceWhere
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.table_write import WriteRequest, commit, plan
 from tidegate_runtime.client.client import Client
+from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.open_table import head_version
 

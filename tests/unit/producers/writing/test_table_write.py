@@ -29,7 +29,6 @@ from tidegate_messages.codec import decode, encode, headers
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.topics import Topics
-from tidegate_producers.conditions.sql_condition import predicate_of
 from tidegate_producers.history.table_history import history
 from tidegate_producers.options import WriteOptions, for_writing
 from tidegate_producers.parquet.data_file_writer import FileWriter
@@ -58,6 +57,7 @@ from tidegate_producers.writing.table_write import (
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client, Rejected
 from tidegate_runtime.client.proposal_drafts import StreamBatch
+from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.data_file_reader import read_table

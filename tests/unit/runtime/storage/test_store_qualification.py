@@ -11,10 +11,10 @@ from tests.fakes.memory_store import MemoryBus, MemoryStore
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_messages.topics import Topics
 from tidegate_runtime.storage import store_qualification as store_vetting
+from tidegate_runtime.storage.kafka_ratified_store import RatifiedStore, RatifyLog
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore, Put, Turn, at_once
 from tidegate_runtime.storage.put_if_absent_probe import ProbeReport
-from tidegate_runtime.storage.ratified_store import RatifiedStore, RatifyLog
 from tidegate_runtime.storage.store_qualification import StoreQualification
 
 RESTS_S = 30.0

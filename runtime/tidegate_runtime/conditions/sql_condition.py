@@ -32,7 +32,7 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
-from tidegate_producers.conditions.time_zones import zone_of
+from tidegate_runtime.conditions.time_zones import zone_of
 
 _COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
     exp.EQ: "=",

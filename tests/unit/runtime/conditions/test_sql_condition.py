@@ -20,7 +20,7 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
-from tidegate_producers.conditions.sql_condition import (
+from tidegate_runtime.conditions.sql_condition import (
     is_row_by_row,
     merge_predicate_of,
     predicate_of,

@@ -3,7 +3,7 @@
 import pytest
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_producers.conditions.clause_names import of_source, of_target
+from tidegate_producers.table.clause_names import of_source, of_target
 
 SOURCE, TARGET = ["k", "v", "only_s"], ["K", "arr", "only t"]
 

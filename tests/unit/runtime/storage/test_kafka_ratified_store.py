@@ -18,9 +18,9 @@ from tidegate_messages.codec import decode, encode
 from tidegate_messages.ratification import Ratification
 from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Headers, TopicPartition
+from tidegate_runtime.storage.kafka_ratified_store import RatifiedStore, RatifyLog, ratifying
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore, Put, Turn, at_once
-from tidegate_runtime.storage.ratified_store import RatifiedStore, RatifyLog, ratifying
 
 TOPICS = Topics()
 AT = TopicPartition(TOPICS.ratify, 0)

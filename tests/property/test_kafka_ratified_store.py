@@ -22,9 +22,9 @@ from tidegate_messages.codec import decode
 from tidegate_messages.ratification import Ratification, Ratified
 from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Headers, TopicPartition
-from tidegate_runtime.storage import ratified_store
+from tidegate_runtime.storage import kafka_ratified_store
+from tidegate_runtime.storage.kafka_ratified_store import RatifiedStore, RatifyLog
 from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
-from tidegate_runtime.storage.ratified_store import RatifiedStore, RatifyLog
 
 SEEDS: Final = 400
 ATTEMPTS: Final = 12
@@ -274,7 +274,7 @@ def test_a_fold_that_lets_the_last_claim_count_is_caught(monkeypatch: pytest.Mon
             return ratified
         return Ratified(record.version, record)
 
-    monkeypatch.setattr(ratified_store, "fold", careless)
+    monkeypatch.setattr(kafka_ratified_store, "fold", careless)
     assert any(wrong(seed) for seed in range(SEEDS))
 
 

@@ -5,8 +5,8 @@ from unittest import mock
 import pytest
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_producers.conditions.time_zones import in_zone
 from tidegate_producers.table import Table, table
+from tidegate_runtime.conditions.time_zones import in_zone
 
 
 @pytest.mark.parametrize(
