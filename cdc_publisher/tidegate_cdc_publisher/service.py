@@ -25,7 +25,7 @@ from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_cdc_publisher.transactional_producer import (
     RECORD_BYTES_MAX,
     ChangeWriter,
-    read_positions,
+    PositionReader,
 )
 from tidegate_delta.errors import (
     Fenced,
@@ -92,6 +92,7 @@ class CdcPublisher:
         self._beats: Producer | None = None
         self._beat_s = -inf
         self._seen: Positions | None = None
+        self._position_reader = PositionReader(settings.kafka)
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
         topics = settings.kafka.topics
         self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
@@ -509,7 +510,7 @@ class CdcPublisher:
     def _positions(self, until: Literal["end", "settled"]) -> Positions:
         """Read the positions, waiting as long as the abort of an abandoned transaction may take."""
         patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
-        return read_positions(self._settings.kafka, patience_s, until)
+        return self._position_reader.read(patience_s, until)
 
     def _large_rows(self, table: TableRecord, store: LogStore) -> LargeRowRule:
         settings = self._settings.cdc.topic_settings(table.name)

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -231,35 +231,83 @@ class ChangeWriter:
             self._producer = None
 
 
+class PositionReader:
+    """Reads the positions of all tables, each time from where the last reading ended."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._next: dict[int, int] = {}
+        self._newest: dict[bytes | None, bytes | None] = {}
+
+    def read(self, timeout_s: float, until: Literal["end", "settled"]) -> Positions:
+        """Return the last position of every table.
+
+        `end` reads to the high watermark: a position of ours may follow the open transaction of
+        another table, so it waits for that transaction. `settled` reads to the last stable offset
+        only, so its positions may be out of date.
+        Raises: Unavailable, when the offset is not reached in time; Misconfigured.
+        """
+        topic = self._settings.topics.cdc_positions
+        shared = _client(self._settings)
+        with _translated(f"read the positions on {topic}"):
+            consumer = make_client(
+                Consumer,
+                {
+                    **shared,
+                    "group.id": f"{self._settings.topic_prefix}cdc-positions-reader",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "earliest",
+                },
+            )
+            try:
+                ends = _ends(make_client(AdminClient, shared), topic, _LEVEL[until])
+                if any(ends.get(partition, 0) < begin for partition, begin in self._next.items()):
+                    # The topic was recreated.
+                    self._next, self._newest = {}, {}
+                starts = {
+                    partition: self._next.get(partition, OFFSET_BEGINNING) for partition in ends
+                }
+                consumer.assign([TopicPartition(topic, p, start) for p, start in starts.items()])
+                self._read_to(consumer, ends, time.monotonic() + timeout_s)
+            finally:
+                consumer.close()
+        return positions_of(self._newest)
+
+    def _read_to(self, consumer: Consumer, ends: Mapping[int, int], until_s: float) -> None:
+        awaited = {
+            partition for partition, end in ends.items() if self._next.get(partition, 0) < end
+        }
+        while awaited:
+            message = consumer.poll(0.5)
+            if time.monotonic() > until_s:
+                raise Unavailable(
+                    "the topic of positions was not read to its end (partitions "
+                    f"{sorted(awaited)}): a Kafka transaction of another publisher is open, or the "
+                    "brokers do not answer"
+                )
+            if message is None:
+                continue
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            assert partition is not None, "a record or an end is somewhere"
+            assert offset is not None, "a record or an end is somewhere"
+            if error is None:
+                self._newest[message.key()] = message.value()
+                self._next[partition] = offset + 1
+            elif error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            else:
+                self._next[partition] = offset
+                if offset >= ends[partition]:
+                    awaited.discard(partition)
+
+
 def read_positions(
     settings: KafkaSettings, timeout_s: float, until: Literal["end", "settled"]
 ) -> Positions:
-    """Return the last position of every table.
-
-    `end` reads to the high watermark: a position of ours may follow the open transaction of another
-    table, so it waits for that transaction. `settled` reads to the last stable offset only, so its
-    positions may be out of date.
-    Raises: Unavailable, when the offset is not reached in time; Misconfigured.
-    """
-    topic = settings.topics.cdc_positions
-    shared = _client(settings)
-    with _translated(f"read the positions on {topic}"):
-        consumer = make_client(
-            Consumer,
-            {
-                **shared,
-                "group.id": f"{settings.topic_prefix}cdc-positions-reader",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-            },
-        )
-        try:
-            ends = _ends(make_client(AdminClient, shared), topic, _LEVEL[until])
-            consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in ends])
-            return _read_to(consumer, ends, time.monotonic() + timeout_s)
-        finally:
-            consumer.close()
+    """Return the last position of every table, once. Raises: as `PositionReader.read`."""
+    return PositionReader(settings).read(timeout_s, until)
 
 
 def _client(settings: KafkaSettings) -> dict[str, Any]:
@@ -292,32 +340,6 @@ def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, in
         for topic_partition, answer in answers.items()
     }
     return {partition: end for partition, end in ends.items() if end > 0}
-
-
-def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> Positions:
-    newest: dict[bytes | None, bytes | None] = {}
-    awaited = set(ends)
-    while awaited:
-        message = consumer.poll(0.5)
-        if time.monotonic() > until_s:
-            raise Unavailable(
-                f"the topic of positions was not read to its end (partitions {sorted(awaited)}): "
-                "a Kafka transaction of another publisher is open, or the brokers do not answer"
-            )
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            newest[message.key()] = message.value()
-        elif error.code() != KafkaError._PARTITION_EOF:
-            raise KafkaException(error)
-        else:
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None, "an end is somewhere"
-            assert offset is not None, "an end is somewhere"
-            if offset >= ends[partition]:
-                awaited.discard(partition)
-    return positions_of(newest)
 
 
 _Reported = Callable[[KafkaError | None, Message], None]

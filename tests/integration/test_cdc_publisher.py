@@ -35,6 +35,7 @@ from tidegate_cdc_publisher.transactional_producer import (
     FAILPOINTS,
     RECORD_BYTES_MAX,
     ChangeWriter,
+    PositionReader,
     read_positions,
 )
 from tidegate_delta.errors import Fenced, InvalidRequest
@@ -303,11 +304,13 @@ def test_a_former_owner_is_fenced_and_its_rows_never_show(line: Line) -> None:
     second = Position(table=table.id, version=2, index=0, complete=True)
     with pytest.raises(Fenced):
         former.publish(topic, [ChangeRecord(b"k", b"too late", [])], second)
-    assert read_positions(line.kafka, 30.0, "end") == {table.id: first}
+    reader = PositionReader(line.kafka)
+    assert reader.read(30.0, "end") == reader.read(30.0, "settled") == {table.id: first}
     owner.publish(topic, [ChangeRecord(b"k", b"by the owner", [])], second)
     values = [message.value() for message in committed(line, topic)]
     assert values == [b"by the former", b"by the owner"]
-    assert read_positions(line.kafka, 30.0, "end") == {table.id: second}
+    assert reader.read(30.0, "end") == {table.id: second}
+    assert read_positions(line.kafka, 30.0, "settled") == {table.id: second}
     former.close()
     owner.close()
 

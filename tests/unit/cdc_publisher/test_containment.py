@@ -15,6 +15,7 @@ from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher import service, table_stream
 from tidegate_cdc_publisher.service import CdcPublisher
 from tidegate_cdc_publisher.settings import CdcSettings
+from tidegate_cdc_publisher.transactional_producer import PositionReader
 from tidegate_messages.published_records import FollowerRecord
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.containment import PAUSE_MIN_S
@@ -98,7 +99,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         return told.setdefault(table, Writer())
 
     monkeypatch.setattr(service, "ChangeWriter", writer_of)
-    monkeypatch.setattr(service, "read_positions", positions)
+    monkeypatch.setattr(PositionReader, "read", positions)
     monkeypatch.setattr(service, "create_topics", lambda *_: None)
     settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})
     follower = CdcPublisher(settings, bus, Running(clock, Health(clock)))

@@ -16,6 +16,7 @@ from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher import service
 from tidegate_cdc_publisher.service import CdcPublisher
 from tidegate_cdc_publisher.settings import CdcSettings
+from tidegate_cdc_publisher.transactional_producer import PositionReader
 from tidegate_delta.errors import MalformedRecord, Misconfigured, TidegateError, Unavailable
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import encode, headers
@@ -73,7 +74,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
 
     monkeypatch.setattr(Writer, "publish", publish)
     monkeypatch.setattr(service, "ChangeWriter", writer_of)
-    monkeypatch.setattr(service, "read_positions", positions)
+    monkeypatch.setattr(PositionReader, "read", positions)
     monkeypatch.setattr(service, "create_topics", lambda *_: None)
     return told
 
@@ -156,7 +157,7 @@ def test_a_position_that_cannot_be_read_stops_its_table_alone_until_it_is_repair
     def positions(*_: object) -> dict[UUID, Any]:
         return {table: one.position for table, one in topics.items() if one.position} | wrong
 
-    monkeypatch.setattr(service, "read_positions", positions)
+    monkeypatch.setattr(PositionReader, "read", positions)
     one = publisher(bus)
     for table in tables:
         if by == "a notification":
