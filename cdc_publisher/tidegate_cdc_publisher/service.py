@@ -354,7 +354,6 @@ class CdcPublisher:
                     self._beats.publish(TopicPartition(topic, 0), *beat)
             self._beats.flush(ANSWER_S)
         except (Misconfigured, OutcomeUnknown, Unavailable) as error:
-            self._beats = None
             log_event(_log, "no_heartbeat", level=logging.WARNING, why=error)
         else:
             self._beat_s = now_s
