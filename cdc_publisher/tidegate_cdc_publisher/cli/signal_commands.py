@@ -88,7 +88,7 @@ class _Stream:
             position = self.position()
             if position is not None and position.signal is not None and position.signal >= offset:
                 if position.signal == offset and position.refused is not None:
-                    raise InvalidRequest(position.refused, error_class="SignalRefused")
+                    raise InvalidRequest(position.refused, error_class="BadSignal")
                 _OUT.print(f"{self.record.name}: done; {_in_words(position)}", soft_wrap=True)
                 return
             time.sleep(_ASK_S)
