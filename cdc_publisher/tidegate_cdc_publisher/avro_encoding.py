@@ -9,6 +9,8 @@ from typing import Any, Final
 import fastavro
 import orjson
 
+from tidegate_cdc_publisher.connect_schema import DECIMAL
+from tidegate_cdc_publisher.connect_values import Converter, or_null, struct_converter
 from tidegate_delta.errors import UnsupportedFeature
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,8 +26,6 @@ _SCALARS: Final = {
     "string": "string",
     "bytes": "bytes",
 }
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-_ToAvro = Callable[[Any], Any]
 
 
 def avro_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def avro_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
 def avro_encoder(connect: Mapping[str, Any]) -> Callable[[bytes], bytes]:
     """Return what encodes JSON payloads of a Connect struct as Avro."""
     schema = fastavro.parse_schema(avro_schema(connect))
-    to_avro = _of_struct(connect)
+    to_avro = struct_converter(connect, _converter)
 
     def encode(payload: bytes) -> bytes:
         out = BytesIO()
@@ -94,7 +94,7 @@ def _kind(connect: Mapping[str, Any], path: str, known_names: set[str]) -> Any:
         return plain
     name = connect["name"]
     avro_type = {"type": plain, "connect.version": connect["version"], "connect.name": name}
-    if name != _DECIMAL:
+    if name != DECIMAL:
         return avro_type
     parameters = connect["parameters"]
     digits = {
@@ -104,37 +104,20 @@ def _kind(connect: Mapping[str, Any], path: str, known_names: set[str]) -> Any:
     return {**avro_type, **digits, "connect.parameters": parameters, "logicalType": "decimal"}
 
 
-def _of(connect: Mapping[str, Any]) -> _ToAvro | None:
+def _converter(connect: Mapping[str, Any]) -> Converter | None:
     """Return what makes an Avro value of a JSON one; None if they are the same."""
     match connect["type"]:
         case "struct":
-            return _or_null(_of_struct(connect))
+            return or_null(struct_converter(connect, _converter))
         case "array":
-            of_item = _of(connect["items"])
-            return of_item and _or_null(lambda value: [of_item(item) for item in value])
+            of_item = _converter(connect["items"])
+            return of_item and or_null(lambda value: [of_item(item) for item in value])
         case "map":
-            of_value = _of(connect["values"])
-            return of_value and _or_null(
+            of_value = _converter(connect["values"])
+            return of_value and or_null(
                 lambda value: {key: of_value(item) for key, item in value.items()}
             )
         case "bytes":
-            return _or_null(b64decode)
+            return or_null(b64decode)
         case _:
             return None
-
-
-def _of_struct(connect: Mapping[str, Any]) -> _ToAvro:
-    inside = [
-        (column["field"], of) for column in connect["fields"] if (of := _of(column)) is not None
-    ]
-
-    def to_avro(value: dict[str, Any]) -> dict[str, Any]:
-        for name, of in inside:
-            value[name] = of(value.get(name))
-        return value
-
-    return to_avro
-
-
-def _or_null(of: _ToAvro) -> _ToAvro:
-    return lambda value: None if value is None else of(value)

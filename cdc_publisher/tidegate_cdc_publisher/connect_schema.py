@@ -8,6 +8,7 @@ its JSON text in `json_rows` change together.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, Final, assert_never
 
 import pyarrow as pa
@@ -20,6 +21,13 @@ from tidegate_cdc_publisher.record_form import (
     ValueTypes,
 )
 from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, field_id
+from tidegate_delta.schema.field_paths import ELEMENT, VALUE, FieldPath, field_paths
+from tidegate_delta.schema.types import StructType
+
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+"""The name of a decimal as bytes in a schema."""
 
 _Schema = dict[str, Any]
 
@@ -69,11 +77,25 @@ NO_SCHEMAS: Final = InlineSchemas()
 class Layout:
     """The columns of a table at a version, and the key columns of its changes.
 
-    Rows without the key columns have no key, and the version deletes none of them.
+    Rows without the key columns have no key, and the version deletes none of them. `field_ids` are
+    those of a table with column mapping.
     """
 
     rows: pa.Schema
     keys: Sequence[str] | None
+    field_ids: Mapping[FieldPath, int] = dataclass_field(default_factory=dict)
+
+
+def layout(schema: StructType, mode: ColumnMappingMode, keys: Sequence[str] | None) -> Layout:
+    """Return the columns of a table as its changes have them, and its key columns."""
+    ids: dict[FieldPath, int] = {}
+    if mode is not ColumnMappingMode.NONE:
+        ids = {
+            path: number
+            for path, column in field_paths(schema)
+            if (number := field_id(column)) is not None
+        }
+    return Layout(to_arrow(schema), keys, ids)
 
 
 def inline_schemas(form: RecordForm, topic: str, before: Layout, after: Layout) -> InlineSchemas:
@@ -90,11 +112,44 @@ def _of_records(form: RecordForm, topic: str, of: Layout) -> tuple[str | None, s
     value = key = None
     if form.value_format != "json":
         rows = form.columns.schema(of.rows)
-        value = _text(_VALUES[form.envelope](topic, rows, form.in_values))
+        schema = _VALUES[form.envelope](topic, rows, form.in_values)
+        if form.value_format == "protobuf":
+            _add_ids(schema, f"{topic}.Value", of.field_ids)
+        value = _text(schema)
     has_keys = of.keys is not None and set(of.keys) <= set(of.rows.names)
     if form.key_format != "json" and of.keys is not None and has_keys:
-        key = _text(_key(topic, of.rows, of.keys, form.in_keys))
+        schema = _key(topic, of.rows, of.keys, form.in_keys)
+        if form.key_format == "protobuf":
+            _add_ids(schema, f"{topic}.Key", of.field_ids)
+        key = _text(schema)
     return value, key
+
+
+def _add_ids(schema: _Schema, row_name: str, field_ids: Mapping[FieldPath, int]) -> None:
+    """Give the columns in a schema their field ids, with which `protobuf` numbers them.
+
+    `row_name` is the name of the structs of a row, which may stand below others.
+    """
+    if schema.get("name") == row_name:
+        _add_ids_inside(schema, (), field_ids)
+        return
+    for column in schema["fields"]:
+        if column["type"] == "struct":
+            _add_ids(column, row_name, field_ids)
+
+
+def _add_ids_inside(schema: _Schema, path: FieldPath, field_ids: Mapping[FieldPath, int]) -> None:
+    match schema["type"]:
+        case "struct":
+            for column in schema["fields"]:
+                inner = (*path, column["field"])
+                if inner in field_ids:
+                    column["id"] = field_ids[inner]
+                _add_ids_inside(column, inner, field_ids)
+        case "array":
+            _add_ids_inside(schema["items"], (*path, ELEMENT), field_ids)
+        case "map":
+            _add_ids_inside(schema["values"], (*path, VALUE), field_ids)
 
 
 def _envelope(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
@@ -217,8 +272,7 @@ def _decimal(kind: pa.DataType, types: ValueTypes) -> _Schema:
     match types.decimals:
         case "precise":
             digits = {"scale": str(kind.scale), "connect.decimal.precision": str(kind.precision)}
-            name = "org.apache.kafka.connect.data.Decimal"
-            return {"type": "bytes", "name": name, "version": 1, "parameters": digits}
+            return {"type": "bytes", "name": DECIMAL, "version": 1, "parameters": digits}
         case "string":
             return {"type": "string"}
         case "double":

@@ -21,6 +21,7 @@ CONTENT_TYPES: Final[Mapping[Format, bytes]] = {
     "json_schema": CONTENT_TYPE,
     "json_schema_registry": b"application/vnd.confluent.json",
     "avro": b"application/vnd.confluent.avro",
+    "protobuf": b"application/vnd.confluent.protobuf",
 }
 _Column = list[bytes | None]
 

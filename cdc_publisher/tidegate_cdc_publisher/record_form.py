@@ -6,12 +6,12 @@ from typing import Final, Literal, Protocol
 
 from tidegate_cdc_publisher.column_rules import EVERY_COLUMN, ColumnRules
 
-Format = Literal["json", "json_schema", "avro", "json_schema_registry"]
+Format = Literal["json", "json_schema", "avro", "json_schema_registry", "protobuf"]
 """`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect. The
-schemas of `avro` and `json_schema_registry` stand in a registry.
+schemas of `avro`, `json_schema_registry` and `protobuf` stand in a registry.
 """
 
-REGISTERED: Final = frozenset[Format]({"avro", "json_schema_registry"})
+REGISTERED: Final = frozenset[Format]({"avro", "json_schema_registry", "protobuf"})
 
 
 Envelope = Literal["debezium", "flat", "delta"]

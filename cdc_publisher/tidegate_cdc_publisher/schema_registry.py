@@ -10,6 +10,12 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from tidegate_cdc_publisher.avro_encoding import avro_encoder, avro_schema
 from tidegate_cdc_publisher.json_schema import json_schema
+from tidegate_cdc_publisher.protobuf_encoding import (
+    FIRST_MESSAGE,
+    in_registry,
+    protobuf_encoder,
+    protobuf_schema,
+)
 from tidegate_cdc_publisher.record_form import Format
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
 
@@ -55,13 +61,20 @@ class Registry:
     def _registered(
         self, subject: str, record_format: Format, connect: dict[str, Any]
     ) -> tuple[bytes, Callable[[bytes], bytes] | None]:
-        if record_format == "avro":
-            schema = Schema(json.dumps(avro_schema(connect)), "AVRO")
-            encode: Callable[[bytes], bytes] | None = avro_encoder(connect)
-        else:
-            schema, encode = Schema(json.dumps(json_schema(connect)), "JSON"), None
+        encode: Callable[[bytes], bytes] | None = None
+        behind_id = b""
+        match record_format:
+            case "avro":
+                schema = Schema(json.dumps(avro_schema(connect)), "AVRO")
+                encode = avro_encoder(connect)
+            case "protobuf":
+                messages = protobuf_schema(connect)
+                schema = Schema(in_registry(messages), "PROTOBUF")
+                encode, behind_id = protobuf_encoder(messages, connect), FIRST_MESSAGE
+            case _:
+                schema = Schema(json.dumps(json_schema(connect)), "JSON")
         number = self._registration(subject, schema)
-        return _MAGIC + number.to_bytes(4, "big"), encode
+        return _MAGIC + number.to_bytes(4, "big") + behind_id, encode
 
     def _registration(self, subject: str, schema: Schema) -> int:
         try:

@@ -134,7 +134,7 @@ class CdcSection(Section):
     topic_properties: dict[str, str] = Field(default_factory=dict)
     """Kafka's settings of change topics that the publisher creates."""
     registry: RegistrySection = RegistrySection()
-    """The registry of schemas for `avro` and `json_schema_registry`."""
+    """The registry of schemas for `avro`, `json_schema_registry` and `protobuf`."""
     chunk_rows: int = Field(default=20_000, ge=1, le=100_000)
     """Maximum number of changes in one Kafka transaction."""
     partitions: int = Field(default=1, ge=1, le=10_000)

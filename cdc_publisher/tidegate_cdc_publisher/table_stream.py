@@ -27,8 +27,8 @@ from tidegate_cdc_publisher.change_records import ChangeRecord, Place, Records, 
 from tidegate_cdc_publisher.connect_schema import (
     NO_SCHEMAS,
     InlineSchemas,
-    Layout,
     inline_schemas,
+    layout,
 )
 from tidegate_cdc_publisher.declared_keys import DeclaredKeys
 from tidegate_cdc_publisher.incremental_snapshot import (
@@ -91,6 +91,7 @@ from tidegate_delta.log.actions import Metadata, Txn
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import LOG_FOLDER, Version
 from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.column_mapping import mode_of
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.schema_change import SchemaChange, StreamGap, columns_between
 from tidegate_messages.stream_position import Incremental, Position
@@ -891,7 +892,8 @@ class TableStream:
         if not form.has_schema:
             return NO_SCHEMAS
         old, new = (
-            Layout(to_arrow(schema_of(shape.metadata)), shape.keys) for shape in (before, after)
+            layout(schema_of(shape.metadata), mode_of(shape.metadata), shape.keys)
+            for shape in (before, after)
         )
         return inline_schemas(form, topic, old, new)
 

@@ -49,6 +49,7 @@ HOMES: Final = {
     "fsspec": (f"{RUNTIME}storage/object_*.py", f"{PRODUCERS}parquet/"),
     "confluent_kafka": (f"{RUNTIME}kafka/", CDC),
     "fastavro": (f"{CDC}avro_encoding.py",),
+    "google": (f"{CDC}protobuf_encoding.py",),
     "faust": (
         f"{RUNTIME}followers/commit_follower.py",
         f"{RUNTIME}followers/faust_app.py",

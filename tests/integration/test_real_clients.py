@@ -26,6 +26,7 @@ from tests.integration.all_cases import JudgedTable, Row
 from tests.integration.conftest import Line
 from tests.integration.connect_sink import Postgres, connect, maven_jars, postgres, registry
 from tests.integration.test_cdc_publisher import committed
+from tests.protobuf_records import of_record
 from tidegate_messages import codec
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -269,29 +270,39 @@ def in_sparks_types(row: Row) -> Row:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(("record_format", "types"), [("avro", "debezium"), ("protobuf", "iso")])
 def test_a_consumer_with_a_schema_registry_has_the_rows_after_each_case(
-    line: Line, tmp_path: Path
+    line: Line, tmp_path: Path, record_format: str, types: str
 ) -> None:
     table = registered(line)
     with registry(tmp_path / "registry") as url:
-        avro = {"value_format": "avro", "key_format": "avro", "types": "debezium"}
-        line.started("cdc_publisher", cdc={**avro, "registry.url": url, "look_s": "0.5"})
-        read = AvroDeserializer(SchemaRegistryClient({"url": url}))
+        form = {"value_format": record_format, "key_format": record_format, "types": types}
+        line.started("cdc_publisher", cdc={**form, "registry.url": url, "look_s": "0.5"})
+        client = SchemaRegistryClient({"url": url})
+        read_avro = AvroDeserializer(client)
         topic = line.kafka.topics.changes("t")
+
+        def read(record: bytes | None, of: MessageField) -> dict[str, Any] | None:
+            if record_format == "protobuf":
+                return of_record(client, topic, record, of)
+            value = read_avro(record, SerializationContext(topic, of))
+            assert value is None or isinstance(value, dict)
+            return value
 
         def rows() -> Rows:
             copy: dict[tuple[Any, ...], dict[str, Any]] = {}
             for message in committed(line, topic):
-                key = read(message.key(), SerializationContext(topic, MessageField.KEY))
-                value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
-                assert isinstance(key, dict)
-                after = value["after"] if isinstance(value, dict) else None
+                key = read(message.key(), MessageField.KEY)
+                value = read(message.value(), MessageField.VALUE)
+                assert key is not None
+                after = None if value is None else value["after"]
                 copy.pop(tuple(key.values()), None)
                 if after is not None:
                     copy[tuple(key.values())] = after
             return list(copy.values())
 
-        follow_all_cases(table, rows, lambda: None, in_debeziums_types)
+        in_types = in_debeziums_types if types == "debezium" else in_iso_types
+        follow_all_cases(table, rows, lambda: None, in_types)
         subjects = SchemaRegistryClient({"url": url}).get_subjects()
         assert {f"{topic}-key", f"{topic}-value"} <= set(subjects)
 

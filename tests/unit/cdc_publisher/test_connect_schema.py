@@ -17,13 +17,15 @@ from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
 from tidegate_cdc_publisher.change_records import ChangeRecord
-from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
+from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas, layout
 from tidegate_cdc_publisher.json_rows import row_texts
 from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.record_form import Decimals, RecordForm, Structs, ValueTypes
 from tidegate_cdc_publisher.row_diff import compare, images
 from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
 from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.schema.column_mapping import FIELD_ID, ColumnMappingMode
+from tidegate_delta.schema.types import ArrayType, DataType, PrimitiveType, StructField, StructType
 
 TABLE = UUID(int=5)
 WITH_SCHEMA = RecordForm("json_schema", "json_schema")
@@ -371,6 +373,24 @@ def test_the_schemas_of_the_records_count_toward_the_size_of_a_chunk(tmp_path: P
     assert len(topic.chunks) > 1
     size_bytes = sum(len(record.value or b"") for record in topic.records[: topic.chunks[0]])
     assert size_bytes <= 1.5 * CHUNK_BYTES_MAX
+
+
+def test_columns_have_their_field_ids_in_protobuf_only_and_where_columns_are_mapped() -> None:
+    def mapped(name: str, kind: DataType, number: int) -> StructField:
+        return StructField(name, kind, nullable=True, metadata={FIELD_ID: number})
+
+    inner = StructType((mapped("x", PrimitiveType("long"), 9),))
+    columns = StructType((mapped("s", ArrayType(inner, contains_null=True), 7),))
+    protobuf = RecordForm("protobuf", "protobuf")
+    for form, mode, ids in (
+        (protobuf, ColumnMappingMode.NAME, (7, 9)),
+        (protobuf, ColumnMappingMode.NONE, (None, None)),
+        (WITH_SCHEMA, ColumnMappingMode.NAME, (None, None)),
+    ):
+        schemas = inline_schemas(form, "cdc.t", *[layout(columns, mode, ["s"])] * 2)
+        (column,) = json.loads(schemas.key or "")["fields"]
+        (nested,) = column["items"]["fields"]
+        assert (column.get("id"), nested.get("id")) == ids
 
 
 def test_a_type_without_a_connect_type_is_refused_by_column() -> None:

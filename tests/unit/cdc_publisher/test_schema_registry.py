@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +15,12 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from tests.protobuf_records import message_class, of_message, of_record
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WIRE, WrittenTable, rows
-from tidegate_cdc_publisher.record_form import Format, RecordForm, ValueTypes
+from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
+from tidegate_cdc_publisher.protobuf_encoding import protobuf_encoder, protobuf_schema
+from tidegate_cdc_publisher.record_form import Envelope, Format, RecordForm, ValueTypes
 from tidegate_cdc_publisher.schema_registry import Registry
 from tidegate_delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
 
@@ -151,13 +155,95 @@ def nested(tmp_path: Path) -> WrittenTable:
     return table
 
 
-def test_a_column_that_avro_cannot_name_is_refused(tmp_path: Path) -> None:
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+@pytest.mark.parametrize("envelope", ["debezium", "flat", "delta"])
+def test_protobuf_records_are_those_of_json(tmp_path: Path, envelope: Envelope) -> None:
+    registry, client = mock()
+    plain, topic = Topic(), Topic()
+    json_form = RecordForm(envelope=envelope)
+    changed(WrittenTable(tmp_path / "plain").create(), plain, form=json_form)
+    protobuf = replace(json_form, value_format="protobuf", key_format="protobuf")
+    changed(WrittenTable(tmp_path / "t").create(), topic, form=protobuf, registry=registry)
+    for expected, record in zip(plain.records, topic.records, strict=True):
+        wanted = [text and json.loads(text) for text in (expected.key, expected.value)]
+        read = [
+            of_record(client, "cdc.t", record.key, MessageField.KEY),
+            of_record(client, "cdc.t", record.value, MessageField.VALUE),
+        ]
+        for value in (*wanted, *read):
+            if isinstance(value, dict):
+                value.pop("ts_ms", None)
+        assert [*map(without_nulls, read)] == [*map(without_nulls, wanted)]
+    assert {"cdc.t-key", "cdc.t-value"} == set(client.get_subjects())
+
+
+@pytest.mark.parametrize("types", [ValueTypes(), ValueTypes(types="debezium", decimals="string")])
+def test_protobuf_tells_null_from_empty_at_every_depth(tmp_path: Path, types: ValueTypes) -> None:
+    registry, client = mock()
+    table, topic, plain = nested(tmp_path), Topic(), Topic()
+    table.append([{"id": 3, "tags": [], "counts": [], "place": {"city": None, "raw": b""}}])
+    stream(table, plain, form=RecordForm(types=types)).catch_up(2)
+    stream(table, topic, form=form("protobuf", types), registry=registry).catch_up(2)
+    assert len(topic.records) >= 3
+    for record, expected in zip(topic.records, plain.records, strict=True):
+        read = of_record(client, "cdc.t", record.value, MessageField.VALUE)
+        wanted = json.loads(expected.value or b"null")
+        assert (read and read["after"]) == (wanted and wanted["after"])
+
+
+def test_protobuf_numbers_a_mapped_column_by_its_field_id() -> None:
+    columns = pa.schema(
+        [
+            pa.field("b", pa.int64()),
+            pa.field("s", pa.list_(pa.struct([("x", pa.string()), ("from", pa.int32())]))),
+        ]
+    )
+    ids = {("b",): 3, ("s",): 19_000, ("s", "element", "x"): 4, ("s", "element", "from"): 5}
+    schemas = inline_schemas(form("protobuf"), "1-t", *[Layout(columns, ["b"], ids)] * 2)
+    assert schemas.value is not None
+    file = protobuf_schema(json.loads(schemas.value))
+    assert file.package == "_1_t"
+    image = next(message for message in file.message_type if message.name == "Value")
+    assert {field.name: field.number for field in image.field} == {"b": 19, "s": 20_016}
+    item = image.nested_type[0].nested_type[0].nested_type[0]
+    assert {field.name: field.number for field in item.field} == {"x": 20, "from": 21}
+    envelope = {field.name: field.number for field in file.message_type[0].field}
+    assert envelope == {
+        "before": 1, "after": 2, "source": 3, "op": 4, "ts_ms": 5, "transaction": 6,
+    }  # fmt: skip
+    payload = {"op": "c", "after": {"b": 1, "s": [{"x": "y", "from": 2}, None]}, "source": {}}
+    message = of_message(
+        message_class(file).FromString(
+            protobuf_encoder(file, json.loads(schemas.value))(json.dumps(payload).encode())
+        )
+    )
+    assert message["after"] == payload["after"]
+
+
+def test_protobuf_refuses_a_decimal_as_bytes_whose_scale_it_could_not_say(tmp_path: Path) -> None:
+    registry, _ = mock()
+    types = ValueTypes(types="debezium", decimals="precise")
+    with pytest.raises(UnsupportedFeature, match=r"'amount'.*decimal_handling_mode"):
+        stream(nested(tmp_path), Topic(), form=form("protobuf", types), registry=registry).catch_up(
+            1
+        )
+
+
+@pytest.mark.parametrize("record_format", ["avro", "protobuf"])
+def test_a_column_that_a_format_cannot_name_is_refused(
+    tmp_path: Path, record_format: Format
+) -> None:
     registry, _ = mock()
     schema = pa.schema([("id", pa.int64()), ("a b", pa.string())])
     table = WrittenTable(tmp_path / "t", schema=schema).create()
     table.append([{"id": 1, "a b": "x"}])
     with pytest.raises(UnsupportedFeature, match="'a b'"):
-        stream(table, Topic(), form=form("avro"), registry=registry).catch_up(1)
+        stream(table, Topic(), form=form(record_format), registry=registry).catch_up(1)
 
 
 @pytest.mark.parametrize(("status", "kind"), [(409, InvalidRequest), (500, Unavailable)])

@@ -101,7 +101,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         ("cdc.snapshot_mode", "never"),
         ("cdc.tables.t.key", "columms"),
         ("cdc.chunk_rows", "0"),
-        ("cdc.value_format", "protobuf"),
+        ("cdc.value_format", "thrift"),
         ("cdc.types", "connect"),
         ("cdc.decimal_handling_mode", "exact"),
         ("cdc.tables.t.key_format", "string"),

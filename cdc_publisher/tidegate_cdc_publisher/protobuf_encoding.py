@@ -1,0 +1,239 @@
+"""Kafka Connect schemas as Protobuf messages, and values in them."""
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from tidegate_cdc_publisher.connect_schema import DECIMAL
+from tidegate_cdc_publisher.connect_values import Converter, or_null, struct_converter
+from tidegate_delta.errors import UnsupportedFeature
+
+FIRST_MESSAGE: Final = b"\x00"
+"""What stands between a schema's id and a message: it is the first one of the schema."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.]")
+_SCALARS: Final = {
+    "int8": FieldDescriptorProto.TYPE_INT32,
+    "int16": FieldDescriptorProto.TYPE_INT32,
+    "int32": FieldDescriptorProto.TYPE_INT32,
+    "int64": FieldDescriptorProto.TYPE_INT64,
+    "float": FieldDescriptorProto.TYPE_FLOAT,
+    "double": FieldDescriptorProto.TYPE_DOUBLE,
+    "boolean": FieldDescriptorProto.TYPE_BOOL,
+    "string": FieldDescriptorProto.TYPE_STRING,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+}
+# Numbers below are those of fields that the envelope adds to the columns.
+_FIRST_COLUMN: Final = 16
+_RESERVED: Final = range(19_000, 20_000)
+
+
+def protobuf_schema(connect: Mapping[str, Any]) -> FileDescriptorProto:
+    """Return the Protobuf schema of a Connect struct, which is its first message.
+
+    A field of its columns has the number of the column's field id, if the table has column
+    mapping, and of its place otherwise. An optional scalar is `optional`. A list is a message whose
+    `items` are messages with a `value`, a map one whose `items` is a map of such messages: so
+    lists, maps and what is in them can be null.
+    Raises: UnsupportedFeature, for a column whose name Protobuf does not allow, and for a decimal
+    as bytes, whose scale has no place in a Protobuf schema.
+    """
+    package, _, _ = _full_name(connect).rpartition(".")
+    file = FileDescriptorProto(name=f"{_full_name(connect)}.proto", syntax="proto3")
+    if package:
+        file.package = package
+    _Messages(file).named(connect)
+    return file
+
+
+def in_registry(schema: FileDescriptorProto) -> str:
+    """Return a schema as confluent-kafka's serializer registers it: its descriptor in base64."""
+    return b64encode(schema.SerializeToString(deterministic=True)).decode()
+
+
+def protobuf_encoder(
+    schema: FileDescriptorProto, connect: Mapping[str, Any]
+) -> Callable[[bytes], bytes]:
+    """Return what encodes JSON payloads of a Connect struct as messages of its schema."""
+    pool = DescriptorPool()
+    pool.AddSerializedFile(schema.SerializeToString())
+    first = ".".join(filter(None, (schema.package, schema.message_type[0].name)))
+    message = GetMessageClass(pool.FindMessageTypeByName(first))
+    to_protobuf = struct_converter(connect, _converter)
+
+    def encode(payload: bytes) -> bytes:
+        value = to_protobuf(orjson.loads(payload))
+        return message(**value).SerializeToString(deterministic=True)
+
+    return encode
+
+
+class _Messages:
+    """The messages of one schema: structs with a name once each, others where they are used."""
+
+    def __init__(self, file: FileDescriptorProto) -> None:
+        self._file = file
+        self._known: set[str] = set()
+
+    def named(self, connect: Mapping[str, Any]) -> str:
+        """Return the full name of the message of a struct that has one."""
+        name = _full_name(connect).rpartition(".")[2]
+        if name not in self._known:
+            self._known.add(name)
+            self._fill(self._file.message_type.add(name=name), f".{self._prefix}{name}", connect)
+        return f".{self._prefix}{name}"
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._file.package}." if self._file.package else ""
+
+    def _fill(self, message: DescriptorProto, path: str, connect: Mapping[str, Any]) -> None:
+        taken = {column["field"] for column in connect["fields"]}
+        for place, column in enumerate(connect["fields"], start=1):
+            name = column["field"]
+            if not _NAME.fullmatch(name):
+                raise UnsupportedFeature(
+                    f"column {name!r} has a name that Protobuf does not allow (letters, digits and "
+                    "_ are allowed); set `value_format` and `key_format` of its table to another "
+                    "format, or rename the column",
+                    feature="Protobuf names",
+                )
+            field = message.field.add(
+                name=name, number=_number(column, place), label=FieldDescriptorProto.LABEL_OPTIONAL
+            )
+            self._set_type(message, path, field, column, taken)
+
+    def _set_type(
+        self,
+        message: DescriptorProto,
+        path: str,
+        field: FieldDescriptorProto,
+        connect: Mapping[str, Any],
+        taken: set[str],
+    ) -> None:
+        match connect["type"]:
+            case "struct" if "name" in connect:
+                field.type_name = self.named(connect)
+            case "struct":
+                inner, field.type_name = _nested(message, path, f"{field.name}Struct", taken)
+                self._fill(inner, field.type_name, connect)
+            case "array":
+                inner, field.type_name = _nested(message, path, f"{field.name}List", taken)
+                self._add_items(inner, field.type_name, connect["items"])
+            case "map":
+                inner, field.type_name = _nested(message, path, f"{field.name}Map", taken)
+                self._add_entries(inner, field.type_name, connect["values"])
+            case kind:
+                field.type = _scalar(field.name, kind, connect)
+                if connect.get("optional"):
+                    field.proto3_optional = True
+                    field.oneof_index = len(message.oneof_decl)
+                    message.oneof_decl.add(name=_unused(f"_{field.name}", taken))
+                return
+        field.type = FieldDescriptorProto.TYPE_MESSAGE
+
+    def _add_items(self, message: DescriptorProto, path: str, connect: Mapping[str, Any]) -> None:
+        message.field.add(
+            name="items",
+            number=1,
+            label=FieldDescriptorProto.LABEL_REPEATED,
+            type=FieldDescriptorProto.TYPE_MESSAGE,
+            type_name=self._add_item(message, path, connect),
+        )
+
+    def _add_entries(self, message: DescriptorProto, path: str, connect: Mapping[str, Any]) -> None:
+        item = self._add_item(message, path, connect)
+        entry = message.nested_type.add(name="ItemsEntry")
+        entry.options.map_entry = True
+        single = FieldDescriptorProto.LABEL_OPTIONAL
+        text, of_type = FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_MESSAGE
+        entry.field.add(name="key", number=1, label=single, type=text)
+        entry.field.add(name="value", number=2, label=single, type=of_type, type_name=item)
+        message.field.add(
+            name="items",
+            number=1,
+            label=FieldDescriptorProto.LABEL_REPEATED,
+            type=of_type,
+            type_name=f"{path}.ItemsEntry",
+        )
+
+    def _add_item(self, message: DescriptorProto, path: str, connect: Mapping[str, Any]) -> str:
+        item = message.nested_type.add(name="Item")
+        self._fill(item, f"{path}.Item", {"fields": [{**connect, "field": "value"}]})
+        return f"{path}.Item"
+
+
+def _nested(
+    message: DescriptorProto, path: str, name: str, taken: set[str]
+) -> tuple[DescriptorProto, str]:
+    """Add a message inside another one; return it and its full name."""
+    free = _unused(name, taken)
+    return message.nested_type.add(name=free), f"{path}.{free}"
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """Return a name that nothing else in a message has: fields and messages share one space."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _full_name(connect: Mapping[str, Any]) -> str:
+    parts = _ILLEGAL.sub("_", connect["name"]).split(".")
+    return ".".join(part if _NAME.fullmatch(part) else f"_{part}" for part in parts)
+
+
+def _number(column: Mapping[str, Any], place: int) -> int:
+    if "id" not in column:
+        return place
+    number = _FIRST_COLUMN + int(column["id"])
+    return number if number < _RESERVED.start else number + len(_RESERVED)
+
+
+def _scalar(
+    name: str, kind: str, connect: Mapping[str, Any]
+) -> FieldDescriptorProto.Type.ValueType:
+    if connect.get("name") == DECIMAL:
+        raise UnsupportedFeature(
+            f"column {name!r} is a decimal, and a Protobuf schema has no place for the scale of "
+            "its bytes: set `decimal_handling_mode` of its table to string or double, or "
+            "`value_format` and `key_format` to another format",
+            feature="Protobuf decimals",
+        )
+    return _SCALARS[kind]
+
+
+def _converter(connect: Mapping[str, Any]) -> Converter | None:
+    """Return what makes a message's arguments of a JSON value; None if they are the same."""
+    match connect["type"]:
+        case "struct":
+            return or_null(struct_converter(connect, _converter))
+        case "array":
+            of_item = _item_converter(connect["items"])
+            return or_null(lambda value: {"items": [of_item(item) for item in value]})
+        case "map":
+            of_value = _item_converter(connect["values"])
+            return or_null(
+                lambda value: {"items": {key: of_value(item) for key, item in value.items()}}
+            )
+        case "bytes":
+            return or_null(b64decode)
+        case _:
+            return None
+
+
+def _item_converter(connect: Mapping[str, Any]) -> Converter:
+    convert = _converter(connect)
+    return lambda value: {"value": convert(value) if convert else value}
