@@ -16,21 +16,32 @@ build_tools() {
     pip_into "$1" install $quiet --require-hashes --only-binary :all: -r requirements/build.txt
 }
 
-# PySpark comes as source only. Its wheel is made with our build tools; its own requirements are in the lock.
-split_off_pyspark() {
-    awk '/^[A-Za-z0-9]/ { mine = /^pyspark==/ } mine' "$1" >"$work/pyspark.txt"
-    awk '/^[A-Za-z0-9]/ { mine = /^pyspark==/ } !mine' "$1" >"$work/$(basename "$1")"
+# What has no wheel is made into one with our build tools: PySpark everywhere, Faust on arm64 (without its C extensions, so no
+# compiler is needed). Their own requirements are in the lock.
+machine="${MACHINE:-$(uname -m)}"
+split_off_sources() {
+    ours='^pyspark=='
+    if [ "$machine" = aarch64 ]; then ours='^(pyspark|faust-streaming)=='; fi
+    awk -v ours="$ours" '/^[A-Za-z0-9]/ { mine = $0 ~ ours } mine' "$1" >>"$work/sources.txt"
+    awk -v ours="$ours" '/^[A-Za-z0-9]/ { mine = $0 ~ ours } !mine' "$1" >"$work/$(basename "$1")"
 }
 
 # Takes out what nothing loads: PyArrow's tests, headers, sources and Flight; where no jobs of others run, its S3 client, too (ours
-# is another), and botocore's descriptions of other services than S3 and those by which it logs in. 85 MB.
+# is another), botocore's descriptions of other services than S3 and those by which it logs in, and Pygments' lexers of other
+# languages than Python. 95 MB.
 trim() {
     for packages in "$1"/lib/python*/site-packages; do
         arrow="$packages/pyarrow"
         rm -rf "$arrow/tests" "$arrow/include" "$arrow/includes" "$arrow/src" \
-            "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so* "$arrow"/*.px[dix]
+            "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so* "$arrow"/*.px[dix] "$arrow"/*.pyx
         if [ ! -d "$packages/pyspark" ]; then
             rm -rf "$arrow"/libarrow_s3.so* "$arrow"/_s3fs.*
+            for lexer in "$packages"/pygments/lexers/*.py; do
+                case "$(basename "$lexer" .py)" in
+                __init__ | _mapping | python | special) ;;
+                *) rm -f "$lexer" "$packages/pygments/lexers/__pycache__/$(basename "$lexer" .py)".*.pyc ;;
+                esac
+            done
             for service in "$packages"/botocore/data/*/; do
                 case "$(basename "$service")" in
                 s3 | sts | sso | sso-oidc | signin) ;;
@@ -46,7 +57,7 @@ trim() {
             done
         done
     done
-    "$1/bin/python" -B -c 'import pyarrow.compute, pyarrow.dataset, pyarrow.fs, pyarrow.json, pyarrow.parquet'
+    "$1/bin/python" -B -c 'import rich.traceback, pyarrow.compute, pyarrow.dataset, pyarrow.fs, pyarrow.json, pyarrow.parquet'
 }
 
 quiet="--disable-pip-version-check --no-input --quiet"
@@ -67,16 +78,14 @@ dependencies)
     python3 -m venv --without-pip "$target"
     set --
     for lock in $locks; do
-        split_off_pyspark "requirements/$lock.txt"
-        if [ -s "$work/pyspark.txt" ]; then
-            build_tools "$work/tools"
-            pip_into "$work/tools" wheel $quiet --require-hashes --no-deps --no-build-isolation --no-binary pyspark \
-                -w "$work/wheels" -r "$work/pyspark.txt"
-        fi
+        split_off_sources "requirements/$lock.txt"
         set -- "$@" -r "$work/$lock.txt"
     done
     pip_into "$target" install $quiet --require-hashes --only-binary :all: "$@"
-    if [ -d "$work/wheels" ]; then
+    if [ -s "$work/sources.txt" ]; then
+        build_tools "$work/tools"
+        pip_into "$work/tools" wheel $quiet --require-hashes --no-deps --no-build-isolation --no-binary pyspark,faust-streaming \
+            -w "$work/wheels" -r "$work/sources.txt"
         pip_into "$target" install $quiet --no-index --no-deps "$work"/wheels/*.whl
     fi
     trim "$target"
