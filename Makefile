@@ -29,7 +29,7 @@ comma := ,
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 # What builds our wheel, PySpark's, which is published as source only, and Faust's for arm64, which has none there.
-BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "setuptools", "setuptools_scm", sep="\n")
+BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "setuptools", "setuptools-scm", sep="\n")
 
 # A part of the night ends with the test that is running when its minutes are over.
 budget = -o log_cli=true --log-cli-level=INFO --log-cli-format='%(asctime)s %(message)s' \
