@@ -20,6 +20,7 @@ from bench import (
     log_size,
     open_table,
     read_table,
+    registered_changes,
     restart,
     row_deletes,
     spark_beside,
@@ -94,6 +95,7 @@ def _alone(
         ),
         "log-size": lambda folder: log_size.figures(folder, files, hours),
         "restart": lambda folder: restart.figures(folder, rounds, files),
+        "registered": lambda _: registered_changes.figures(rounds),
     }
 
 
@@ -104,7 +106,7 @@ def bench(
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
             "takeover, changes, open, read, cpu, state, driver, checkpoint, checkpoint-beside, "
-            "log-size, restart"
+            "log-size, restart, registered"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,

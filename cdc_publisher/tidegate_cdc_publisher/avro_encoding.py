@@ -2,16 +2,20 @@
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
 
 import fastavro
 import orjson
 
+from tidegate_cdc_publisher.avro_columns import encode_columns, is_columnar
 from tidegate_cdc_publisher.connect_schema import DECIMAL
 from tidegate_cdc_publisher.connect_values import Converter, or_null, struct_converter
 from tidegate_delta.errors import UnsupportedFeature
+
+MANY_ROWS: Final = 50
+"""From this many rows on it pays to encode them by column."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.]")
@@ -37,15 +41,25 @@ def avro_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
     return _struct(connect, connect["name"], set())
 
 
-def avro_encoder(connect: Mapping[str, Any]) -> Callable[[bytes], bytes]:
-    """Return what encodes JSON payloads of a Connect struct as Avro."""
+def avro_encoder(connect: Mapping[str, Any]) -> Callable[[Sequence[bytes]], list[bytes]]:
+    """Return what encodes JSON payloads of a Connect struct as Avro.
+
+    Law: many at once have the bytes that they have one by one.
+    """
     schema = fastavro.parse_schema(avro_schema(connect))
     to_avro = struct_converter(connect, _converter)
 
-    def encode(payload: bytes) -> bytes:
+    def encode_row(payload: bytes) -> bytes:
         out = BytesIO()
         fastavro.schemaless_writer(out, schema, to_avro(orjson.loads(payload)))
         return out.getvalue()
+
+    by_column = is_columnar(connect)
+
+    def encode(payloads: Sequence[bytes]) -> list[bytes]:
+        if by_column and len(payloads) >= MANY_ROWS:
+            return encode_columns(connect, payloads)
+        return [encode_row(payload) for payload in payloads]
 
     return encode
 

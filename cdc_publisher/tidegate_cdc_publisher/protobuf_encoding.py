@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -64,7 +64,7 @@ def in_registry(schema: FileDescriptorProto) -> str:
 
 def protobuf_encoder(
     schema: FileDescriptorProto, connect: Mapping[str, Any]
-) -> Callable[[bytes], bytes]:
+) -> Callable[[Sequence[bytes]], list[bytes]]:
     """Return what encodes JSON payloads of a Connect struct as messages of its schema."""
     pool = DescriptorPool()
     pool.AddSerializedFile(schema.SerializeToString())
@@ -72,9 +72,12 @@ def protobuf_encoder(
     message = GetMessageClass(pool.FindMessageTypeByName(first))
     to_protobuf = struct_converter(connect, _converter)
 
-    def encode(payload: bytes) -> bytes:
+    def encode_row(payload: bytes) -> bytes:
         value = to_protobuf(orjson.loads(payload))
         return message(**value).SerializeToString(deterministic=True)
+
+    def encode(payloads: Sequence[bytes]) -> list[bytes]:
+        return [encode_row(payload) for payload in payloads]
 
     return encode
 

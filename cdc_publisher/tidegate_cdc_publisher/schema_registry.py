@@ -1,7 +1,7 @@
 """Schemas in a registry, by Confluent's protocol: a record holds the id of its schema."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import orjson
@@ -25,6 +25,8 @@ INCOMPATIBLE: Final = "SchemaIncompatible"
 _MAGIC: Final = b"\x00"
 _CONFLICT: Final = 409
 
+_Encoder = Callable[[Sequence[bytes]], list[bytes]]
+
 
 class Registry:
     """Encodes payloads with schemas that stand in a registry, which it registers once each."""
@@ -32,7 +34,7 @@ class Registry:
     def __init__(self, client: SchemaRegistryClient, url: str) -> None:
         self._client = client
         self._url = url
-        self._known: dict[tuple[str, str, str], tuple[bytes, Callable[[bytes], bytes] | None]] = {}
+        self._known: dict[tuple[str, str, str], tuple[bytes, _Encoder | None]] = {}
 
     @classmethod
     def at(cls, url: str, properties: Mapping[str, str]) -> Self:
@@ -56,12 +58,12 @@ class Registry:
         head, encode = self._known[key]
         if encode is None:
             return [head + payload for payload in payloads]
-        return [head + encode(payload) for payload in payloads]
+        return [head + message for message in encode([*payloads])]
 
     def _registered(
         self, subject: str, record_format: Format, connect: dict[str, Any]
-    ) -> tuple[bytes, Callable[[bytes], bytes] | None]:
-        encode: Callable[[bytes], bytes] | None = None
+    ) -> tuple[bytes, _Encoder | None]:
+        encode: _Encoder | None = None
         behind_id = b""
         match record_format:
             case "avro":

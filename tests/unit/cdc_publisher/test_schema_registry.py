@@ -217,11 +217,8 @@ def test_protobuf_numbers_a_mapped_column_by_its_field_id() -> None:
         "before": 1, "after": 2, "source": 3, "op": 4, "ts_ms": 5, "transaction": 6,
     }  # fmt: skip
     payload = {"op": "c", "after": {"b": 1, "s": [{"x": "y", "from": 2}, None]}, "source": {}}
-    message = of_message(
-        message_class(file).FromString(
-            protobuf_encoder(file, json.loads(schemas.value))(json.dumps(payload).encode())
-        )
-    )
+    encode = protobuf_encoder(file, json.loads(schemas.value))
+    message = of_message(message_class(file).FromString(*encode([json.dumps(payload).encode()])))
     assert message["after"] == payload["after"]
 
 
