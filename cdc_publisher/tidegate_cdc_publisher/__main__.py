@@ -1,5 +1,8 @@
 """Build the service from its settings and run it. `python -m tidegate_cdc_publisher --help`."""
 
+import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads Arrow
+
+# isort: split
 from tidegate_cdc_publisher.service import CdcPublisher
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_runtime.cli.service_command import service_app

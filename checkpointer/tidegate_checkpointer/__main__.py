@@ -1,5 +1,8 @@
 """Build the service from its settings and run it. `python -m tidegate_checkpointer --help`."""
 
+import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads Arrow
+
+# isort: split
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_runtime.cli.service_command import service_app

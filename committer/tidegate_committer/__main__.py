@@ -1,5 +1,8 @@
 """Build the committer from its settings and run it: `python -m tidegate_committer --help`."""
 
+import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads Arrow
+
+# isort: split
 import sys
 from typing import Final
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SERVICE = """
 import sys
 import pyarrow as pa
@@ -22,3 +24,10 @@ def test_a_conversion_loads_no_pandas_and_a_data_frame_does() -> None:
         [sys.executable, "-c", SERVICE], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("service", ["committer", "checkpointer", "cdc_publisher"])
+def test_a_service_starts_without_pandas(service: str) -> None:
+    code = f"import sys, tidegate_{service}.__main__; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr
