@@ -38,7 +38,10 @@ def is_columnar(connect: Mapping[str, Any]) -> bool:
 
 
 def encode_columns(connect: Mapping[str, Any], payloads: Sequence[bytes]) -> list[bytes]:
-    """Return JSON payloads of a Connect struct, at least one, as Avro."""
+    """Return JSON payloads of a Connect struct, at least one, as Avro, in their order.
+
+    Raises: ValueError, for a null in a column that is not optional.
+    """
     lines = b"\n".join(payloads)
     table = pa_json.read_json(
         pa.py_buffer(lines),
@@ -59,7 +62,13 @@ def _arrow(connect: Mapping[str, Any]) -> pa.DataType:
 
 
 def _struct(rows: pa.StructArray, connect: Mapping[str, Any]) -> pa.Array:
-    parts = [_value(pc.struct_field(rows, [n]), of) for n, of in enumerate(connect["fields"])]
+    parts = []
+    for place, column in enumerate(connect["fields"]):
+        values = pc.struct_field(rows, [place])
+        # A null struct has null fields, which are not written.
+        if not column.get("optional") and values.null_count > rows.null_count:
+            raise ValueError(f"column {column['field']!r} has a null, which its schema forbids")
+        parts.append(_value(values, column))
     return _joined(parts)
 
 

@@ -57,7 +57,7 @@ def protobuf_schema(connect: Mapping[str, Any]) -> FileDescriptorProto:
     return file
 
 
-def in_registry(schema: FileDescriptorProto) -> str:
+def registry_text(schema: FileDescriptorProto) -> str:
     """Return a schema as confluent-kafka's serializer registers it: its descriptor in base64."""
     return b64encode(schema.SerializeToString(deterministic=True)).decode()
 

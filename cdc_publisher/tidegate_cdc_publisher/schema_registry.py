@@ -12,9 +12,9 @@ from tidegate_cdc_publisher.avro_encoding import avro_encoder, avro_schema
 from tidegate_cdc_publisher.json_schema import json_schema
 from tidegate_cdc_publisher.protobuf_encoding import (
     FIRST_MESSAGE,
-    in_registry,
     protobuf_encoder,
     protobuf_schema,
+    registry_text,
 )
 from tidegate_cdc_publisher.record_form import Format
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
@@ -71,7 +71,7 @@ class Registry:
                 encode = avro_encoder(connect)
             case "protobuf":
                 messages = protobuf_schema(connect)
-                schema = Schema(in_registry(messages), "PROTOBUF")
+                schema = Schema(registry_text(messages), "PROTOBUF")
                 encode, behind_id = protobuf_encoder(messages, connect), FIRST_MESSAGE
             case _:
                 schema = Schema(json.dumps(json_schema(connect)), "JSON")

@@ -4,6 +4,7 @@ import json
 from base64 import b64encode
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,3 +65,13 @@ def test_many_rows_are_encoded_by_column_and_lists_and_maps_one_by_one() -> None
         encode = avro_encoder(schema)
         assert is_columnar(schema) == (len(taken) == 1)
         assert encode([payload] * MANY_ROWS) == encode([payload]) * MANY_ROWS
+
+
+def test_a_null_that_the_schema_forbids_is_an_error_and_never_a_zero() -> None:
+    inner = struct([({"type": "int64"}, False)])
+    schema = {**struct([({"type": "int64"}, False), (inner, True)]), "name": "t.Value"}
+    allowed = b'{"c0":1,"c1":null}'
+    assert encode_columns(schema, [allowed]) == avro_encoder(schema)([allowed])
+    for forbidden in (b'{"c0":null,"c1":null}', b'{"c0":1,"c1":{"c0":null}}'):
+        with pytest.raises(ValueError, match="'c0'"):
+            encode_columns(schema, [allowed, forbidden])
