@@ -57,7 +57,10 @@ def test_by_column_as_one_by_one(data: st.DataObject) -> None:
 
 
 def test_many_rows_are_encoded_by_column_and_lists_and_maps_one_by_one() -> None:
-    columns = [({"type": "int64"}, True), ({"type": "array", "items": {"type": "int32"}}, False)]
+    columns: list[tuple[dict[str, Any], bool]] = [
+        ({"type": "int64"}, True),
+        ({"type": "array", "items": {"type": "int32"}}, False),
+    ]
     for taken in (columns[:1], columns):
         schema = {**struct(taken), "name": "t.Value"}
         row = {"c0": 300, "c1": [1, 2]} if len(taken) == 2 else {"c0": 300}
