@@ -6,7 +6,8 @@ rows are in the stream, and the copied ones come in a later round, with the file
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 from tidegate_cdc_publisher.change_batch import Batch
 from tidegate_cdc_publisher.change_reader import Wanted
@@ -16,7 +17,6 @@ from tidegate_delta.data_skipping.predicate_tree import Predicate
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.stream_position import Incremental
-from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import matching, read_file, rows_of, schema_of
 from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
@@ -46,7 +46,11 @@ def filter_of(text: str | None, metadata: Metadata) -> Predicate | None:
 
     Raises: InvalidRequest, UnsupportedFeature, if rows can't be chosen by it.
     """
-    return None if text is None else predicate_of(text, schema_of(metadata))
+    if text is None:
+        return None
+    # Loading the SQL parser is an eighth of the service's start, and few tables need it.
+    sql_condition = import_module("tidegate_runtime.conditions.sql_condition")
+    return cast("Predicate", sql_condition.predicate_of(text, schema_of(metadata)))
 
 
 def live_files(snapshot: Snapshot, text: str | None) -> Mapping[str, Mapping[str, Any]]:

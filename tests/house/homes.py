@@ -25,7 +25,6 @@ DEMO: Final = "deploy/tidegate_demo/"
 CONSOLE: Final = "deploy/tidegate_console/"
 
 HOMES: Final = {
-    "pydantic_settings": (f"{RUNTIME}service/settings.py",),
     "yaml": (f"{RUNTIME}service/settings.py",),
     "pyarrow": (
         DELTA,

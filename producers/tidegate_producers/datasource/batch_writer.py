@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Final
 
 import orjson
@@ -34,7 +35,6 @@ from tidegate_producers.writing.table_write import (
     commit,
     plan,
 )
-from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.observability.tracing import continued
 
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
@@ -123,9 +123,10 @@ def with_condition(written: WritePlan, options: WriteOptions) -> WritePlan:
     text = options.replace_where
     if text is None:
         return written
-    return replace(
-        written, replace_where=ReplaceWhere(text, predicate_of(text, written.layout.schema))
-    )
+    # Loading the SQL parser is a quarter of a worker's start, and few writes need it.
+    sql_condition = import_module("tidegate_runtime.conditions.sql_condition")
+    predicate = sql_condition.predicate_of(text, written.layout.schema)
+    return replace(written, replace_where=ReplaceWhere(text, predicate))
 
 
 def write_files(written: WritePlan, batches: Iterator[pa.RecordBatch]) -> bytes:

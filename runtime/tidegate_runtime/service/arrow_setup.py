@@ -2,13 +2,11 @@
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Final
 
 import pyarrow as pa
+
+from tidegate_runtime.service.arrow_alone import LeftOut
 
 CHOSEN: Final = "ARROW_DEFAULT_MEMORY_POOL"
 """The environment variable by which users choose Arrow's allocator; it takes precedence."""
@@ -31,20 +29,9 @@ def leave_out_pandas() -> None:
     Loading it takes longer than opening most tables. Callers that ask Arrow for a data frame still
     get it.
     """
-    finder = _NoPandas()
+    finder = LeftOut()
     sys.meta_path.insert(0, finder)
     try:
         pa.array([0])
     finally:
         sys.meta_path.remove(finder)
-
-
-class _NoPandas(MetaPathFinder):
-    """An import finder that hides pandas, and nothing else."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is left out", name=fullname)
-        return None

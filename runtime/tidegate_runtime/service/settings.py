@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.kafka.settings import KafkaSettings
@@ -75,10 +74,10 @@ class TracingSettings(Section):
     otlp_endpoint: str | None = None
 
 
-class ServiceSettings(BaseSettings):
+class ServiceSettings(BaseModel):
     """The settings that all services share. A service adds its own section in a subclass."""
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     kafka: KafkaSettings = KafkaSettings()
     http: HttpSettings = HttpSettings()
@@ -86,18 +85,6 @@ class ServiceSettings(BaseSettings):
     tracing: TracingSettings = TracingSettings()
     storage: dict[str, str] = {}
     """Options of the object store, as fsspec names them."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the arguments: `load` reads all sources itself, to name them in errors."""
-        return (init_settings,)
 
 
 @dataclass(frozen=True)
