@@ -22,13 +22,23 @@ from tidegate_runtime.kafka.topic_admin import create_topics
 
 SESSION_TIMEOUT_MS = 2_000
 
-FIRST = (
+SPARK = (
     "test_spark_batch.py",
+    "test_spark_stream.py",
+    "test_spark_changes.py",
+    "test_spark_options.py",
+    "test_spark_misuses.py",
+    "test_serial_equivalence.py",
+)
+"""Files that run on one worker, one after another, because they share its Spark session: to start
+one, and the Python processes of its first write, takes twenty seconds of a core."""
+
+FIRST = (
+    *SPARK,
     "test_cdc_publisher.py",
     "test_committer_processes.py",
     "test_mixed_writers.py",
     "test_topic_admin.py",  # short: xdist puts it behind a file of one test
-    "test_spark_stream.py",
     "test_stream_writers.py",
     "test_blows.py",
     "test_follower.py",
@@ -38,11 +48,17 @@ FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the longest files to the front; keep the order of the others and within files."""
+    """Move the longest files to the front; keep the order of the others and within files.
+
+    What `--dist loadgroup` runs on one worker is a file, or all files of Spark.
+    """
     gone = [name for name in FIRST if not Path(__file__).with_name(name).exists()]
     assert not gone, f"renamed, or gone: {gone}"
     order = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda one: order.get(one.path.name, len(FIRST)))
+    for item in items:
+        name = item.path.name
+        item.add_marker(pytest.mark.xdist_group("spark" if name in SPARK else name))
 
 
 @dataclass(frozen=True)

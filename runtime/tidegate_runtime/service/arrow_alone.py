@@ -12,6 +12,7 @@ class LeftOut(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Raise ModuleNotFoundError for the two; None for all others."""
         if fullname in ("numpy", "pandas"):
             raise ModuleNotFoundError(f"{fullname} is left out", name=fullname)
         return None

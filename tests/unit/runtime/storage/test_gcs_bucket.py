@@ -82,7 +82,7 @@ class _Request(BaseHTTPRequestHandler):
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(object_store, "_FIRST_PAUSE_S", 0.001)
     with Store() as served:
-        Thread(target=served.serve_forever, daemon=True).start()
+        Thread(target=served.serve_forever, args=(0.02,), daemon=True).start()
         yield served
         served.shutdown()
 

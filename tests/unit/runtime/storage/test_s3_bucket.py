@@ -113,7 +113,7 @@ class _Put(BaseHTTPRequestHandler):
 @pytest.fixture
 def store() -> Iterator[Store]:
     with Store() as served:
-        Thread(target=served.serve_forever, daemon=True).start()
+        Thread(target=served.serve_forever, args=(0.02,), daemon=True).start()
         yield served
         served.shutdown()
 
