@@ -84,7 +84,7 @@ conformance: env ## foreign tables in our reader, our tables in foreign readers
 
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
-	@$(PYTEST) tests/integration -n 4 -v --dist loadgroup --no-loadscope-reorder --durations=20
+	@$(PYTEST) tests/integration -n 4 $(FILES) --no-loadscope-reorder --durations=20
 
 containers: env ## the images, the Compose file, Kafka in a container; skips without a container engine
 	$(call heading,containers: what only an engine can show)

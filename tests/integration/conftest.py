@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 from tests.integration.kafka_container import kafka_container
 from tidegate_local.child_processes import (
@@ -48,17 +50,25 @@ FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the longest files to the front; keep the order of the others and within files.
-
-    What `--dist loadgroup` runs on one worker is a file, or all files of Spark.
-    """
+    """Move the longest files to the front; keep the order of the others and within files."""
     gone = [name for name in FIRST if not Path(__file__).with_name(name).exists()]
     assert not gone, f"renamed, or gone: {gone}"
     order = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda one: order.get(one.path.name, len(FIRST)))
-    for item in items:
-        name = item.path.name
-        item.add_marker(pytest.mark.xdist_group("spark" if name in SPARK else name))
+
+
+class FilesScheduling(LoadFileScheduling):  # type: ignore[misc] # it ships no types
+    """Runs a file on one worker, and all files of SPARK on one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "spark" if Path(file).name in SPARK else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Return what shares the tests out among workers; None for xdist's own."""
+    return FilesScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @dataclass(frozen=True)
