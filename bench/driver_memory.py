@@ -20,10 +20,10 @@ def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
     generate(table, Shape.CLASSIC, files)
     runs = alternate(WAYS, [table], rounds)
     shutil.rmtree(table)
-    found = []
+    result = []
     for way in WAYS:
         mib = middle(runs[way], "mib")
-        found.append(
+        result.append(
             Figure(
                 f"driver of a {way} that may touch each of {files:,} files",
                 f"{mib:.0f} MiB, {middle(runs[way], 's'):.1f} s",
@@ -34,4 +34,4 @@ def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
                 recorded=RECORDED.get(way, at_most(1.0)),
             )
         )
-    return found
+    return result

@@ -144,7 +144,7 @@ def table_in_memory(*commits: Sequence[Mapping[str, Any]], root: str = ROOT) -> 
 
 def proposal(*rows: Row, read_version: int = 0, **fields: Any) -> Proposal:
     """Return a proposal of some rows with an empty read set, unless `reads` is given."""
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "proposal_id": an_id(),
         "table": TABLE,
         "table_root": ROOT,
@@ -154,7 +154,7 @@ def proposal(*rows: Row, read_version: int = 0, **fields: Any) -> Proposal:
         "actions": rows,
         "reads": ReadSet(),
     }
-    return Proposal.model_validate({**told, **fields})
+    return Proposal.model_validate({**result, **fields})
 
 
 def late(*rows: Row, read_version: int = 0) -> Proposal:
@@ -171,8 +171,8 @@ def create(partition_columns: Sequence[str] = (), **fields: Any) -> Proposal:
 def delete(*paths: str, read_version: int = 0, **fields: Any) -> Proposal:
     """Return a proposal that removes files and whose read set is exactly these files."""
     reads = ReadSet(files=paths)
-    told = {"reads": reads, "operation": Operation(name="DELETE"), **fields}
-    return proposal(*map(remove, paths), read_version=read_version, **told)
+    result = {"reads": reads, "operation": Operation(name="DELETE"), **fields}
+    return proposal(*map(remove, paths), read_version=read_version, **result)
 
 
 def rows_of(path: str, which: Iterable[int], **changed: Any) -> RowIntent:
@@ -184,8 +184,13 @@ def rows_of(path: str, which: Iterable[int], **changed: Any) -> RowIntent:
 def row_delete(*intents: RowIntent, read_version: int = 0, **fields: Any) -> Proposal:
     """Return a proposal that deletes rows of files it read, and tolerates other lost rows there."""
     reads = ReadSet(files=tuple(intent.path for intent in intents), delete_insensitive=True)
-    told = {"reads": reads, "operation": Operation(name="DELETE"), "dv_intents": intents, **fields}
-    return proposal(read_version=read_version, **told)
+    result = {
+        "reads": reads,
+        "operation": Operation(name="DELETE"),
+        "dv_intents": intents,
+        **fields,
+    }
+    return proposal(read_version=read_version, **result)
 
 
 def compact(
@@ -210,12 +215,12 @@ def compact(
         *(remove(path, dataChange=False, **gone.get(path, {})) for path in sources),
         add(target, dataChange=False, stats=json.dumps({"numRecords": sum(sources.values())})),
     ]
-    told = {
+    result = {
         "reads": ReadSet(files=tuple(sources)),
         "operation": Operation(name="OPTIMIZE"),
         "row_mapping": ({"path": target, "sources": places},),
     }
-    return proposal(*rows, read_version=read_version, **{**told, **fields})
+    return proposal(*rows, read_version=read_version, **{**result, **fields})
 
 
 def batch_of(app_id: str, version: int, *rows: Row, read_version: int = 0) -> Proposal:
@@ -354,8 +359,8 @@ class Gate:
     def tables(self) -> dict[UUID, TableRecord]:
         """Return the registry."""
         records = self.records(self.topics.table_state)
-        told = [decode(TableRecord, record.value) for record in records]
-        return {one.table: one for one in told}
+        result = [decode(TableRecord, record.value) for record in records]
+        return {item.table: item for item in result}
 
     def letters(self) -> list[Record]:
         """Return the dead letters."""
@@ -367,7 +372,7 @@ class Gate:
 
     def entries(self, root: str = ROOT) -> list[list[Row]]:
         """Return the rows of each version of a table."""
-        found: list[list[Row]] = []
-        while (content := self.stores[root].read(in_log(commit_name(len(found))))) is not None:
-            found.append([json.loads(line) for line in content.splitlines()])
-        return found
+        result: list[list[Row]] = []
+        while (content := self.stores[root].read(in_log(commit_name(len(result))))) is not None:
+            result.append([json.loads(line) for line in content.splitlines()])
+        return result

@@ -82,10 +82,10 @@ def contained() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """Return the folder of the conformance corpus; skip where the clone has none beside it."""
-    found = corpora.whole_corpus()
-    if found is None:
+    result = corpora.whole_corpus()
+    if result is None:
         pytest.skip(corpora.ABSENT)
-    return found
+    return result
 
 
 @pytest.fixture(scope="session")

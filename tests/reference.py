@@ -51,13 +51,15 @@ def _commands(command: Any, path: str) -> Iterator[str]:
                 yield from _commands(below, f"{path} {name}")
         return
     named = [param for param in command.params if param.param_type_name == "option"]
-    options = sorted(one.opts[0] for one in named if one.opts[0] not in ("--help",))
+    options = sorted(item.opts[0] for item in named if item.opts[0] not in ("--help",))
     text = (command.help or "").strip().partition("\n\n")[0].replace("\n", " ")
     given = " ".join(
         param.name.upper() for param in command.params if param.param_type_name == "argument"
     )
     yield _row(
-        f"`{path}`{f' {given}' if given else ''}", text, ", ".join(f"`{one}`" for one in options)
+        f"`{path}`{f' {given}' if given else ''}",
+        text,
+        ", ".join(f"`{option}`" for option in options),
     )
 
 
@@ -97,8 +99,8 @@ def measures() -> Iterator[str]:
     """Yield the metrics with their labels."""
     yield from _section("Metrics", "metric", "labels", "meaning")
     kinds = (prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
-    found = [value for value in vars(metrics).values() if isinstance(value, kinds)]
-    for value in sorted(found, key=lambda one: str(one._name)):
+    result = [value for value in vars(metrics).values() if isinstance(value, kinds)]
+    for value in sorted(result, key=lambda one: str(one._name)):
         suffix = "_total" if isinstance(value, prometheus_client.Counter) else ""
         labels = ", ".join(f"`{name}`" for name in value._labelnames)
         yield _row(f"`{value._name}{suffix}`", labels, value._documentation)

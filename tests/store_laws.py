@@ -39,7 +39,7 @@ def a_put_whose_turn_never_comes_is_withheld(store: LogStore) -> None:
     store.put_if_absent("_delta_log/0.json", b"first", DEADLINE_S)
     for path in ("_delta_log/1.json", "_delta_log/0.json", "a"):
         assert store.put_if_absent(path, b"x", DEADLINE_S, lambda: False) is Put.WITHHELD
-    assert [one.path for one in store.list_from("_delta_log", "")] == ["_delta_log/0.json"]
+    assert [item.path for item in store.list_from("_delta_log", "")] == ["_delta_log/0.json"]
     assert store.read("_delta_log/1.json") is None
     assert store.read("a") is None
 
@@ -49,7 +49,7 @@ def nothing_of_a_put_is_seen_before_its_turn(store: LogStore) -> None:
     seen: list[list[str]] = []
 
     def look() -> bool:
-        seen.append([one.path for one in store.list_from("_delta_log", "")])
+        seen.append([item.path for item in store.list_from("_delta_log", "")])
         return True
 
     assert store.put_if_absent("_delta_log/1.json", b"second", DEADLINE_S, look) is Put.WON
@@ -145,8 +145,8 @@ def a_tree_has_every_file_outside_of_folders_that_are_not_wanted(store: LogStore
         asked.append(folder)
         return not folder.endswith(("_delta_log", "_old"))
 
-    found = {stat.path: stat.size for stat in store.list_tree(is_wanted)}
-    assert found == {path: len(path) for path in kept}
+    result = {stat.path: stat.size for stat in store.list_tree(is_wanted)}
+    assert result == {path: len(path) for path in kept}
     assert not any(folder.startswith(("_delta_log/", "p=2/_old/")) for folder in asked)
     everything = {stat.path for stat in store.list_tree(lambda _: True)}
     assert everything == {*kept, "_delta_log/0.json", "_delta_log/_sidecars/s", "p=2/_old/e"} | {
@@ -214,13 +214,13 @@ def contest(stores: list[LogStore], versions: int) -> list[dict[int, Put]]:
     together = Barrier(len(stores))
 
     def contend(number: int) -> dict[int, Put]:
-        told = {}
+        result = {}
         for version in range(versions):
             together.wait(DEADLINE_S)
             content = f"{number} at {version}".encode() * 50
             path = f"_delta_log/{version:020d}.json"
-            told[version] = stores[number].put_if_absent(path, content, DEADLINE_S)
-        return told
+            result[version] = stores[number].put_if_absent(path, content, DEADLINE_S)
+        return result
 
     with ThreadPoolExecutor(max_workers=len(stores)) as pool:
         return list(pool.map(contend, range(len(stores))))

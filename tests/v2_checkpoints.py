@@ -25,5 +25,5 @@ def put_v2(
         store, snapshot, CheckpointLayout(form, files_a_sidecar), now_ms, lambda: next(numbers)
     )
     prefix = f"{snapshot.version:020d}.checkpoint."
-    found = [stat.path for stat in store.list_from(LOG_FOLDER, prefix)]
-    return next(path.rpartition("/")[2] for path in found if prefix in path)
+    result = [stat.path for stat in store.list_from(LOG_FOLDER, prefix)]
+    return next(path.rpartition("/")[2] for path in result if prefix in path)

@@ -803,9 +803,9 @@ class TableStream:
 
     def _records(self, origin: SourceBlock, batch: Batch) -> Records:
         tombstones: Tombstones = "with" if self._source.changes.tombstones else "without"
-        found = records(origin, batch, self._running.clock.now_ms(), tombstones)
+        result = records(origin, batch, self._running.clock.now_ms(), tombstones)
         rule = self._source.large_rows
-        return found if rule is None else rule.applied(found, self._source.topic)
+        return result if rule is None else rule.applied(result, self._source.topic)
 
     def _move(self, position: Position) -> None:
         self._state = evolve(self._state, Published(position))

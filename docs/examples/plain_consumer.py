@@ -28,9 +28,11 @@ def main() -> None:
             "isolation.level": "read_committed",
         }
     )
-    found = consumer.list_topics(arguments.topic, timeout=30.0).topics[arguments.topic].partitions
-    consumer.assign([TopicPartition(arguments.topic, number, OFFSET_BEGINNING) for number in found])
-    waiting = set(found)
+    result = consumer.list_topics(arguments.topic, timeout=30.0).topics[arguments.topic].partitions
+    consumer.assign(
+        [TopicPartition(arguments.topic, number, OFFSET_BEGINNING) for number in result]
+    )
+    waiting = set(result)
     rows: dict[bytes | None, object] = {}
     while waiting:
         message = consumer.poll(30.0)

@@ -61,9 +61,9 @@ def helm(*argv: str, timeout_s: float = 900) -> str:
 def items(namespace: str, kind: str, selector: str = "") -> list[dict[str, Any]]:
     """Return the resources of a kind."""
     chosen = ("--selector", selector) if selector else ()
-    found = json.loads(kubectl("-n", namespace, "get", kind, *chosen, "--output", "json"))["items"]
-    assert isinstance(found, list)
-    return found
+    result = json.loads(kubectl("-n", namespace, "get", kind, *chosen, "--output", "json"))["items"]
+    assert isinstance(result, list)
+    return result
 
 
 def until(holds: Callable[[], object], what: str, timeout_s: float) -> None:

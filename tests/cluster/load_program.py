@@ -96,14 +96,14 @@ def write(root: str, writers: int) -> None:
 def count_changes(name: str, count: int) -> None:
     """Wait until a copy made of the table's changes has so many rows, and print how many it has."""
     end_s = time.monotonic() + PATIENCE_S
-    found = 0
-    while found < count and time.monotonic() < end_s:
+    result = 0
+    while result < count and time.monotonic() < end_s:
         with changes.follow(name, load(ServiceSettings, None, {}).kafka) as stream:
             copy = changes.TableCopy()
             for change in stream.changes(quiet_s=5):
                 copy.apply(change)
-            found = len(copy.rows)
-    say(rows=found)
+            result = len(copy.rows)
+    say(rows=result)
 
 
 if __name__ == "__main__":

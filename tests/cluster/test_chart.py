@@ -39,7 +39,9 @@ def test_a_server_takes_every_resource_strictly(
     values: Path, namespace: str, definitions: set[str]
 ) -> None:
     rendered = helm("template", "tidegate", str(CHART), "-n", namespace, "-f", str(values))
-    kinds = {one["apiVersion"] + "/" + one["kind"] for one in yaml.safe_load_all(rendered) if one}
+    kinds = {
+        item["apiVersion"] + "/" + item["kind"] for item in yaml.safe_load_all(rendered) if item
+    }
     foreign = {"keda.sh/v1alpha1/ScaledObject": "scaledobjects.keda.sh",
                "kafka.strimzi.io/v1/KafkaUser": "kafkausers.kafka.strimzi.io",
                "monitoring.coreos.com/v1/PodMonitor": "podmonitors.monitoring.coreos.com",

@@ -79,12 +79,12 @@ class Day:
 
     def is_whole(self) -> bool:
         """Return whether each Deployment has all its pods, and they are ready."""
-        found = items(self.namespace, "deployments", CHOSEN)
-        assert len(found) == len(COMPONENTS)
+        result = items(self.namespace, "deployments", CHOSEN)
+        assert len(result) == len(COMPONENTS)
         return all(
-            [is_ready(pod) for pod in self.pods(component_of(one))]
-            == [True] * int(one["spec"]["replicas"])
-            for one in found
+            [is_ready(pod) for pod in self.pods(component_of(item))]
+            == [True] * int(item["spec"]["replicas"])
+            for item in result
         )
 
     def wait(self, what: str) -> None:
@@ -129,14 +129,14 @@ def component_of(resource: dict[str, Any]) -> str:
 def is_ready(pod: dict[str, Any]) -> bool:
     """Return whether a pod is ready."""
     return any(
-        one["type"] == "Ready" and one["status"] == "True"
-        for one in pod["status"].get("conditions", ())
+        item["type"] == "Ready" and item["status"] == "True"
+        for item in pod["status"].get("conditions", ())
     )
 
 
 def restarts(pod: dict[str, Any]) -> int:
     """Return how often a pod's container was started again."""
-    return sum(int(one["restartCount"]) for one in pod["status"].get("containerStatuses", ()))
+    return sum(int(item["restartCount"]) for item in pod["status"].get("containerStatuses", ()))
 
 
 def surroundings(day_namespace: str, *names: str) -> None:
@@ -144,13 +144,13 @@ def surroundings(day_namespace: str, *names: str) -> None:
     text = (Path(__file__).parent / "surroundings.yaml").read_text()
     images = os.environ["IMAGES"]
     tag = os.environ.get("TAG", yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"])
-    told = {
+    result = {
         "KAFKA_IMAGE": os.environ.get("KAFKA_IMAGE", f"{images}/kafka:4.1.1"),
         "STORE_IMAGE": os.environ.get("STORE_IMAGE", "minio/minio:RELEASE.2025-09-07T16-13-09Z"),
         "WRITER_IMAGE": f"{images}/committer:{tag}",
         "WRITERS": str(WRITERS),
     }
-    for name, value in told.items():
+    for name, value in result.items():
         text = text.replace(f"@{name}@", value)
     for pod in yaml.safe_load_all(text):
         if pod["metadata"]["name"] in names:
@@ -264,8 +264,8 @@ def test_nothing_is_lost(day: Day) -> None:
     until(lambda: '"end":true' in day.kubectl("logs", "writer"), "the writers' end", PATIENCE_S)
     day.begin("end")
     sys.stdout.write(f"\n{day.tell()}\n")
-    told = {(line["writer"], line["number"]) for line in day.written()}
-    assert len(told) > len(day.parts), "there was a load"
+    result = {(line["writer"], line["number"]) for line in day.written()}
+    assert len(result) > len(day.parts), "there was a load"
     with listening("-n", day.namespace, "port-forward", "pod/store", ":9000") as port:
         table = DeltaTable(
             "s3://lake/load",
@@ -280,13 +280,13 @@ def test_nothing_is_lost(day: Day) -> None:
         rows = table.to_pyarrow_table().to_pylist()
     found = [(row["writer"], row["number"]) for row in rows]
     assert len(found) == len(set(found)), "no row is there twice"
-    assert set(found) == told
+    assert set(found) == result
     copied = day.kubectl(
         "exec", "writer", "--", "python", "/programs/load_program.py", "changes", "load",
-        str(len(told)),
+        str(len(result)),
     )  # fmt: skip
-    assert json.loads(copied.splitlines()[-1])["rows"] == len(told)
-    sys.stdout.write(f"{len(told)} commits: each row is in the table once, and in its changes\n")
+    assert json.loads(copied.splitlines()[-1])["rows"] == len(result)
+    sys.stdout.write(f"{len(result)} commits: each row is in the table once, and in its changes\n")
 
 
 def answered(port: int, namespace: str, pod: str) -> int:

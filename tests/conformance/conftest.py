@@ -21,8 +21,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Add the results of another process of the run."""
-    told = getattr(node, "workeroutput", {}).get(_SENT, [])
-    results = [Result(name, kind, Verdict(verdict)) for name, kind, verdict in told]
+    result = getattr(node, "workeroutput", {}).get(_SENT, [])
+    results = [Result(name, kind, Verdict(verdict)) for name, kind, verdict in result]
     node.config.stash.setdefault(SCORE, []).extend(results)
 
 

@@ -45,14 +45,14 @@ def main(folders: list[str]) -> int:
     except (PySparkException, PySparkRuntimeError):
         return NO_JAR
     spark.sparkContext.setLogLevel("OFF")
-    found = {}
+    result = {}
     for folder in folders:
         if folder.startswith(FACTS):
-            found[folder.removeprefix(FACTS)] = _told(spark, folder.removeprefix(FACTS))
+            result[folder.removeprefix(FACTS)] = _told(spark, folder.removeprefix(FACTS))
         else:
-            found[folder] = _read(spark, folder)
+            result[folder] = _read(spark, folder)
     # VACUUM prints to standard output too.
-    sys.stdout.write(f"\n{json.dumps(found)}\n")
+    sys.stdout.write(f"\n{json.dumps(result)}\n")
     return 0
 
 
@@ -150,8 +150,8 @@ def _checksum_holds(spark: SparkSession, snapshot: Any) -> bool | None:
 
 
 def _times_ms(spark: SparkSession, folder: str) -> dict[str, int]:
-    found = DeltaTable.forPath(spark, folder).history().select("version", "timestamp").collect()
-    return {str(row["version"]): round(row["timestamp"].timestamp() * 1000) for row in found}
+    result = DeltaTable.forPath(spark, folder).history().select("version", "timestamp").collect()
+    return {str(row["version"]): round(row["timestamp"].timestamp() * 1000) for row in result}
 
 
 def _joined(actions: Any) -> str:

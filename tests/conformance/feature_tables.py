@@ -89,7 +89,7 @@ def tracked_in_mid_life(deployment: Deployment) -> Grown:
     seen = table.snapshot.metadata
     own = {**seen.configuration, **supported("rowTracking")}
     table.change("SET TBLPROPERTIES", seen.with_(configuration=own))
-    again = [one.with_(data_change=False) for one in table.live()]
+    again = [item.with_(data_change=False) for item in table.live()]
     table.say("ROW TRACKING BACKFILL", *again)
     seen = table.snapshot.metadata
     own = {**seen.configuration, "delta.enableRowTracking": "true", **MATERIALIZED}
@@ -140,8 +140,8 @@ def clustered(deployment: Deployment) -> Grown:
 def _clustering(table: Grown, *names: str) -> DomainMetadata:
     schema = parse_schema(table.snapshot.metadata.schema_string)
     physical = {field.name: field.metadata["delta.columnMapping.physicalName"] for field in schema}
-    told = {"clusteringColumns": [[physical[name]] for name in names]}
-    return DomainMetadata(domain="delta.clustering", configuration=json.dumps(told))
+    result = {"clusteringColumns": [[physical[name]] for name in names]}
+    return DomainMetadata(domain="delta.clustering", configuration=json.dumps(result))
 
 
 def cdc_recorded(deployment: Deployment) -> Grown:
@@ -151,13 +151,13 @@ def cdc_recorded(deployment: Deployment) -> Grown:
     table.begin((K, S), properties)
     table.append([row(1), row(2), row(3)])
     kinds = ["update_preimage", "update_postimage", "delete"]
-    told = {"k": [1, 1, 2], "s": ["s1", "new", "s2"], "_change_type": kinds}
-    table.replace("MERGE", [{"k": 1, "s": "new"}, row(3)], table.changes(pa.table(told)))
+    result = {"k": [1, 1, 2], "s": ["s1", "new", "s2"], "_change_type": kinds}
+    table.replace("MERGE", [{"k": 1, "s": "new"}, row(3)], table.changes(pa.table(result)))
     table.append([row(4), row(5)])
     [marked] = [add for add in table.live() if '"minValues":{"k":4' in (add.stats or "")]
     bounds = {**json.loads(marked.stats or "{}"), "tightBounds": False}
-    told = {"deletion_vector": inline(of_rows([1])), "stats": json.dumps(bounds)}
-    table.say("DELETE", proposal_drafts.removal(marked, 0), marked.with_(**told))
+    result = {"deletion_vector": inline(of_rows([1])), "stats": json.dumps(bounds)}
+    table.say("DELETE", proposal_drafts.removal(marked, 0), marked.with_(**result))
     return table
 
 

@@ -137,8 +137,8 @@ class Grown(Written):
         assert not settled.flaws, settled.flaws
         after, protocol = settled.definition
         mapped = map_columns(before.metadata, after, _new_names())
-        told = () if protocol == before.protocol else (protocol,)
-        self.say(operation, *told, mapped, *also)
+        result = () if protocol == before.protocol else (protocol,)
+        self.say(operation, *result, mapped, *also)
 
     def set(self, **properties: str) -> None:
         """Set properties, named without `delta.` and with `__` for dots."""
@@ -162,7 +162,7 @@ class Grown(Written):
 
     def _file(self, metadata: Metadata, rows: Rows, more: Mapping[str, pa.Array]) -> Add:
         schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
-        fields = [one for one in schema if one.name not in metadata.partition_columns]
+        fields = [item for item in schema if item.name not in metadata.partition_columns]
         values = {
             physical_name(one, mode): serialize(rows[0].get(one.name), one.kind)
             for one in schema
@@ -192,7 +192,7 @@ class Grown(Written):
     def replace(self, operation: str, rows: Rows, *also: Action, **more: pa.Array) -> None:
         """Replace all rows by others."""
         live = self.live()
-        removes = [proposal_drafts.removal(one, CLOCK.now_ms()) for one in live]
+        removes = [proposal_drafts.removal(item, CLOCK.now_ms()) for item in live]
         reads = ReadSet(files=tuple(one.path for one in live), whole_table=True)
         self.say(operation, *also, *removes, *self.adds(rows, **more), reads=reads)
 
@@ -214,8 +214,10 @@ class Grown(Written):
         predicate: Predicate = {"op": "in", "column": ["k"], "values": list(keys), "type": "long"}
         rewriter = Rewriter(self.store, snapshot.metadata, predicate, CLOCK, 0)
         adds = {add.path: add for add in rows_to_adds(snapshot.files)}
-        found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
-        marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
+        result = [rewriter.mark(file) for file in rows_of(snapshot.files)]
+        marked = [
+            (adds[item.path], item.marked) for item in result if item.marked and item.deleted_rows
+        ]
         deletion = proposal_drafts.Deletion("k IN (...)", predicate, list(adds), (), (), {}, marked)
         vectors, content = proposal_drafts.vectors_of(deletion, new_id(CLOCK))
         if content is not None:
@@ -270,8 +272,8 @@ class Grown(Written):
 
     def row_ids(self) -> Mapping[int, tuple[int, int]]:
         """Return, by key, the id of each row and the version that last changed it."""
-        found = self.rows_of_head(["k", ROW_ID, ROW_COMMIT_VERSION])
-        return {row["k"]: (row[ROW_ID], row[ROW_COMMIT_VERSION]) for row in found.to_pylist()}
+        result = self.rows_of_head(["k", ROW_ID, ROW_COMMIT_VERSION])
+        return {row["k"]: (row[ROW_ID], row[ROW_COMMIT_VERSION]) for row in result.to_pylist()}
 
     def rows_of_head(self, columns: Sequence[str] | None = None) -> pa.Table:
         return read_table(self.store, self.snapshot, columns)
@@ -310,6 +312,6 @@ def _physical(value: Any, kind: DataType, mode: ColumnMappingMode) -> Any:
                 for field in kind.fields
             }
         case _, ArrayType():
-            return [_physical(one, kind.element, mode) for one in value]
+            return [_physical(item, kind.element, mode) for item in value]
         case _:
             return value

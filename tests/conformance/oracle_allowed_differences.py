@@ -90,15 +90,17 @@ def _names_row_ids(case: Case) -> bool:
 
 def _goes_on(theirs: Told, ours: Told) -> bool:
     """Return whether we found no conflict before the winner that delta-spark names."""
-    found = ours.get("winner_version")
-    return ours["verdict"] == "committed" or bool((found or 0) >= theirs["winner_version"])
+    result = ours.get("winner_version")
+    return ours["verdict"] == "committed" or bool((result or 0) >= theirs["winner_version"])
 
 
 def _is_empty_alone(case: Case, theirs: Told) -> bool:
     """Return whether a winner's partition values are whole numbers except for empty ones."""
     rows = case["winners"][theirs["winner_version"] - case["read_version"] - 1]
-    told = {text for row in rows for text in row.get("add", {}).get("partitionValues", {}).values()}
-    return "" in told and all(text.lstrip("+-").isdecimal() for text in told - {"", None})
+    result = {
+        text for row in rows for text in row.get("add", {}).get("partitionValues", {}).values()
+    }
+    return "" in result and all(text.lstrip("+-").isdecimal() for text in result - {"", None})
 
 
 def _names_an_empty_text(adds: Iterable[Mapping[str, Any]]) -> bool:
@@ -107,17 +109,17 @@ def _names_an_empty_text(adds: Iterable[Mapping[str, Any]]) -> bool:
 
 def _named_by_winners(case: Case) -> frozenset[str]:
     known = set(case["table"]["protocol"].get("writerFeatures", ()))
-    told = (row["protocol"] for row in _winning(case) if "protocol" in row)
-    return frozenset(name for one in told for name in one.get("writerFeatures", ())) - known
+    result = (row["protocol"] for row in _winning(case) if "protocol" in row)
+    return frozenset(name for item in result for name in item.get("writerFeatures", ())) - known
 
 
 def _hidden_from_readers(case: Case) -> frozenset[str]:
     binding = {"columnMapping", "deletionVectors", "v2Checkpoint", "catalogManaged"}
     return frozenset(
         name
-        for one in _own(case, "protocol")
-        for name in binding.intersection(one.get("writerFeatures", ()))
-        if name not in one.get("readerFeatures", ())
+        for item in _own(case, "protocol")
+        for name in binding.intersection(item.get("writerFeatures", ()))
+        if name not in item.get("readerFeatures", ())
     )
 
 
@@ -139,7 +141,7 @@ def _scales_otherwise(case: Case) -> bool:
 
 def _changes_partition(case: Case) -> bool:
     """Return whether a file is removed and added again with other partition values."""
-    left = {one["path"]: one.get("partitionValues") for one in _own(case, "remove")}
+    left = {item["path"]: item.get("partitionValues") for item in _own(case, "remove")}
     return any(
         left.get(add["path"]) and left[add["path"]] != add.get("partitionValues")
         for add in _own(case, "add")
@@ -285,7 +287,7 @@ def may_miss(case: Case, theirs: Told) -> bool:
         return True
     rows = case["winners"][theirs["winner_version"] - case["read_version"] - 1]
     adds = [row["add"] for row in rows if "add" in row]
-    scans = [one["ast"] for one in reads["predicates"]]
+    scans = [read["ast"] for read in reads["predicates"]]
     return any(
         True in truths(scan, row) for add in adds for row in _rows(case, add) for scan in scans
     )
@@ -351,7 +353,7 @@ def truths(node: Mapping[str, Any], row: Mapping[str, Any]) -> set[Truth]:
 def _is_never_true(node: Mapping[str, Any]) -> bool:
     """Return whether a predicate compares only with null."""
     if node["op"] == "in":
-        return all(one is None for one in node["values"])
+        return all(item is None for item in node["values"])
     return node["op"] not in ("is_null", "is_not_null", "<=>") and node["value"] is None
 
 
@@ -369,8 +371,8 @@ def _truth(node: Mapping[str, Any], value: Any) -> Truth:
     if op == "is_not_null":
         return value is not None
     if op == "in":
-        found = [_compared("=", value, one) for one in node["values"]]
-        return True if True in found else None if None in found else False
+        result = [_compared("=", value, item) for item in node["values"]]
+        return True if True in result else None if None in result else False
     return _compared(op, value, node["value"])
 
 

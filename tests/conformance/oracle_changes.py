@@ -192,10 +192,10 @@ def without_action(pool: Pool, random: Random, case: Case) -> None:
 def action_of_other(pool: Pool, random: Random, case: Case) -> None:
     """Add an action of another commit on this table to a commit."""
     other = pool.alike(random, case)
-    found = [row for rows in (other["actions"], *other["winners"]) for row in rows]
-    found = [row for row in found if "commitInfo" not in row]
-    if found:
-        say(random.choice([case["actions"], *case["winners"]]), random.choice(found))
+    result = [row for rows in (other["actions"], *other["winners"]) for row in rows]
+    result = [row for row in result if "commitInfo" not in row]
+    if result:
+        say(random.choice([case["actions"], *case["winners"]]), random.choice(result))
 
 
 def own_as_winner(pool: Pool, random: Random, case: Case) -> None:
@@ -221,5 +221,5 @@ def statistics(pool: Pool, random: Random, case: Case) -> None:
             add["stats"] = "{}"
         else:
             low = random.choice((-5, 100, 150, 1000))
-            told = {"numRecords": 3, "minValues": {"x": low}, "maxValues": {"x": low + 9}}
-            add["stats"] = json.dumps({**told, "nullCount": {"x": random.choice((0, 1, 3))}})
+            result = {"numRecords": 3, "minValues": {"x": low}, "maxValues": {"x": low + 9}}
+            add["stats"] = json.dumps({**result, "nullCount": {"x": random.choice((0, 1, 3))}})

@@ -38,8 +38,8 @@ class NoJar(Exception):
 
 def decided() -> list[Case]:
     """Return the archived cases."""
-    found: list[Case] = json.loads(lzma.decompress(ARCHIVE.read_bytes()))
-    return found
+    result: list[Case] = json.loads(lzma.decompress(ARCHIVE.read_bytes()))
+    return result
 
 
 def write(cases: Iterable[Mapping[str, Any]]) -> None:
@@ -82,10 +82,10 @@ def new_cases(seed: int) -> Iterator[Case]:
 
     Every fourth is a history, and every fourth is on a table of another kind than the vectors'.
     """
-    made, told = made_cases(conflict_cases(own_corpus()), seed), histories(seed)
+    made, result = made_cases(conflict_cases(own_corpus()), seed), histories(seed)
     met = meetings(seed)
     while True:
-        yield from (next(made), next(told), next(made), next(met))
+        yield from (next(made), next(result), next(made), next(met))
 
 
 def with_answer(case: Mapping[str, Any], answer: Mapping[str, Any]) -> Case:
@@ -141,14 +141,14 @@ def _same_rows(case: Case, ours: Mapping[str, Any]) -> bool:
 
 
 def _without_ids(rows: Iterable[Mapping[str, Any]], paths: set[str]) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
+    result: list[Mapping[str, Any]] = []
     for row in rows:
         if "add" in row and row["add"]["path"] in paths:
             ids = ("baseRowId", "defaultRowCommitVersion")
-            found.append({"add": {key: one for key, one in row["add"].items() if key not in ids}})
+            result.append({"add": {key: one for key, one in row["add"].items() if key not in ids}})
         elif _mark_of(row) is None:
-            found.append(row)
-    return found
+            result.append(row)
+    return result
 
 
 def _mark_of(row: Mapping[str, Any]) -> int | None:

@@ -58,21 +58,21 @@ def changes_columns(table: Table, place: str | None) -> Doing:
 
 def enables(table: Table, place: str | None) -> Doing:
     """Enable a property; other transactions can mostly be rebased over it."""
-    found: list[dict[str, str]] = [{"io.unitycatalog.tableId": "u"}]
+    result: list[dict[str, str]] = [{"io.unitycatalog.tableId": "u"}]
     if table.has("deletionVectors"):
-        found.append({VECTORS: "true"})
+        result.append({VECTORS: "true"})
     if table.has("v2Checkpoint"):
-        found.append({"delta.checkpointPolicy": "v2"})
+        result.append({"delta.checkpointPolicy": "v2"})
     if table.tracks and all(IDS[0] in file for file in table.files.values()):
-        found += [{TRACKS: "true", **NAMES}] * 2
+        result += [{TRACKS: "true", **NAMES}] * 2
     if table.has("inCommitTimestamp") and TIMED not in table.own:
-        found += [{TIMED: "true"}] * 2
+        result += [{TIMED: "true"}] * 2
     if table.has("rowTracking") and TRACKS not in table.own:
-        found.append({SUSPENDED: "true"})
+        result.append({SUSPENDED: "true"})
     if table.random.random() < 0.15:
-        found = [{"acme.owner": "you"}, {"delta.appendOnly": "false"}, {TIMED: "false"}]
+        result = [{"acme.owner": "you"}, {"delta.appendOnly": "false"}, {TIMED: "false"}]
     metadata = table.metadata
-    metadata["configuration"] = {**table.own, **table.random.choice(found)}
+    metadata["configuration"] = {**table.own, **table.random.choice(result)}
     return Doing("SET TBLPROPERTIES", [{"metaData": metadata}])
 
 
@@ -129,7 +129,7 @@ def backfills(table: Table, place: str | None) -> Doing:
     if not table.tracks:
         return counts(table, place)
     bare = [file for file in table.files.values() if IDS[0] not in file]
-    rows = [{"add": {**one, "dataChange": False}} for one in bare]
+    rows = [{"add": {**item, "dataChange": False}} for item in bare]
     return Doing("ROW TRACKING BACKFILL", rows, by_path=[one["path"] for one in bare])
 
 
@@ -140,7 +140,7 @@ def unbackfills(table: Table, place: str | None) -> Doing:
     rows = [
         {
             "add": {
-                **{key: told for key, told in file.items() if key not in IDS},
+                **{key: result for key, result in file.items() if key not in IDS},
                 "dataChange": False,
             }
         }
@@ -155,8 +155,8 @@ def clusters(table: Table, place: str | None) -> Doing:
     """Change the clustering, or end it."""
     if not table.has("clustering"):
         return says(table, place)
-    told = json.dumps({"clusteringColumns": table.random.choice(([["id"]], []))})
-    return Doing("CLUSTER BY", [domain("delta.clustering", told)])
+    result = json.dumps({"clusteringColumns": table.random.choice(([["id"]], []))})
+    return Doing("CLUSTER BY", [domain("delta.clustering", result)])
 
 
 def says(table: Table, place: str | None) -> Doing:

@@ -38,8 +38,8 @@ def marked(pool: Pool, random: Random, case: Case) -> None:
     list_features(case, {"rowTracking", "domainMetadata"})
     for rows in case["winners"]:
         if random.random() < 0.6:
-            told = json.dumps({"rowIdHighWaterMark": random.choice((39, 49, 59, 200))})
-            domain = {"domain": "delta.rowTracking", "configuration": told, "removed": False}
+            result = json.dumps({"rowIdHighWaterMark": random.choice((39, 49, 59, 200))})
+            domain = {"domain": "delta.rowTracking", "configuration": result, "removed": False}
             say(rows, {"domainMetadata": domain})
 
 
@@ -60,8 +60,8 @@ def backfilled(pool: Pool, random: Random, case: Case) -> None:
         case["operation"] = {"name": f"ROW TRACKING {name}", "parameters": {}}
         return
     info = {"timestamp": 1_700_000_400_000, "operation": f"ROW TRACKING {name}"}
-    told = json.dumps({"rowIdHighWaterMark": 10 * len(files) - 1})
-    mark = {"domain": "delta.rowTracking", "configuration": told, "removed": False}
+    result = json.dumps({"rowIdHighWaterMark": 10 * len(files) - 1})
+    mark = {"domain": "delta.rowTracking", "configuration": result, "removed": False}
     _win(random, case, {"commitInfo": {**info, "operationParameters": {}, "isBlindAppend": False}},
          *rows, {"domainMetadata": mark})  # fmt: skip
 
@@ -108,9 +108,9 @@ def maps_names(pool: Pool, random: Random, case: Case) -> None:
     protocol = case["table"]["protocol"]
     if "columnMapping" not in protocol.get("writerFeatures", ("columnMapping",)):
         return
-    for one in everywhere(case, "protocol"):
-        if "writerFeatures" not in one:
-            one.update(minReaderVersion=2, minWriterVersion=max(5, one["minWriterVersion"]))
+    for item in everywhere(case, "protocol"):
+        if "writerFeatures" not in item:
+            item.update(minReaderVersion=2, minWriterVersion=max(5, item["minWriterVersion"]))
     schema = json.loads(metadata["schemaString"])
     for at, field in enumerate(schema["fields"]):
         if random.random() < 0.97:
@@ -165,7 +165,7 @@ def widens(pool: Pool, random: Random, case: Case) -> None:
             metadata.setdefault("configuration", {})["delta.enableTypeWidening"] = "true"
     metadata = copy.deepcopy(case["table"]["metaData"])
     schema = json.loads(metadata["schemaString"])
-    fields = [one for one in schema["fields"] if one["type"] == "integer"]
+    fields = [item for item in schema["fields"] if item["type"] == "integer"]
     partitions = metadata["partitionColumns"]
     fields = [field for field in fields if field["name"] not in partitions] or fields
     if not fields:
@@ -195,8 +195,8 @@ def clusters(pool: Pool, random: Random, case: Case) -> None:
     """Let a commit change the clustering, or end it; the transaction may replace the table."""
     list_features(case, {"clustering", "domainMetadata"})
     for _ in range(random.choice((1, 1, 2))):
-        told = json.dumps({"clusteringColumns": random.choice(([["x"]], []))})
-        domain: Row = {"domain": "delta.clustering", "configuration": told}
+        result = json.dumps({"clusteringColumns": random.choice(([["x"]], []))})
+        domain: Row = {"domain": "delta.clustering", "configuration": result}
         domain["removed"] = random.random() < 0.2
         rows = case["actions"] if random.random() < 0.3 else None
         row: Row = {"domainMetadata": domain}
@@ -222,7 +222,7 @@ def protects(pool: Pool, random: Random, case: Case) -> None:
     protocol = copy.deepcopy(case["table"]["protocol"])
     for kind in ("readerFeatures", "writerFeatures"):
         if kind in protocol:
-            protocol[kind] = [one for one in protocol[kind] if one != gone]
+            protocol[kind] = [item for item in protocol[kind] if item != gone]
     if protocol.get("readerFeatures") == []:
         del protocol["readerFeatures"]
         protocol["minReaderVersion"] = 1

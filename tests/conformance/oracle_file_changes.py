@@ -62,8 +62,8 @@ def with_vector(pool: Pool, random: Random, case: Case) -> None:
         add = copy.deepcopy(random.choice(adds))
         remove = _removal(add)
         add["deletionVector"] = _vector(random)
-        told = json.loads(add.get("stats") or '{"numRecords":10}')
-        add["stats"] = json.dumps({**told, "tightBounds": random.random() < 0.1})
+        result = json.loads(add.get("stats") or '{"numRecords":10}')
+        add["stats"] = json.dumps({**result, "tightBounds": random.random() < 0.1})
         rows[:] = [
             row
             for row in rows
@@ -86,8 +86,8 @@ def with_change_file(pool: Pool, random: Random, case: Case) -> None:
     rows = random.choice(commits)
     for add in list(rows_of([rows], "add")):
         name = add["path"].rpartition("/")[2]
-        told = {"path": f"_change_data/cdc-{name}", "partitionValues": add["partitionValues"]}
-        say(rows, {"cdc": {**told, "size": 900, "dataChange": False}})
+        result = {"path": f"_change_data/cdc-{name}", "partitionValues": add["partitionValues"]}
+        say(rows, {"cdc": {**result, "size": 900, "dataChange": False}})
 
 
 def said_twice(pool: Pool, random: Random, case: Case) -> None:
@@ -111,7 +111,7 @@ def other_spelling(pool: Pool, random: Random, case: Case) -> None:
     for file in _files(case):
         if file["path"] == path:
             file["path"] = other
-    case["reads"]["files"] = [other if one == path else one for one in case["reads"]["files"]]
+    case["reads"]["files"] = [other if item == path else item for item in case["reads"]["files"]]
 
 
 def more_of_files(pool: Pool, random: Random, case: Case) -> None:
@@ -151,8 +151,8 @@ def _some_side(random: Random, case: Case) -> Sequence[list[Row]]:
 
 
 def _some_commit(random: Random, case: Case) -> list[Row]:
-    found: list[Row] = random.choice([case["actions"], case["actions"], *case["winners"]])
-    return found
+    result: list[Row] = random.choice([case["actions"], case["actions"], *case["winners"]])
+    return result
 
 
 def _files(case: Case) -> Iterator[Row]:
@@ -162,23 +162,23 @@ def _files(case: Case) -> Iterator[Row]:
 
 
 def _live(case: Case) -> list[Row]:
-    found: dict[str, Row] = {}
+    result: dict[str, Row] = {}
     for row in (row for rows in case["table"]["base"] for row in rows):
         if "add" in row:
-            found[row["add"]["path"]] = row["add"]
+            result[row["add"]["path"]] = row["add"]
         elif "remove" in row:
-            found.pop(row["remove"]["path"], None)
-    return list(found.values())
+            result.pop(row["remove"]["path"], None)
+    return list(result.values())
 
 
 def _removal(add: Row) -> Row:
     kept = ("path", "partitionValues", "size", "deletionVector", "baseRowId", "stats",
             "defaultRowCommitVersion")  # fmt: skip
-    told = {name: copy.deepcopy(add[name]) for name in kept if name in add}
+    result = {name: copy.deepcopy(add[name]) for name in kept if name in add}
     more = {"deletionTimestamp": 1_700_000_200_000, "dataChange": True}
-    return {**told, **more, "extendedFileMetadata": True}
+    return {**result, **more, "extendedFileMetadata": True}
 
 
 def _vector(random: Random) -> Row:
-    told = {"storageType": "u", "pathOrInlineDv": random.choice(VECTORS), "offset": 1}
-    return {**told, "sizeInBytes": 36, "cardinality": random.randint(1, 3)}
+    result = {"storageType": "u", "pathOrInlineDv": random.choice(VECTORS), "offset": 1}
+    return {**result, "sizeInBytes": 36, "cardinality": random.randint(1, 3)}

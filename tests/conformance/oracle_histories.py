@@ -79,9 +79,9 @@ class History:
         """Return the table's protocol with further features."""
         names = self.features.union(more)
         readers = sorted(names & OF_READERS)
-        found: Row = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7}
-        found["writerFeatures"] = sorted(names)
-        return {**found, "readerFeatures": readers} if readers else found
+        result: Row = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7}
+        result["writerFeatures"] = sorted(names)
+        return {**result, "readerFeatures": readers} if readers else result
 
     def metadata(self, **more: str) -> Row:
         """Return the table's metadata with further properties."""
@@ -111,8 +111,8 @@ class History:
     def pick(self) -> Row | None:
         """Return a file of the table, mostly one that the transaction is not about."""
         far = [file for file in self.files.values() if file["partitionValues"]["p"] != "1"]
-        found = list(self.files.values()) if self.random.random() < 0.1 else far
-        return self.random.choice(found) if found else None
+        result = list(self.files.values()) if self.random.random() < 0.1 else far
+        return self.random.choice(result) if result else None
 
     def commit(self, operation: str, *rows: Row, **more: Any) -> list[Row]:
         """Return a commit of some actions."""
@@ -129,8 +129,8 @@ class History:
         before = self.mark
         rows = self.random.choice(WINNERS)(self)
         if self.mark != before:
-            told = json.dumps({"rowIdHighWaterMark": self.mark})
-            rows.append(_domain("delta.rowTracking", told))
+            result = json.dumps({"rowIdHighWaterMark": self.mark})
+            rows.append(_domain("delta.rowTracking", result))
         return rows
 
 
@@ -203,10 +203,10 @@ def _enables(history: History) -> list[Row]:
         choices = [{"acme.owner": "you"}]
     chosen = history.random.choice(choices)
     own.update(chosen)
-    told = {"metaData": history.metadata()}
+    result = {"metaData": history.metadata()}
     if TIMED in chosen:
-        return history.commit("SET TBLPROPERTIES", told, inCommitTimestamp=at_ms + 60)
-    return history.commit("SET TBLPROPERTIES", told)
+        return history.commit("SET TBLPROPERTIES", result, inCommitTimestamp=at_ms + 60)
+    return history.commit("SET TBLPROPERTIES", result)
 
 
 def _upgrades(history: History) -> list[Row]:
@@ -237,8 +237,8 @@ def _told(history: History, name: str) -> Case:
     files = [history.file(partition, is_bare=is_bare) for partition in PARTITIONS]
     start = [{"protocol": history.protocol()}, {"metaData": history.metadata()}, *files]
     if history.mark >= 0:
-        told = json.dumps({"rowIdHighWaterMark": history.mark})
-        start.append(_domain("delta.rowTracking", told))
+        result = json.dumps({"rowIdHighWaterMark": history.mark})
+        start.append(_domain("delta.rowTracking", result))
     case: Case = {
         "name": name,
         "table": {
@@ -273,7 +273,7 @@ def _transactions(table: History, live: Sequence[Row]) -> dict[str, tuple[str, l
     compact = [*moved, {"add": _file("q", "1", 5, 0, dataChange=False)}]
     changed = {"metaData": table.metadata(**{"acme.owner": "me"})}
     txn = {"txn": {"appId": "a", "version": 9}}
-    found: dict[str, tuple[str, list[Row], Any]] = {
+    result: dict[str, tuple[str, list[Row], Any]] = {
         "appends": ("WRITE", [new, other], None),
         "selects": ("WRITE", [other], near),
         "deletes": ("DELETE", [_removal(first)], near),
@@ -287,23 +287,23 @@ def _transactions(table: History, live: Sequence[Row]) -> dict[str, tuple[str, l
         "looks": ("WRITE", [], near),
     }
     if "domainMetadata" in table.features:
-        found["says"] = ("X", [_domain("acme.a", "{}"), new], None)
+        result["says"] = ("X", [_domain("acme.a", "{}"), new], None)
     if VECTORS in table.own:
-        found["deletes rows"] = ("DELETE", _less(first, DELETED[0]), near)
+        result["deletes rows"] = ("DELETE", _less(first, DELETED[0]), near)
     if "inCommitTimestamp" in table.features and TIMED not in table.own:
-        found["times"] = (
+        result["times"] = (
             "SET TBLPROPERTIES",
             [{"metaData": table.metadata(**{TIMED: "true"})}],
             None,
         )
     if table.tracks and IDS[0] not in first:
-        found["backfills"] = ("ROW TRACKING BACKFILL", same, None)
+        result["backfills"] = ("ROW TRACKING BACKFILL", same, None)
     if SUSPENDED in table.own:
-        found["unbackfills"] = ("ROW TRACKING UNBACKFILL", same, None)
+        result["unbackfills"] = ("ROW TRACKING UNBACKFILL", same, None)
     if table.tracks and IDS[0] in first:
         kept = {**new["add"], **{name: first[name] for name in IDS}}
-        found["copies"] = ("UPDATE", [_removal(first), {"add": kept}], near)
-    return found
+        result["copies"] = ("UPDATE", [_removal(first), {"add": kept}], near)
+    return result
 
 
 def _file(name: str, partition: str | None, rows: int, low: int, **more: Any) -> Row:
@@ -321,9 +321,9 @@ def _file(name: str, partition: str | None, rows: int, low: int, **more: Any) ->
 
 def _removal(file: Row, **more: Any) -> Row:
     kept = ("path", "partitionValues", "size", "deletionVector", "stats", *IDS)
-    told = {name: file[name] for name in kept if name in file}
-    told.update(deletionTimestamp=BEGIN_MS, dataChange=True, extendedFileMetadata=True)
-    return {"remove": {**told, **more}}
+    result = {name: file[name] for name in kept if name in file}
+    result.update(deletionTimestamp=BEGIN_MS, dataChange=True, extendedFileMetadata=True)
+    return {"remove": {**result, **more}}
 
 
 def _gone(history: History, file: Row, **more: Any) -> Row:

@@ -122,7 +122,7 @@ def sql_of(node: Ast) -> str:
         case "is_not_null":
             return f"{_column(node)} IS NOT NULL"
         case "in":
-            values = ", ".join(literal(one, node["type"]) for one in node["values"])
+            values = ", ".join(literal(item, node["type"]) for item in node["values"])
             return f"{_column(node)} IN ({values})"
     return f"{_column(node)} {node['op']} {literal(node['value'], node['type'])}"
 

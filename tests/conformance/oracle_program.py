@@ -75,11 +75,11 @@ class Oracle:
         """Return `files`, all that the transaction read, and `expected`, in the vectors' form."""
         winners = len(case["winners"])
         found = self._attempt(case, winners)
-        told: dict[str, Any] = {"name": case["name"], "files": found.files}
+        result: dict[str, Any] = {"name": case["name"], "files": found.files}
         if found.raised is None:
-            return {**told, "expected": self._committed(case, found)}
+            return {**result, "expected": self._committed(case, found)}
         at = self._winner_at(case, found)
-        return {**told, "expected": self._refused(found, at), "said": _said(found.raised)}
+        return {**result, "expected": self._refused(found, at), "said": _said(found.raised)}
 
     def _attempt(self, case: Mapping[str, Any], winners: int) -> Outcome:
         """Return the result of a case with only its first winners."""
@@ -90,12 +90,12 @@ class Oracle:
         for version, actions in enumerate(base):
             _write(log, version, actions, None)
         (log / f"{len(base) - 1:020}.crc").write_text(json.dumps(_checksum(base)), "utf-8")
-        found = Outcome()
+        result = Outcome()
         try:
             transaction = self._delta_log(place).startTransaction(
                 self._scala.none, self._scala.none
             )
-            found.files = self._read(transaction, case)
+            result.files = self._read(transaction, case)
             times = case.get("winner_mtimes_ms") or []
             for at, actions in enumerate(case["winners"][:winners]):
                 _write(log, len(base) + at, actions, times[at] if at < len(times) else None)
@@ -103,16 +103,18 @@ class Oracle:
             actions = self._scala.seq(map(self._scala.action, case["actions"]))
             transaction.commit(actions, operation)
         except Py4JJavaError as error:
-            found.raised = error.java_exception
-            found.trace = self._scala.jvm.org.apache.spark.util.Utils.exceptionString(found.raised)
+            result.raised = error.java_exception
+            result.trace = self._scala.jvm.org.apache.spark.util.Utils.exceptionString(
+                result.raised
+            )
         version = len(base) + winners
         written = log / f"{version:020}.json"
         if written.exists():
             # An error after the commit does not undo it.
-            found.raised, found.version = None, version
-            found.committed = [json.loads(line) for line in written.read_text().splitlines()]
+            result.raised, result.version = None, version
+            result.committed = [json.loads(line) for line in written.read_text().splitlines()]
         shutil.rmtree(place)
-        return found
+        return result
 
     def _place(self) -> Path:
         self._tables += 1
@@ -125,7 +127,7 @@ class Oracle:
 
     def _read(self, transaction: Any, case: Mapping[str, Any]) -> list[str]:
         """Execute a case's reads; return the paths of all files read."""
-        reads, found = case["reads"], set[str]()
+        reads, result = case["reads"], set[str]()
         schema = transaction.metadata().schema()
         adds = [row for row in case["actions"] if "add" in row]
         for predicate in reads["predicates"]:
@@ -134,19 +136,19 @@ class Oracle:
                 continue
             filters = self._scala.seq(self._conjuncts(predicate["sql"], schema))
             files = transaction.filterFiles(filters, False)
-            found.update(files.apply(at).path() for at in range(files.size()))
-        by_path = set(reads["files"]) - found
+            result.update(files.apply(at).path() for at in range(files.size()))
+        by_path = set(reads["files"]) - result
         if by_path:
             live = _live(case["table"]["base"])
             tracked = [
-                self._scala.action({"add": live.get(one, _stranger(one))}) for one in by_path
+                self._scala.action({"add": live.get(item, _stranger(item))}) for item in by_path
             ]
             transaction.trackFilesRead(self._scala.seq(tracked))
         if reads["whole_table"]:
             transaction.readWholeTable()
         for app_id in reads["app_ids"]:
             transaction.txnVersion(app_id)
-        return sorted(found | by_path)
+        return sorted(result | by_path)
 
     def _conjuncts(self, sql: str, schema: Any) -> list[Any]:
         """Return the conjuncts of a predicate, resolved against a table's columns."""
@@ -231,13 +233,13 @@ def _write(
 
 
 def _live(base: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
+    result: dict[str, Mapping[str, Any]] = {}
     for row in (row for actions in base for row in actions):
         if "add" in row:
-            found[row["add"]["path"]] = row["add"]
+            result[row["add"]["path"]] = row["add"]
         elif "remove" in row:
-            found.pop(row["remove"]["path"], None)
-    return found
+            result.pop(row["remove"]["path"], None)
+    return result
 
 
 def _checksum(base: Sequence[Sequence[Mapping[str, Any]]]) -> Mapping[str, Any]:
@@ -254,13 +256,13 @@ def _checksum(base: Sequence[Sequence[Mapping[str, Any]]]) -> Mapping[str, Any]:
             {row["txn"]["appId"]: row["txn"] for row in rows if "txn" in row}.values()
         ),
         "domainMetadata": [
-            one
-            for one in {
+            item
+            for item in {
                 row["domainMetadata"]["domain"]: row["domainMetadata"]
                 for row in rows
                 if "domainMetadata" in row
             }.values()
-            if not one["removed"]
+            if not item["removed"]
         ],
         "metadata": last["metaData"],
         "protocol": last["protocol"],
@@ -286,10 +288,10 @@ def _comparable(row: Mapping[str, Any]) -> Mapping[str, Any]:
             return {"metaData": {**row["metaData"], "configuration": changed}}
     if "commitInfo" not in row:
         return row
-    told = row["commitInfo"]
-    info = {key: told[key] for key in KEPT if told.get(key) not in (None, {})}
-    if "inCommitTimestamp" in told:
-        at = told["inCommitTimestamp"]
+    result = row["commitInfo"]
+    info = {key: result[key] for key in KEPT if result.get(key) not in (None, {})}
+    if "inCommitTimestamp" in result:
+        at = result["inCommitTimestamp"]
         info["inCommitTimestamp"] = None if _is_near(at) else at
     return {"commitInfo": info}
 

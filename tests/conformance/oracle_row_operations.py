@@ -47,8 +47,8 @@ def _in(table: Table, place: str | None) -> Row:
 
 
 def _some(table: Table, place: str | None) -> Row | None:
-    found = table.near(place if table.keys else None)
-    return table.random.choice(found) if found else None
+    result = table.near(place if table.keys else None)
+    return table.random.choice(result) if result else None
 
 
 def appends(table: Table, place: str | None) -> Doing:
@@ -150,7 +150,7 @@ def counts(table: Table, place: str | None) -> Doing:
 def restores(table: Table, place: str | None) -> Doing:
     """Add a removed file and remove an added one, with the table's protocol and metadata."""
     file = _some(table, place)
-    back = [{"add": {**one, "dataChange": True}} for one in list(table.gone.values())[:1]]
+    back = [{"add": {**item, "dataChange": True}} for item in list(table.gone.values())[:1]]
     back = [one for one in back if one["add"]["path"] not in table.files]
     rows = [{"metaData": table.metadata}, {"protocol": table.protocol}, *back]
     if file is not None:

@@ -35,10 +35,10 @@ class Scala:
 
     def seq(self, values: Iterable[Any]) -> Any:
         """Return a Seq."""
-        found = self.jvm.java.util.ArrayList()
+        result = self.jvm.java.util.ArrayList()
         for value in values:
-            found.add(value)
-        return self.jvm.PythonUtils.toSeq(found)
+            result.add(value)
+        return self.jvm.PythonUtils.toSeq(result)
 
     def some(self, value: Any) -> Any:
         """Return an Option with a value."""
@@ -46,10 +46,10 @@ class Scala:
 
     def map(self, values: Mapping[str, Any]) -> Any:
         """Return an immutable Map."""
-        found = self.jvm.java.util.HashMap()
+        result = self.jvm.java.util.HashMap()
         for key, value in values.items():
-            found.put(key, value)
-        return self.jvm.PythonUtils.toScalaMap(found)
+            result.put(key, value)
+        return self.jvm.PythonUtils.toScalaMap(result)
 
     def action(self, row: Mapping[str, Any]) -> Any:
         """Return an action of the log."""

@@ -90,8 +90,8 @@ def configured(pool: Pool, random: Random, case: Case) -> None:
     metadata = everywhere(case, "metaData") if whole else rows_of([case["actions"]], "metaData")
     if not whole and random.random() < 0.6:
         metadata = rows_of(case["winners"], "metaData")
-    for one in metadata:
-        one.setdefault("configuration", {})[key] = value
+    for item in metadata:
+        item.setdefault("configuration", {})[key] = value
 
 
 def with_metadata(pool: Pool, random: Random, case: Case) -> None:
@@ -132,7 +132,7 @@ def drops_feature(pool: Pool, random: Random, case: Case) -> None:
     gone = random.choice(protocol["writerFeatures"])
     for kind in ("readerFeatures", "writerFeatures"):
         if kind in protocol:
-            protocol[kind] = [one for one in protocol[kind] if one != gone]
+            protocol[kind] = [item for item in protocol[kind] if item != gone]
     if protocol.get("readerFeatures") == []:
         del protocol["readerFeatures"]
         protocol["minReaderVersion"] = 1
@@ -187,10 +187,10 @@ def tracked(pool: Pool, random: Random, case: Case) -> None:
                 ids[add["path"]] = (mark + 1, version)
                 mark += json.loads(add.get("stats") or "{}").get("numRecords", 10)
             add["baseRowId"], add["defaultRowCommitVersion"] = ids[add["path"]]
-        told = {"domain": "delta.rowTracking", "removed": False}
-        told["configuration"] = json.dumps({"rowIdHighWaterMark": mark})
+        result = {"domain": "delta.rowTracking", "removed": False}
+        result["configuration"] = json.dumps({"rowIdHighWaterMark": mark})
         if any("add" in row for row in rows):
-            rows.append({"domainMetadata": told})
+            rows.append({"domainMetadata": result})
 
 
 def asks_of_rows(pool: Pool, random: Random, case: Case) -> None:
@@ -210,8 +210,8 @@ def asks_of_rows(pool: Pool, random: Random, case: Case) -> None:
             if kind == "required":
                 field["nullable"] = False
             else:
-                told = {"expression": {"expression": f"`{field['name']}` > 0"}}
-                field["metadata"]["delta.invariants"] = json.dumps(told)
+                result = {"expression": {"expression": f"`{field['name']}` > 0"}}
+                field["metadata"]["delta.invariants"] = json.dumps(result)
             metadata["schemaString"] = json.dumps(schema)
 
 
@@ -248,7 +248,7 @@ def typed(pool: Pool, random: Random, case: Case) -> None:
         names = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **names}
     values = (None, *SPELLINGS[kind])
-    told = (*values, *ODD) if random.random() < 0.3 else values
+    result = (*values, *ODD) if random.random() < 0.3 else values
     base = [{"protocol": protocol}, {"metaData": metadata}, _file("f0", random.choice(values))]
     case["table"] = {"protocol": protocol, "metaData": metadata, "base": [base]}
     case["read_version"] = 0
@@ -258,16 +258,16 @@ def typed(pool: Pool, random: Random, case: Case) -> None:
     case["operation"] = {"name": "WRITE", "parameters": {"mode": "Append"}}
     case["actions"] = [_file("q", random.choice(values))]
     info = {"timestamp": 1_700_000_400_000, "operation": "WRITE", "operationParameters": {}}
-    adds = [_file(f"n{at}", random.choice(told)) for at in range(random.randint(1, 2))]
+    adds = [_file(f"n{at}", random.choice(result)) for at in range(random.randint(1, 2))]
     case["winners"] = [[{"commitInfo": {**info, "isBlindAppend": True}}, *adds]]
     case.pop("winner_mtimes_ms", None)
 
 
 def _file(name: str, value: str | None) -> Row:
-    told = {"path": f"k=x/part-{name}-c000.snappy.parquet", "partitionValues": {"k": value}}
+    result = {"path": f"k=x/part-{name}-c000.snappy.parquet", "partitionValues": {"k": value}}
     stats = '{"numRecords":10,"minValues":{"x":100},"maxValues":{"x":109},"nullCount":{"x":0}}'
     more = {"size": 1030, "modificationTime": 1_700_000_100_000, "dataChange": True}
-    return {"add": {**told, **more, "stats": stats}}
+    return {"add": {**result, **more, "stats": stats}}
 
 
 def level_of(case: Case) -> str:

@@ -106,9 +106,9 @@ class Table:
         if self.features is None:
             return dict(zip(("minReaderVersion", "minWriterVersion"), self.legacy, strict=True))
         readers = sorted(self.features & OF_READERS)
-        found: Row = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7}
-        found["writerFeatures"] = sorted(self.features)
-        return {**found, "readerFeatures": readers} if readers else found
+        result: Row = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7}
+        result["writerFeatures"] = sorted(self.features)
+        return {**result, "readerFeatures": readers} if readers else result
 
     @property
     def metadata(self) -> Row:
@@ -126,8 +126,8 @@ class Table:
     def physical(self, name: str) -> str:
         """Return a column's physical name."""
         [found] = [field for field in self.fields if field["name"] == name]
-        told: str = found["metadata"].get(f"{MAPPING}physicalName", name)
-        return told
+        result: str = found["metadata"].get(f"{MAPPING}physicalName", name)
+        return result
 
     def map_names(self, *, again: bool) -> None:
         """Map columns by name, with new physical names or the present names."""
@@ -136,13 +136,15 @@ class Table:
 
         def mapped(node: Any) -> None:
             if isinstance(node, list):
-                for one in node:
-                    mapped(one)
+                for item in node:
+                    mapped(item)
             elif isinstance(node, dict):
                 if "name" in node:
                     at[0] += 1
-                    told = f"col-{at[0]}" if again else node["name"]
-                    node["metadata"].update({f"{MAPPING}id": at[0], f"{MAPPING}physicalName": told})
+                    result = f"col-{at[0]}" if again else node["name"]
+                    node["metadata"].update(
+                        {f"{MAPPING}id": at[0], f"{MAPPING}physicalName": result}
+                    )
                 for key in ("fields", "type", "elementType", "valueType"):
                     mapped(node.get(key))
 
@@ -183,14 +185,16 @@ class Table:
             if "metaData" in row:
                 self._define(row["metaData"])
             if "protocol" in row:
-                told = row["protocol"]
-                self.features = set(told["writerFeatures"]) if "writerFeatures" in told else None
-                self.legacy = (told["minReaderVersion"], told["minWriterVersion"])
+                result = row["protocol"]
+                self.features = (
+                    set(result["writerFeatures"]) if "writerFeatures" in result else None
+                )
+                self.legacy = (result["minReaderVersion"], result["minWriterVersion"])
         for row in done:
             self._keep(row)
         if self.mark != before:
-            told = json.dumps({"rowIdHighWaterMark": self.mark})
-            done.append(domain("delta.rowTracking", told))
+            result = json.dumps({"rowIdHighWaterMark": self.mark})
+            done.append(domain("delta.rowTracking", result))
         if at_ms is not None:
             self.at_ms = at_ms
         return done
@@ -213,10 +217,10 @@ class Table:
             if gone.get("deletionVector") == row["remove"].get("deletionVector"):
                 self.gone[gone["path"]] = self.files.pop(gone["path"])
         elif "domainMetadata" in row:
-            told = row["domainMetadata"]
-            self.domains[told["domain"]] = told["configuration"]
-            if told["removed"]:
-                del self.domains[told["domain"]]
+            result = row["domainMetadata"]
+            self.domains[result["domain"]] = result["configuration"]
+            if result["removed"]:
+                del self.domains[result["domain"]]
 
 
 def field(name: str, kind: Any, **about: Any) -> Row:
@@ -232,9 +236,9 @@ def domain(name: str, text: str, *, removed: bool = False) -> Row:
 def removal(file: Row, **more: Any) -> Row:
     """Return the remove of a file."""
     kept = ("path", "partitionValues", "size", "deletionVector", "stats", *IDS)
-    told = {name: file[name] for name in kept if name in file}
-    told.update(deletionTimestamp=BEGIN_MS, dataChange=True, extendedFileMetadata=True)
-    return {"remove": {**told, **more}}
+    result = {name: file[name] for name in kept if name in file}
+    result.update(deletionTimestamp=BEGIN_MS, dataChange=True, extendedFileMetadata=True)
+    return {"remove": {**result, **more}}
 
 
 def nested(table: Table) -> None:
@@ -258,8 +262,8 @@ def clustered(table: Table) -> None:
 def counted(table: Table) -> None:
     """An identity column and a generated column."""
     table.support("identityColumns", "generatedColumns")
-    told = {"start": 1, "step": 1, "allowExplicitInsert": True, "highWaterMark": 7}
-    table.fields[0]["metadata"] = {f"delta.identity.{name}": one for name, one in told.items()}
+    result = {"start": 1, "step": 1, "allowExplicitInsert": True, "highWaterMark": 7}
+    table.fields[0]["metadata"] = {f"delta.identity.{name}": one for name, one in result.items()}
     table.fields[2]["metadata"] = {"delta.generationExpression": "CAST(x AS STRING)"}
 
 

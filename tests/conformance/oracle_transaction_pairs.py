@@ -132,20 +132,20 @@ def _taken_back(before: Table, rows: Sequence[Row]) -> Doing:
     back: list[Row] = []
     come = {row["add"]["path"] for row in rows if "add" in row}
     for row in rows:
-        [(kind, told)] = row.items()
+        [(kind, result)] = row.items()
         if kind == "metaData":
             back.append({"metaData": before.metadata})
         elif kind == "protocol":
             back.append({"protocol": before.protocol})
-        elif kind == "domainMetadata" and told["domain"] != ROW_TRACKING:
-            said = before.domains.get(told["domain"])
-            back.append(domain(told["domain"], said or "", removed=said is None))
-        elif kind == "add" or (kind == "remove" and told["path"] not in come):
-            file = before.files.get(told["path"])
+        elif kind == "domainMetadata" and result["domain"] != ROW_TRACKING:
+            said = before.domains.get(result["domain"])
+            back.append(domain(result["domain"], said or "", removed=said is None))
+        elif kind == "add" or (kind == "remove" and result["path"] not in come):
+            file = before.files.get(result["path"])
             if kind == "add" and (
-                file is None or file.get("deletionVector") != told.get("deletionVector")
+                file is None or file.get("deletionVector") != result.get("deletionVector")
             ):
-                back.append(removal(told))
+                back.append(removal(result))
             if file is not None:
                 back.append({"add": {**file, "dataChange": True}})
     return Doing("RESTORE", back)

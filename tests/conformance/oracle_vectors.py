@@ -50,10 +50,10 @@ def _key(case: Mapping[str, Any]) -> str:
 
 def _question(case: Mapping[str, Any]) -> Case:
     """Return a vector without its expected result; of its reads, keep files read by path only."""
-    found = copy.deepcopy({key: value for key, value in case.items() if key in KEPT})
-    if found["reads"]["predicates"]:
-        found["reads"]["files"] = []
-    return found
+    result = copy.deepcopy({key: value for key, value in case.items() if key in KEPT})
+    if result["reads"]["predicates"]:
+        result["reads"]["files"] = []
+    return result
 
 
 def say(rows: list[Row], more: Row) -> None:

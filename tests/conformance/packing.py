@@ -33,7 +33,7 @@ def manifest_of(corpus: Path) -> bytes:
     """Return the manifest with this project's entries only, one per line."""
     whole = json.loads((corpus / _MANIFEST).read_text(encoding="utf-8"))
     lists = {
-        "sources": [one for one in whole["sources"] if one["repo"].startswith("delta-spark")],
+        "sources": [item for item in whole["sources"] if item["repo"].startswith("delta-spark")],
         "tables": [one for one in whole["tables"] if is_own(one)],
         "cases": [one for one in whole["cases"] if is_own(one)],
     }
@@ -48,12 +48,12 @@ def manifest_of(corpus: Path) -> bytes:
 
 def members_of(corpus: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and bytes of each file in the archive, in order."""
-    found = {name: corpus / name for name in _FILES}
+    result = {name: corpus / name for name in _FILES}
     for tree in _TREES:
         for path in (corpus / tree).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                found[path.relative_to(corpus).as_posix()] = path
-    contents = {name: path.read_bytes() for name, path in found.items()}
+                result[path.relative_to(corpus).as_posix()] = path
+    contents = {name: path.read_bytes() for name, path in result.items()}
     contents[_MANIFEST] = manifest_of(corpus)
     yield from sorted(contents.items(), key=lambda member: member[0].encode())
 

@@ -63,8 +63,8 @@ def judge(case: dict[str, Any]) -> dict[str, Any]:
 
 def _records(snapshot: Snapshot) -> int | None:
     """Return the number of rows, or None unless every file has numRecords."""
-    found = column_bounds.parse_all(_texts(snapshot.files), exact_numbers=False)
-    stated = [column_bounds.whole(one.get("numRecords")) for one in found]
+    result = column_bounds.parse_all(_texts(snapshot.files), exact_numbers=False)
+    stated = [column_bounds.whole(item.get("numRecords")) for item in result]
     known = [count for count in stated if count is not None]
     if len(known) < len(stated):
         return None
@@ -77,8 +77,8 @@ def _vectors(files: pa.Table) -> pa.ChunkedArray:
 
 
 def _texts(files: pa.Table) -> list[str | None]:
-    found: list[str | None] = texts(files).to_pylist()
-    return found
+    result: list[str | None] = texts(files).to_pylist()
+    return result
 
 
 def _ms(timestamp: str | None) -> int | None:

@@ -39,8 +39,8 @@ def source(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def folder(source: str, request: pytest.FixtureRequest) -> Path:
     """Return the corpus folder of a source; skip if it is not there."""
-    found: Path = request.getfixturevalue("own_corpus" if source == "own" else "corpus")
-    return found
+    result: Path = request.getfixturevalue("own_corpus" if source == "own" else "corpus")
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +83,15 @@ def test_only_disputed_cases_are_skipped(folder: Path, results: list[Result]) ->
 
 def test_the_corpus_own_runner_agrees(own_corpus: Path, tmp_path: Path) -> None:
     """The runner tests each case on a copy of its table, in a process of its own."""
-    told = tmp_path / "told.json"
+    result = tmp_path / "told.json"
     faces = ("reader", "read_table"), ("cdf", "read_changes"), ("facts", "read_facts")
     named = [f"--{face}=tests.conformance.runner_entry_points:{name}" for face, name in faces]
-    strict = ["--strict-errors", "--strict-facts", "--quiet", f"--json={told}"]
+    strict = ["--strict-errors", "--strict-facts", "--quiet", f"--json={result}"]
     runner = [sys.executable, str(own_corpus / "run.py"), *named, *strict]
     ended = subprocess.run(runner, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     undisputed = [case for case in table_cases(own_corpus) if not case.get("disputed")]
-    states = Counter(load["state"] for load in json.loads(told.read_text(encoding="utf-8")))
+    states = Counter(load["state"] for load in json.loads(result.read_text(encoding="utf-8")))
     assert states["pass"] == len(undisputed)
 
 

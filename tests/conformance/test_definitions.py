@@ -65,8 +65,8 @@ class Change(NamedTuple):
 
 def read(path: Path) -> Commit | None:
     """Return a commit without its file actions, or None for another file."""
-    told = (b'"metaData"', b'"protocol"', b'"commitInfo"')
-    lines = [line for line in path.read_bytes().splitlines() if any(key in line for key in told)]
+    result = (b'"metaData"', b'"protocol"', b'"commitInfo"')
+    lines = [line for line in path.read_bytes().splitlines() if any(key in line for key in result)]
     try:
         return Commit.decode(Version(int(path.stem)), b"\n".join(lines))
     except BrokenLog:
@@ -79,18 +79,18 @@ def changes(corpus: Path) -> Iterator[Change]:
         table = str(log.parent.relative_to(corpus / "tables"))
         last: Definition | None = None
         for path in sorted(log.glob("[0-9]" * 20 + ".json")):
-            found = read(path)
-            if found is None or not (found.metadata or found.protocol):
+            result = read(path)
+            if result is None or not (result.metadata or result.protocol):
                 continue
-            if last is None and not (found.metadata and found.protocol):
+            if last is None and not (result.metadata and result.protocol):
                 continue
-            row: Any = found.info.to_row()["commitInfo"] if found.info else {}
+            row: Any = result.info.to_row()["commitInfo"] if result.info else {}
             one = Change(
                 table,
                 int(path.stem),
                 last,
-                found.metadata,
-                found.protocol,
+                result.metadata,
+                result.protocol,
                 row.get("operation", ""),
                 row.get("operationParameters") or {},
             )
@@ -132,8 +132,8 @@ def test_a_change_of_metadata_brings_the_protocol_that_delta_spark_wrote(corpus:
             continue
         if change.before is None or change.protocol is None:
             continue
-        told = json.loads(change.parameters.get("properties", "{}"))
-        asked = change.metadata.with_(configuration={**change.metadata.configuration, **told})
+        result = json.loads(change.parameters.get("properties", "{}"))
+        asked = change.metadata.with_(configuration={**change.metadata.configuration, **result})
         settled = resolve_definition(change.before, asked)
         assert settled.flaws == (), change
         assert canonical(settled.definition.protocol) == canonical(change.protocol), change

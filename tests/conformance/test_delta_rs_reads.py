@@ -23,8 +23,8 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def rows_of(table: DeltaTable) -> pa.Table:
-    found = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY k")
-    return pa.table(found.read_all() if hasattr(found, "read_all") else found)
+    result = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY k")
+    return pa.table(result.read_all() if hasattr(result, "read_all") else result)
 
 
 def as_json(rows: pa.Table) -> list[str]:
@@ -40,7 +40,7 @@ def test_the_rows_are_the_same(written: Written) -> None:
 
 
 def test_every_version_the_log_can_rebuild_is_the_same(written: Written) -> None:
-    versions = [one.version for one in history(written.store)]
+    versions = [item.version for item in history(written.store)]
     for version in versions:
         ours = read_table(written.store, open_snapshot(written.store, version)).sort_by("k")
         foreign = rows_of(DeltaTable(written.path, version=version)).cast(ours.schema)
@@ -49,7 +49,7 @@ def test_every_version_the_log_can_rebuild_is_the_same(written: Written) -> None
 
 def test_history_and_applications_are_the_same(written: Written) -> None:
     foreign = DeltaTable(written.path)
-    ours = {one.version: one.operation for one in history(written.store)}
+    ours = {item.version: item.operation for item in history(written.store)}
     assert {entry["version"]: entry["operation"] for entry in foreign.history()} == ours
     for app in open_snapshot(written.store).app_transactions.values():
         assert foreign.transaction_version(app.app_id) == app.version

@@ -35,8 +35,8 @@ def built(
 
 
 def rows_of(table: DeltaTable) -> pa.Table:
-    found = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY k")
-    return pa.table(found.read_all() if hasattr(found, "read_all") else found)
+    result = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY k")
+    return pa.table(result.read_all() if hasattr(result, "read_all") else result)
 
 
 def test_the_rows_are_the_same_or_the_table_is_refused_by_name(built: tuple[str, Grown]) -> None:
@@ -75,11 +75,11 @@ def test_the_kernel_reads_the_same_rows(built: tuple[str, Grown]) -> None:
 def test_what_the_log_says_is_the_same(built: tuple[str, Grown]) -> None:
     _, table = built
     foreign, head = DeltaTable(table.path), table.snapshot
-    told = foreign.protocol()
-    assert told.min_reader_version == head.protocol.min_reader_version
-    assert told.min_writer_version == head.protocol.min_writer_version
-    assert set(told.reader_features or ()) == set(head.protocol.reader_features or ())
-    assert set(told.writer_features or ()) == set(head.protocol.writer_features or ())
+    result = foreign.protocol()
+    assert result.min_reader_version == head.protocol.min_reader_version
+    assert result.min_writer_version == head.protocol.min_writer_version
+    assert set(result.reader_features or ()) == set(head.protocol.reader_features or ())
+    assert set(result.writer_features or ()) == set(head.protocol.writer_features or ())
     metadata = foreign.metadata()
     assert metadata.configuration == head.metadata.configuration
     assert tuple(metadata.partition_columns) == tuple(head.metadata.partition_columns)

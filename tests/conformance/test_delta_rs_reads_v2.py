@@ -53,8 +53,8 @@ def test_a_v2_checkpoint_of_ours_is_read_the_same(
     for version in range(5):
         store.delete(in_log(commit_name(version)))
     foreign = DeltaTable(tmp_path)
-    found = QueryBuilder().register("t", foreign).execute("SELECT * FROM t ORDER BY k")
-    theirs = pa.table(found.read_all() if hasattr(found, "read_all") else found)
+    result = QueryBuilder().register("t", foreign).execute("SELECT * FROM t ORDER BY k")
+    theirs = pa.table(result.read_all() if hasattr(result, "read_all") else result)
     ours = read_table(store, open_snapshot(store)).sort_by("k")
     assert ours["k"].to_pylist() == [0, 1, 2, 4, 5, 6, 7]
     assert theirs.cast(ours.schema).select(ours.column_names).to_pylist() == ours.to_pylist()
@@ -67,8 +67,8 @@ def test_a_v2_checkpoint_of_ours_is_read_the_same(
 def test_a_checkpoint_that_names_sidecars_of_older_ones_is_read_the_same(tmp_path: Path) -> None:
     table = reused_sidecars(Deployment(tmp_path))
     foreign = DeltaTable(table.path)
-    found = QueryBuilder().register("t", foreign).execute("SELECT * FROM t ORDER BY k")
-    theirs = pa.table(found.read_all() if hasattr(found, "read_all") else found)
+    result = QueryBuilder().register("t", foreign).execute("SELECT * FROM t ORDER BY k")
+    theirs = pa.table(result.read_all() if hasattr(result, "read_all") else result)
     snapshot = open_snapshot(table.store)
     ours = read_table(table.store, snapshot).sort_by("k")
     assert ours.num_rows == 65

@@ -104,7 +104,7 @@ def test_the_rows_are_the_same(
 def test_history_is_the_same(
     name: str, tables: dict[str, Written], foreign: dict[str, Any]
 ) -> None:
-    ours = [[one.version, one.operation] for one in history(tables[name].store)]
+    ours = [[item.version, item.operation] for item in history(tables[name].store)]
     assert foreign[name]["history"] == ours
 
 
@@ -120,7 +120,7 @@ def test_every_version_has_as_many_rows(
 
 def test_changes_are_the_same(tables: dict[str, Written], foreign: dict[str, Any]) -> None:
     store = tables["fed"].store
-    oldest = min(one.version for one in history(store))
+    oldest = min(item.version for item in history(store))
     ours = sorted(repr(row) for row in read_changes(store, oldest).to_pylist())
     assert foreign["fed"]["changes"] == ours
     kinds = ("insert", "delete", "update_preimage", "update_postimage")
@@ -147,31 +147,31 @@ Both = tuple[Grown, dict[str, Any]]
 
 
 def test_rows_of_every_feature_are_the_same_now_and_a_version_before(both: Both) -> None:
-    table, told = both
-    assert "refused" not in told
+    table, result = both
+    assert "refused" not in result
     head = table.snapshot
-    assert told["version"] == head.version
+    assert result["version"] == head.version
     for version, rows in ((head.version, "rows"), (head.version - 1, "rows_before")):
         ours = read_table(table.store, open_snapshot(table.store, version)).sort_by("k")
-        assert told[rows] == [repr(row) for row in ours.to_pylist()], f"version {version}"
-    assert told["rows"]
+        assert result[rows] == [repr(row) for row in ours.to_pylist()], f"version {version}"
+    assert result["rows"]
 
 
 def test_what_the_log_says_of_every_feature_is_the_same(both: Both) -> None:
-    table, told = both
+    table, result = both
     head = table.snapshot
-    assert _comparable(told["metadata"]) == _comparable(_plain(head.metadata))
-    assert _comparable(told["protocol"]) == _comparable(_plain(head.protocol))
-    domains = [one["domainMetadata"] for one in told["domains"]]
+    assert _comparable(result["metadata"]) == _comparable(_plain(head.metadata))
+    assert _comparable(result["protocol"]) == _comparable(_plain(head.protocol))
+    domains = [item["domainMetadata"] for item in result["domains"]]
     assert {domain["domain"]: domain["configuration"] for domain in domains} == {
         name: one.configuration for name, one in head.domains.items()
     }
-    transactions = [one["txn"] for one in told["transactions"]]
+    transactions = [one["txn"] for one in result["transactions"]]
     assert {transaction["appId"]: transaction["version"] for transaction in transactions} == {
         name: one.version for name, one in head.app_transactions.items()
     }
-    assert told["files"] == head.files.num_rows
-    assert told["bytes"] == sum(head.files["size"].to_pylist())
+    assert result["files"] == head.files.num_rows
+    assert result["bytes"] == sum(head.files["size"].to_pylist())
 
 
 def test_tables_whose_rows_the_gate_deleted_by_vectors_can_be_vacuumed(
@@ -189,8 +189,8 @@ def test_a_vector_in_the_log_stops_vacuum_and_so_the_gate_writes_none(
 
 
 def test_checksums_that_we_write_hold_for_delta_spark(both: Both) -> None:
-    table, told = both
-    assert told["checksum_holds"] is (None if table.by_hand else True)
+    table, result = both
+    assert result["checksum_holds"] is (None if table.by_hand else True)
 
 
 def test_a_checksum_that_does_not_hold_is_noticed(foreign: dict[str, Any]) -> None:
@@ -201,7 +201,7 @@ def test_row_ids_that_the_committer_gave_are_the_same(
     featured: dict[str, Grown], foreign: dict[str, Any]
 ) -> None:
     for name in ("tracked", "tracked_in_mid_life", "as_iceberg_v3"):
-        ours = [[k, *told] for k, told in sorted(featured[name].row_ids().items())]
+        ours = [[k, *result] for k, result in sorted(featured[name].row_ids().items())]
         assert foreign[name]["row_ids"] == ours
         assert len({row_id for _, row_id, _ in ours}) == len(ours) > 1
 
@@ -248,10 +248,10 @@ def _plain(action: Action) -> dict[str, Any]:
 
 def _comparable(plain: dict[str, Any]) -> dict[str, Any]:
     """Return an action with sorted features, its schema as an object, and no nulls."""
-    found = {key: value for key, value in plain.items() if value is not None}
+    result = {key: value for key, value in plain.items() if value is not None}
     for key in ("readerFeatures", "writerFeatures"):
-        if key in found:
-            found[key] = sorted(found[key])
-    if "schemaString" in found:
-        found["schemaString"] = json.loads(found["schemaString"])
-    return found
+        if key in result:
+            result[key] = sorted(result[key])
+    if "schemaString" in result:
+        result["schemaString"] = json.loads(result["schemaString"])
+    return result

@@ -49,15 +49,15 @@ def test_delta_spark_decides_as_we_do_and_as_the_vectors_say(pytestconfig: pytes
     count = pytestconfig.getoption("--asked")
     vectors = random.Random(count).sample(conflict_cases(own_corpus()), VECTORS_ASKED)
     try:
-        told = list(asked([*vectors, *islice(new_cases(count), count)]))
+        result = list(asked([*vectors, *islice(new_cases(count), count)]))
     except NoJar:
         pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
     judges = conflict_judges(own_corpus())
-    for vector, answer in zip(vectors, told, strict=False):
+    for vector, answer in zip(vectors, result, strict=False):
         word = judges.check(vector, {**answer["expected"], "committed": _timed(answer)})[1]
         assert word in ("", "also right"), f"{vector['name']}: {word}"
         assert answer["reads"]["files"] == sorted(vector["reads"]["files"])
-    assert [word for case in told[VECTORS_ASKED:] if (word := difference(case))] == []
+    assert [word for case in result[VECTORS_ASKED:] if (word := difference(case))] == []
 
 
 def _timed(case: Case) -> list[Row]:

@@ -31,19 +31,21 @@ def read(folder: Path, kind: str, *texts: str) -> dict[int, object]:
         rows.append(add(path, size=size, partitionValues={"p": text, "n": str(number)}))
     LocalStore(folder.as_uri()).put(in_log(commit_name(0)), to_bytes(rows))
     query = QueryBuilder().register("t", DeltaTable(folder))
-    found = pa.table(query.execute("select n, p from t").read_all())
-    return dict(zip(found["n"].to_pylist(), found["p"].to_pylist(), strict=True))
+    result = pa.table(query.execute("select n, p from t").read_all())
+    return dict(zip(result["n"].to_pylist(), result["p"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("kind", READ)
 def test_delta_rs_reads_what_is_taken(tmp_path: Path, kind: str) -> None:
-    found = read(tmp_path, kind, *READ[kind])
+    result = read(tmp_path, kind, *READ[kind])
     ours = [partition_values.parse(text, parse_type(kind)) for text in READ[kind]]
-    there = [found[number] for number in range(len(ours))]
-    assert [str(one) for one in there] == [str(our) for our in ours] or there == ours
+    there = [result[number] for number in range(len(ours))]
+    assert [str(item) for item in there] == [str(our) for our in ours] or there == ours
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, one) for kind in UNREAD for one in UNREAD[kind]])
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, item) for kind in UNREAD for item in UNREAD[kind]]
+)
 def test_delta_rs_reads_no_table_with_what_is_refused(tmp_path: Path, kind: str, text: str) -> None:
     with pytest.raises(Exception, match="Failed to parse value"):
         read(tmp_path, kind, text)

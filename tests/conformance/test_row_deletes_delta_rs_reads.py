@@ -40,14 +40,14 @@ NAMES = ["deletionVectors"]
 
 def files(folder: Path) -> list[Row]:
     """Write some files of consecutive numbers; return their adds."""
-    found = []
+    result = []
     for at in range(FILES):
         values = pa.array(range(at * ROWS, (at + 1) * ROWS), pa.int64())
         pq.write_table(pa.table({"x": values, "s": values.cast("string")}), folder / f"f{at}")
         bounds = {"minValues": {"x": at * ROWS}, "maxValues": {"x": (at + 1) * ROWS - 1}}
         stats = json.dumps({"numRecords": ROWS, **bounds, "nullCount": {"x": 0}})
-        found.append(add(f"f{at}", size=(folder / f"f{at}").stat().st_size, stats=stats))
-    return found
+        result.append(add(f"f{at}", size=(folder / f"f{at}").stat().st_size, stats=stats))
+    return result
 
 
 def chosen(writer: int) -> list[int]:
@@ -65,8 +65,10 @@ def deleting(store: LocalStore, values: Sequence[int], version: int) -> Proposal
     predicate: Predicate = {"op": "in", "column": ["x"], "values": list(values), "type": "long"}
     rewriter = Rewriter(store, snapshot.metadata, predicate, SystemClock(), 0)
     adds = {row.path: row for row in rows_to_adds(snapshot.files)}
-    found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
-    marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
+    result = [rewriter.mark(file) for file in rows_of(snapshot.files)]
+    marked = [
+        (adds[item.path], item.marked) for item in result if item.marked and item.deleted_rows
+    ]
     deletion = proposal_drafts.Deletion("x IN (...)", predicate, list(adds), (), (), {}, marked)
     vectors, content = proposal_drafts.vectors_of(deletion, builders.an_id())
     if content is not None:
@@ -95,10 +97,10 @@ def test_deletes_of_many_writers_leave_the_rows_that_nobody_deleted(
     assert [outcome.status for outcome in gate.ask(create, append)] == ["committed", "committed"]
     gate.send(*(deleting(store, chosen(writer), 1) for writer in range(WRITERS)))
     gate.settle(WRITERS + 4)
-    told = gate.outcomes()[2:]
-    assert [outcome.rejection for outcome in told] == [None] * WRITERS
+    result = gate.outcomes()[2:]
+    assert [outcome.rejection for outcome in result] == [None] * WRITERS
     gone = set().union(*map(chosen, range(WRITERS)))
-    assert sum(int(str(one.assigned["rows_deleted"])) for one in told) == len(gone)
+    assert sum(int(str(item.assigned["rows_deleted"])) for item in result) == len(gone)
     left = sorted(set(range(FILES * ROWS)) - gone)
     snapshot = open_snapshot(store)
     assert snapshot.version == 1 + -(-WRITERS // members)

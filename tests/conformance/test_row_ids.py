@@ -17,9 +17,9 @@ STATED = "rows_with_row_ids"
 
 @pytest.fixture(scope="module")
 def stated(own_corpus: Path) -> list[Case]:
-    found = [case for case in table_cases(own_corpus) if STATED in case.get("extra", {})]
-    assert len(found) > 15
-    return found
+    result = [case for case in table_cases(own_corpus) if STATED in case.get("extra", {})]
+    assert len(result) > 15
+    return result
 
 
 def test_every_row_has_the_id_and_the_version_that_delta_spark_gives_it(
@@ -31,8 +31,8 @@ def test_every_row_has_the_id_and_the_version_that_delta_spark_gives_it(
         snapshot = open_snapshot(store, case.get("version"))
         assert {ROW_ID, ROW_COMMIT_VERSION} <= set(expected.column_names)
         found = read_table(store, snapshot, expected.column_names)
-        told, wanted = (sorted(map(str, rows.to_pylist())) for rows in (found, expected))
-        assert told == wanted, case["name"]
+        result, wanted = (sorted(map(str, rows.to_pylist())) for rows in (found, expected))
+        assert result == wanted, case["name"]
         alone = read_table(store, snapshot, [ROW_ID])
         assert sorted(alone[ROW_ID].to_pylist()) == sorted(expected[ROW_ID].to_pylist())
 

@@ -193,8 +193,8 @@ def names_of(step: Step) -> Iterator[str]:
     """Yield the physical names that delta-spark gave to the columns of a change."""
     before = parse_schema(step.first.schema_string) if step.first else StructType()
     known = {field.metadata.get(PHYSICAL_NAME) for field in walk(before)}
-    for one in walk(parse_schema(step.after.schema_string)):
-        name = one.metadata.get(PHYSICAL_NAME)
+    for item in walk(parse_schema(step.after.schema_string)):
+        name = item.metadata.get(PHYSICAL_NAME)
         if name is not None and name not in known:
             yield name
 
@@ -202,15 +202,15 @@ def names_of(step: Step) -> Iterator[str]:
 def test_what_delta_spark_made_of_a_schema_is_made_again(corpus: Path) -> None:
     count = 0
     for step in steps(corpus):
-        found = again(step) if step.first else None
-        if found is None:
+        result = again(step) if step.first else None
+        if result is None:
             continue
         count += 1
         after = parse_schema(step.after.schema_string)
         rewrites = step.operation == "REMOVE COLUMN MAPPING"
-        found = map_columns(step.before, found, names_of(step), overwrites=rewrites)
-        assert parse_schema(found.schema_string) == after, step.name
-        assert found == step.after.with_(schema_string=found.schema_string), step.name
+        result = map_columns(step.before, result, names_of(step), overwrites=rewrites)
+        assert parse_schema(result.schema_string) == after, step.name
+        assert result == step.after.with_(schema_string=result.schema_string), step.name
     assert count >= SEEN_MIN
 
 
@@ -223,14 +223,14 @@ def test_ids_are_given_to_a_new_table_as_delta_spark_gives_them(corpus: Path) ->
         bare = unmapped(parse_schema(step.after.schema_string))
         own = {k: v for k, v in step.after.configuration.items() if k != MAX_COLUMN_ID}
         asked = step.after.with_(schema_string=format_schema(bare), configuration=own)
-        found = map_columns(None, asked, names_of(step))
-        assert parse_schema(found.schema_string) == parse_schema(step.after.schema_string)
-        assert found.configuration == step.after.configuration
+        result = map_columns(None, asked, names_of(step))
+        assert parse_schema(result.schema_string) == parse_schema(step.after.schema_string)
+        assert result.configuration == step.after.configuration
     assert mapped_tables >= MAPPED_MIN
 
 
 def test_what_tables_ask_of_their_writers_can_be_read(corpus: Path) -> None:
     asked = [row_constraints.requirements(step.after, step.protocol) for step in steps(corpus)]
     for what in ("not_null", "checks", "lengths", "generated", "identities", "defaults"):
-        assert any(getattr(one, what) for one in asked), what
+        assert any(getattr(item, what) for item in asked), what
     assert len({row_constraints.digest(one) for one in asked}) >= DIGESTS_MIN

@@ -17,25 +17,27 @@ STATED = "rows_with_variant_as_json"
 
 @pytest.fixture(scope="module")
 def stated(own_corpus: Path) -> list[Case]:
-    found = [case for case in table_cases(own_corpus) if STATED in case.get("extra", {})]
-    assert found
-    return found
+    result = [case for case in table_cases(own_corpus) if STATED in case.get("extra", {})]
+    assert result
+    return result
 
 
 def test_every_variant_says_what_delta_spark_says(own_corpus: Path, stated: list[Case]) -> None:
     for case in stated:
         expected = pq.read_table(own_corpus / case["extra"][STATED])
-        found = runner_entry_points.read_table(
+        result = runner_entry_points.read_table(
             str(own_corpus / case["table"]), version=case.get("version")
         )
-        variants = [name for name in expected.column_names if is_variant(found.schema.field(name))]
+        variants = [name for name in expected.column_names if is_variant(result.schema.field(name))]
         assert variants
-        assert meant(found, variants) == meant(expected, variants)
+        assert meant(result, variants) == meant(expected, variants)
 
 
 def test_a_shredded_variant_that_others_refuse_is_whole(corpus: Path) -> None:
-    found = runner_entry_points.read_table(str(corpus / "tables/spark/variant-stats-no-checkpoint"))
-    rows = meant(found, ["v"])
+    result = runner_entry_points.read_table(
+        str(corpus / "tables/spark/variant-stats-no-checkpoint")
+    )
+    rows = meant(result, ["v"])
     assert [row["i"] for row in rows] == list(range(100, 110))
     assert [row["v"]["id"] for row in rows] == list(range(10))
     assert [row["nv"]["v"]["id"] for row in rows] == list(range(10, 20))

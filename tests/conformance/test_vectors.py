@@ -50,9 +50,9 @@ NOT_KEPT = {("remove", "tags")}
 
 def vectors(corpus: Path, name: str) -> list[dict[str, Any]]:
     content = json.loads((corpus / "vectors" / name).read_text(encoding="utf-8"))
-    found: list[dict[str, Any]] = content["vectors"]
-    assert found
-    return found
+    result: list[dict[str, Any]] = content["vectors"]
+    assert result
+    return result
 
 
 def test_paths_name_the_files_that_are_there(corpus: Path) -> None:
@@ -93,14 +93,14 @@ def test_log_compactions_say_what_their_commits_say(corpus: Path) -> None:
 
 def opened(store: LogStore, version: int) -> LogPart:
     """Return the state at a version, as its checkpoint has it."""
-    found = open_snapshot(store, version)
+    result = open_snapshot(store, version)
     return LogPart(
-        files=found.files,
-        tombstones=found.tombstones,
-        protocol=found.protocol,
-        metadata=found.metadata,
-        txns=tuple(found.app_transactions.values()),
-        domains=tuple(found.domains.values()),
+        files=result.files,
+        tombstones=result.tombstones,
+        protocol=result.protocol,
+        metadata=result.metadata,
+        txns=tuple(result.app_transactions.values()),
+        domains=tuple(result.domains.values()),
     )
 
 
@@ -108,25 +108,25 @@ def test_deletion_vectors_delete_the_rows_that_other_readers_leave_out(corpus: P
     for vector in vectors(corpus, "deletion_vectors.json"):
         if "do not require it" in vector.get("note", ""):
             continue
-        found = DeletionVector.model_validate(vector["descriptor"])
-        assert found.unique_id == vector["unique_id"]
+        result = DeletionVector.model_validate(vector["descriptor"])
+        assert result.unique_id == vector["unique_id"]
         store = LocalStore(f"file://{corpus / vector.get('table', '')}")
         if "resolves_to" in vector:
-            assert descriptors.path_of(found) == vector["resolves_to"]
+            assert descriptors.path_of(result) == vector["resolves_to"]
             continue
         if "file" in vector:
             table = store.root.removeprefix("file://")
-            there = f"{table}/{descriptors.path_of(found)}"
+            there = f"{table}/{descriptors.path_of(result)}"
             assert there == str(corpus / vector["file"])
-        assert list(read_vector(store, found)) == vector["deleted_rows"]
+        assert list(read_vector(store, result)) == vector["deleted_rows"]
 
 
 def test_deletion_vectors_have_the_bytes_that_delta_spark_gave_them(corpus: Path) -> None:
     for vector in vectors(corpus, "deletion_vectors.json"):
         if "file" not in vector:
             continue
-        found = DeletionVector.model_validate(vector["descriptor"])
-        frame = descriptors.frame_of(found)
+        result = DeletionVector.model_validate(vector["descriptor"])
+        frame = descriptors.frame_of(result)
         content = (corpus / vector["file"]).read_bytes()[frame.start : frame.stop]
         written, _ = descriptors.in_file(
             [roaring_bitmap.of_rows(vector["deleted_rows"])], UUID(int=0)
@@ -142,9 +142,9 @@ def test_version_checksums_count_deletions_as_delta_spark_does(own_corpus: Path)
             body = json.loads(path.read_bytes())
             if not body.get("numDeletionVectorsOpt"):
                 continue
-            found = version_checksum.of(open_snapshot(store, int(path.stem)))
+            result = version_checksum.of(open_snapshot(store, int(path.stem)))
             assert (
-                version_checksum.differences(version_checksum.decode(path.read_bytes()), found)
+                version_checksum.differences(version_checksum.decode(path.read_bytes()), result)
                 == ()
             ), path
             compared += 1
@@ -178,9 +178,9 @@ def test_the_checksums_of_hints_are_those_of_their_writers(corpus: Path) -> None
         if "canonical_length" in vector:
             assert len(last_checkpoint.canonical(content.decode())) == vector["canonical_length"]
         if named:
-            found = last_checkpoint.decode(content)
-            assert found is not None
-            assert found.version == vector["version"]
+            result = last_checkpoint.decode(content)
+            assert result is not None
+            assert result.version == vector["version"]
 
 
 def test_version_checksums_say_what_the_log_says(corpus: Path) -> None:
@@ -195,10 +195,10 @@ def test_version_checksums_say_what_the_log_says(corpus: Path) -> None:
         assert stated.num_files == vector["num_files"]
         assert stated.table_size_bytes == vector["table_size_bytes"]
         found = open_snapshot(store, version)
-        told = set(version_checksum.differences(stated, version_checksum.of(found)))
+        result = set(version_checksum.differences(stated, version_checksum.of(found)))
         doubted = found.checksum.is_doubtful
         assert doubted == (vector["file"] in CONTRADICTING), found.checksum
-        assert not told & {"num_files", "table_size_bytes"} or not vector["agrees_with_log"]
+        assert not result & {"num_files", "table_size_bytes"} or not vector["agrees_with_log"]
         compared += 1
     assert compared == CHECKSUMS
 
@@ -211,7 +211,7 @@ def test_every_vector_is_tested(corpus: Path) -> None:
 def test_schemas_survive_us(corpus: Path, name: str) -> None:
     text = (corpus / "vectors" / name).read_text(encoding="utf-8")
     schema = parse_schema(text)
-    assert [one.name for one in schema] == [one["name"] for one in json.loads(text)["fields"]]
+    assert [item.name for item in schema] == [one["name"] for one in json.loads(text)["fields"]]
     assert parse_schema(format_schema(schema)) == schema
     if name == "schema.json":
         assert json.loads(format_schema(schema)) == json.loads(text)
@@ -227,13 +227,13 @@ def test_our_checkpoints_have_the_columns_that_other_readers_look_for(corpus: Pa
 def missing_from(written: StructType, wanted: StructType) -> set[tuple[str, ...]]:
     """Return the paths of the columns that are missing, or have another type."""
     missing: set[tuple[str, ...]] = set()
-    for one in wanted:
-        there = written.get(one.name)
-        if there is not None and isinstance(one.kind, StructType):
+    for item in wanted:
+        there = written.get(item.name)
+        if there is not None and isinstance(item.kind, StructType):
             assert isinstance(there.kind, StructType)
-            missing |= {(one.name, *path) for path in missing_from(there.kind, one.kind)}
-        elif there is None or there.kind != one.kind:
-            missing.add((one.name,))
+            missing |= {(item.name, *path) for path in missing_from(there.kind, item.kind)}
+        elif there is None or there.kind != item.kind:
+            missing.add((item.name,))
     return missing
 
 
@@ -256,8 +256,8 @@ def run(store: LogStore, path: Path) -> str:
         rows = read_table(store, before)
         assert rows.column_names == ["letter", "number", "a_float"]
         assert rows.num_rows == 3 if spec.get("version") == 0 else rows.num_rows == 5
-    for one in spec.get("commits", ()):
-        data_files = json.loads((path.parent / one["data_files_path"]).read_text("utf-8"))["adds"]
+    for item in spec.get("commits", ()):
+        data_files = json.loads((path.parent / item["data_files_path"]).read_text("utf-8"))["adds"]
         adds = [Add(partition_values={}, data_change=True, **add) for add in data_files]
         commit = Commit(Version(before.version + 1), tuple(adds))
         assert store.put_if_absent(in_log(commit.name), commit.encode(), 10.0) is Put.WON

@@ -31,10 +31,10 @@ FILE = UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61")
 
 def stated(size: int, vector: DeletionVector | None = None) -> dict[str, Any]:
     stats = json.dumps({"numRecords": ROWS, "tightBounds": vector is None})
-    told: dict[str, Any] = {"size": size, "stats": stats}
+    result: dict[str, Any] = {"size": size, "stats": stats}
     if vector is not None:
-        told["deletionVector"] = vector.model_dump(by_alias=True, exclude_none=True)
-    return told
+        result["deletionVector"] = vector.model_dump(by_alias=True, exclude_none=True)
+    return result
 
 
 def written(folder: Path) -> LocalStore:

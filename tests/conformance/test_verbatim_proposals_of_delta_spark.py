@@ -19,17 +19,17 @@ VERSIONS_MIN = 300
 
 def versions_of(table: Path) -> list[bytes]:
     """Return a table's commits that are contiguous from version 0."""
-    found: list[bytes] = []
-    while (file := table / in_log(commit_name(len(found)))).exists():
-        found.append(file.read_bytes())
-    return found
+    result: list[bytes] = []
+    while (file := table / in_log(commit_name(len(result)))).exists():
+        result.append(file.read_bytes())
+    return result
 
 
 def table_id(content: bytes) -> str | None:
     for line in content.splitlines():
-        told = orjson.loads(line).get("metaData") if line.strip() else None
-        if told:
-            return str(told["id"])
+        result = orjson.loads(line).get("metaData") if line.strip() else None
+        if result:
+            return str(result["id"])
     return None
 
 
@@ -49,7 +49,7 @@ def refused(versions: list[bytes]) -> dict[int, str]:
     [opened] = gate.ask(proposal(kind="register", read_version=-1))
     if opened.rejection is not None:
         return {-1: opened.rejection.rule}
-    told: dict[int, str] = {}
+    result: dict[int, str] = {}
     known = table_id(versions[0])
     for version, content in enumerate(versions[1:], 1):
         ready = {"kind": "verbatim", "exact_version": version, "table_id": known}
@@ -57,10 +57,10 @@ def refused(versions: list[bytes]) -> dict[int, str]:
         one = proposal(read_version=version - 1, claim_check=claim, **ready)
         outcome = gate.ask(one)[-1]
         if outcome.rejection is not None:
-            told[version] = outcome.rejection.reason
+            result[version] = outcome.rejection.reason
             break
         known = table_id(content) or known
-    return told
+    return result
 
 
 @pytest.mark.timeout(900)
@@ -71,11 +71,11 @@ def test_each_version_that_delta_spark_wrote_is_taken(own_corpus: Path) -> None:
         versions = versions_of(table)
         if len(versions) < 2:
             continue
-        told = refused(versions)
-        if told.get(-1) in UNSERVED:
+        result = refused(versions)
+        if result.get(-1) in UNSERVED:
             continue
         tables, count = tables + 1, count + len(versions)
-        if told:
-            wrong[table.name] = told
+        if result:
+            wrong[table.name] = result
     assert wrong == {}
     assert (tables >= TABLES_MIN, count >= VERSIONS_MIN) == (True, True), (tables, count)

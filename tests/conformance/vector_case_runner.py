@@ -114,8 +114,8 @@ def _in_their_words(row: Mapping[str, Any]) -> Mapping[str, Any]:
     values = row.get("remove", {}).get("partitionValues")
     if not values:
         return row
-    told = {name: value for name, value in values.items() if value is not None}
-    return {"remove": {**row["remove"], "partitionValues": told}}
+    result = {name: value for name, value in values.items() if value is not None}
+    return {"remove": {**row["remove"], "partitionValues": result}}
 
 
 def _table(case: Mapping[str, Any]) -> TableState:
@@ -144,8 +144,8 @@ def _content(actions: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _candidate(case: Mapping[str, Any], table_definition: TableDefinition) -> Candidate:
-    reads = {name: told for name, told in case["reads"].items() if told is not None}
-    operation = {name: told for name, told in case["operation"].items() if told is not None}
+    reads = {name: result for name, result in case["reads"].items() if result is not None}
+    operation = {name: result for name, result in case["operation"].items() if result is not None}
     proposal = Proposal(
         proposal_id=_ID,
         table=_ID,
@@ -156,7 +156,7 @@ def _candidate(case: Mapping[str, Any], table_definition: TableDefinition) -> Ca
         actions=tuple(case["actions"]),
         reads=ReadSet(
             whole_table=reads.get("whole_table", False),
-            predicates=tuple(one["ast"] for one in reads.get("predicates", ())),
+            predicates=tuple(item["ast"] for item in reads.get("predicates", ())),
             files=tuple(reads.get("files", ())),
             app_ids=tuple(reads.get("app_ids", ())),
             domains=tuple(reads.get("domains", ())),
@@ -191,8 +191,8 @@ def _vouched_for(
 
 def _left_by(candidate: Candidate, table_definition: TableDefinition) -> TableDefinition:
     """Return the table definition after a proposal, with the features that its metadata needs."""
-    found = settled(candidate, table_definition)
-    content = found.content if isinstance(found, Candidate) else candidate.content
+    result = settled(candidate, table_definition)
+    content = result.content if isinstance(result, Candidate) else candidate.content
     return table_definition.after(content.metadata, content.protocol)
 
 
@@ -210,8 +210,8 @@ def _leases(candidate: Candidate) -> Mapping[UUID, LeasedBlocks]:
     """Return the lease that the proposal's identity values are from, if it has any."""
     used = candidate.proposal.identity_usage if candidate.proposal else ()
     blocks = [
-        IdentityBlock(column=one.column, first=one.low, step=1, count=one.high - one.low + 1)
-        for one in used
+        IdentityBlock(column=item.column, first=item.low, step=1, count=item.high - item.low + 1)
+        for item in used
     ]
     return {_ID: LeasedBlocks(tuple(blocks))} if blocks else {}
 

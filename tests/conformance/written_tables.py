@@ -198,7 +198,7 @@ class Written:
 
     def ring(self, version: int) -> None:
         """Notify the checkpointer of another writer's version."""
-        told = CommitRecord(
+        result = CommitRecord(
             table=UUID(int=1),
             table_root=self.store.root,
             version=version,
@@ -206,7 +206,7 @@ class Written:
             size=0,
             author="external",
         )
-        self.deployment.checkpointer.notice(told)
+        self.deployment.checkpointer.notice(result)
 
     def forget_before(self, checkpoint: int) -> None:
         """Remove every log file older than a checkpoint, which must exist."""
@@ -363,9 +363,9 @@ def reused_sidecars(deployment: Deployment) -> Written:
 
 def of_name(path: Path) -> LogFile:
     """Return the parsed name of a file of the log."""
-    found = parse(path.name)
-    assert found is not None, path
-    return found
+    result = parse(path.name)
+    assert result is not None, path
+    return result
 
 
 def fed(deployment: Deployment) -> Written:

@@ -67,9 +67,9 @@ class Compose:
 
     def state(self, service: str) -> dict[str, Any]:
         """Return the state of a service's container: Status, ExitCode, Health."""
-        found = inspected("container", self.container(service))["State"]
-        assert isinstance(found, dict)
-        return found
+        result = inspected("container", self.container(service))["State"]
+        assert isinstance(result, dict)
+        return result
 
     def healthy(self, service: str) -> bool:
         """Return whether the engine calls a service healthy."""

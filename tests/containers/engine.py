@@ -46,9 +46,9 @@ def docker(*argv: str, timeout_s: float = 600) -> str:
 
 def inspected(kind: str, name: str) -> dict[str, Any]:
     """Return what the engine knows of an image or a container."""
-    (found,) = json.loads(docker(kind, "inspect", name))
-    assert isinstance(found, dict)
-    return found
+    (result,) = json.loads(docker(kind, "inspect", name))
+    assert isinstance(result, dict)
+    return result
 
 
 def until(holds: Callable[[], object], what: str, timeout_s: float) -> None:

@@ -17,9 +17,9 @@ PATIENCE_S = 1500.0
 
 def done(line: Compose) -> tuple[int, int]:
     """Return version and rows of the last line of the demo's log."""
-    found = DONE.findall(line("logs", "--no-color", "demo"))
-    assert found
-    version, rows = found[-1]
+    result = DONE.findall(line("logs", "--no-color", "demo"))
+    assert result
+    version, rows = result[-1]
     return int(version), int(rows)
 
 

@@ -18,9 +18,9 @@ PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
 
 def layers(image: str) -> list[str]:
     """Return the digests of an image's layers."""
-    found = inspected("image", image)["RootFS"]["Layers"]
-    assert isinstance(found, list)
-    return found
+    result = inspected("image", image)["RootFS"]["Layers"]
+    assert isinstance(result, list)
+    return result
 
 
 def in_image(image: str, *program: str) -> str:
@@ -45,8 +45,8 @@ def waiting_committer(images: dict[str, str]) -> Iterator[str]:
 
 
 def test_the_services_share_every_layer_and_keep_to_their_budget(images: dict[str, str]) -> None:
-    found = [layers(images[service]) for service in SERVICES]
-    assert found[0] == found[1] == found[2]
+    result = [layers(images[service]) for service in SERVICES]
+    assert result[0] == result[1] == result[2]
     above = inspected("image", images["committer"])["Size"] - inspected("image", base())["Size"]
     assert 0 < above <= SIZE_MAX
 

@@ -47,8 +47,8 @@ def main(args: list[str]) -> int:
     if guide is None:
         console.print(ABSENT)
     names = list(known) if name == "all" else [name]
-    found = [blind(console, name, known[name], seconds / len(names)) for name in names]
-    return 1 if any(found) else 0
+    result = [blind(console, name, known[name], seconds / len(names)) for name in names]
+    return 1 if any(result) else 0
 
 
 def coverage_guide() -> Any:
@@ -71,8 +71,8 @@ def guided(guide: Any, target: Any, corpus: Path, seconds: float) -> None:
     """Let atheris run a target for some seconds, or until it finds something."""
     for sample in target.samples():
         keep(sample, corpus)
-    found = f"-artifact_prefix={FOUND}/"
-    guide.Setup([sys.argv[0], f"-max_total_time={seconds:.0f}", found, str(corpus)], target.feed)
+    result = f"-artifact_prefix={FOUND}/"
+    guide.Setup([sys.argv[0], f"-max_total_time={seconds:.0f}", result, str(corpus)], target.feed)
     guide.Fuzz()
 
 
@@ -88,11 +88,11 @@ def blind(console: Console, name: str, target: Any, seconds: float) -> int:
         dice = Random(f"{name} {seed}")
         data = mutate(dice, dice.choice(samples))
         runs += 1
-        told = fed(target, data)
-        if told is not None and told not in seen:
-            seen.add(told)
+        result = fed(target, data)
+        if result is not None and result not in seen:
+            seen.add(result)
             place = keep(data)
-            console.print(f"{name}: {told}", markup=False)
+            console.print(f"{name}: {result}", markup=False)
             console.print(f"  again: python -m tests.fuzz {name!r} {place}", markup=False)
     console.print(f"{name}: {runs:,} runs, {len(seen)} errors", markup=False)
     return len(seen)

@@ -102,8 +102,8 @@ def template() -> Files:
         ),
     )
     for version, rows in enumerate(commits):
-        told = info("WRITE", inCommitTimestamp=builders.NOW_MS + version)
-        store.files[in_log(commit_name(version))] = to_bytes((told, *rows))
+        result = info("WRITE", inCommitTimestamp=builders.NOW_MS + version)
+        store.files[in_log(commit_name(version))] = to_bytes((result, *rows))
     return store.files
 
 
@@ -116,7 +116,7 @@ def summarised() -> Files:
     move_hint_forward(store, write_classic(store, snapshot, builders.NOW_MS))
     store.put(in_log(checksum_name(HEAD)), version_checksum.encode(version_checksum.of(snapshot)))
     read = [read_commit(store, version) for version in range(HEAD + 1)]
-    compacted = log_compaction.compact([found[0] for found in read if found is not None])
+    compacted = log_compaction.compact([result[0] for result in read if result is not None])
     store.put(in_log(compacted_name(0, HEAD)), compacted)
     return store.files
 
@@ -225,8 +225,10 @@ def tell(rows: pa.Table) -> None:
     if texts is None:
         return
     origin = change_batch.SourceBlock(VECTOR_ID, "t", "prefix", HEAD, TIMESTAMP_MAX)
-    for told in record_encoding.records(origin, change_batch.Batch("c", 0, after=texts), 0, "with"):
-        json.loads(told.value or b"null")
+    for result in record_encoding.records(
+        origin, change_batch.Batch("c", 0, after=texts), 0, "with"
+    ):
+        json.loads(result.value or b"null")
 
 
 SUMMARIES: Final = {

@@ -94,8 +94,8 @@ def many_adds(data: bytes) -> None:
     several = allowed(read_parts, [(commit_name(1), data)])
     assert (alone is None) == (several is None), "one way of reading refuses, the other does not"
     if alone is not None:
-        told, wanted = (sorted(map(str, one.files.to_pylist())) for one in (several[0], alone))
-        assert told == wanted
+        result, wanted = (sorted(map(str, item.files.to_pylist())) for item in (several[0], alone))
+        assert result == wanted
 
 
 def in_table(files: Callable[[], tables.Files], path: str) -> Feed:
@@ -131,13 +131,13 @@ def names(data: bytes) -> None:
 def schemas(data: bytes) -> None:
     """A schemaString, in a table and alone."""
     text = text_of(data)
-    found = allowed(parse_schema, text)
+    result = allowed(parse_schema, text)
     about = Metadata.model_validate({**metadata()["metaData"], "schemaString": text})
     for check in (check_readable, check_writable):
         allowed(check, open_snapshot(holding(tables.template(), "x", b"")).protocol, about, "here")
-    if found is not None:
-        to_arrow(found)
-        allowed(parse_schema, format_schema(found))
+    if result is not None:
+        to_arrow(result)
+        allowed(parse_schema, format_schema(result))
     row = metadata()
     row["metaData"]["schemaString"] = text
     use(holding(tables.template(), in_log(commit_name(2)), to_bytes([row])))
@@ -145,10 +145,10 @@ def schemas(data: bytes) -> None:
 
 def definitions(data: bytes) -> None:
     """A table's metaData and protocol, one row each, through all their checks."""
-    found = allowed(read_part, commit_name(0), data)
-    if found is None or found.metadata is None or found.protocol is None:
+    result = allowed(read_part, commit_name(0), data)
+    if result is None or result.metadata is None or result.protocol is None:
         return
-    one = Definition(found.metadata, found.protocol)
+    one = Definition(result.metadata, result.protocol)
     known = allowed(parse_schema, one.metadata.schema_string)
     if known is None:
         return
@@ -214,9 +214,9 @@ def predicates(data: bytes) -> None:
     if wrong_with([tree], 1_000) is not None:
         return
     about = Metadata.model_validate(metadata(["p"])["metaData"])
-    found = parse_schema(about.schema_string)
+    result = parse_schema(about.schema_string)
     for value in ("1", "x", None, ""):
-        promised(may_match_partition, tree, {"p": value}, found, ["p"])
+        promised(may_match_partition, tree, {"p": value}, result, ["p"])
     files = open_snapshot(holding(tables.template(), "x", b"")).files
     allowed(prune, tree, files, about)
     rows = pa.table({"x": pa.array([1, None]), "s": ["a", None], "p": pa.array([1, 2], pa.int32())})
@@ -225,9 +225,9 @@ def predicates(data: bytes) -> None:
 
 def vectors(data: bytes) -> None:
     """The bytes of a deletion vector, framed, inline and bare."""
-    found = promised(roaring_bitmap.decode, data)
-    if found is not None and len(found.blocks) < 64:
-        assert roaring_bitmap.decode(roaring_bitmap.encode(found)) == found
+    result = promised(roaring_bitmap.decode, data)
+    if result is not None and len(result.blocks) < 64:
+        assert roaring_bitmap.decode(roaring_bitmap.encode(result)) == result
     text = text_of(data)
     promised(z85.decode, text)
     for kind in ("i", "u", "p", text[:1] or "x"):
@@ -268,19 +268,19 @@ def hints(data: bytes) -> None:
 
 def checksums(data: bytes) -> None:
     """A version checksum alone."""
-    found = allowed(version_checksum.decode, data)
-    if found is not None:
-        allowed(version_checksum.decode, version_checksum.encode(found))
+    result = allowed(version_checksum.decode, data)
+    if result is not None:
+        allowed(version_checksum.decode, version_checksum.encode(result))
 
 
 def records(data: bytes) -> None:
     """A record of each topic."""
     for kind in codec.FORMATS:
-        found = allowed(codec.decode, kind, data)
-        if found is not None:
-            again = codec.encode(found)
+        result = allowed(codec.decode, kind, data)
+        if result is not None:
+            again = codec.encode(result)
             assert codec.encode(codec.decode(kind, again)) == again
-            codec.headers(found)
+            codec.headers(result)
     allowed(stream_position.decode, data, UUID(int=1))
     stream_position.positions_of({data: data, b"00000000-0000-0000-0000-000000000001": data})
     trace_context.passed_on([(trace_context.TRACEPARENT, data), (text_of(data), data)])

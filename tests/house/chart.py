@@ -34,9 +34,9 @@ def _parsed(name: str) -> str:
 
 def resources(name: str) -> list[dict[str, Any]]:
     """Return the resources of a rendering, fresh at each call."""
-    found = json.loads(_parsed(f"{FOLDER}/rendered/{name}.yaml"))
-    assert found
-    return [resource for resource in found if resource is not None]
+    result = json.loads(_parsed(f"{FOLDER}/rendered/{name}.yaml"))
+    assert result
+    return [resource for resource in result if resource is not None]
 
 
 def of_kind(name: str, *kinds: str) -> list[dict[str, Any]]:
@@ -46,14 +46,14 @@ def of_kind(name: str, *kinds: str) -> list[dict[str, Any]]:
 
 def values(name: str) -> dict[str, Any]:
     """Return the values of a rendering, without the chart's defaults."""
-    found = yaml.safe_load(tree.text(f"{FOLDER}/values/{name}.yaml"))
-    assert isinstance(found, dict)
-    return found
+    result = yaml.safe_load(tree.text(f"{FOLDER}/values/{name}.yaml"))
+    assert isinstance(result, dict)
+    return result
 
 
 def pods(name: str) -> list[dict[str, Any]]:
     """Return the pods' specifications of Deployments and Jobs."""
-    return [one["spec"]["template"]["spec"] for one in of_kind(name, "Deployment", "Job")]
+    return [item["spec"]["template"]["spec"] for item in of_kind(name, "Deployment", "Job")]
 
 
 def component(resource: dict[str, Any]) -> str:

@@ -29,14 +29,14 @@ class Stage:
 
 def stages(text: str) -> list[Stage]:
     """Return the stages in order; instructions before the first FROM belong to none."""
-    found: list[tuple[str, str | None, list[Instruction]]] = []
+    result: list[tuple[str, str | None, list[Instruction]]] = []
     for line in CONTINUED.sub(" ", text).splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         verb, _, rest = line.strip().partition(" ")
         if verb == "FROM":
             image, _, name = rest.partition(" AS ")
-            found.append((image, name or None, []))
-        elif found:
-            found[-1][2].append(Instruction(verb, rest.strip()))
-    return [Stage(image, name, tuple(steps)) for image, name, steps in found]
+            result.append((image, name or None, []))
+        elif result:
+            result[-1][2].append(Instruction(verb, rest.strip()))
+    return [Stage(image, name, tuple(steps)) for image, name, steps in result]

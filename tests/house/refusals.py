@@ -17,14 +17,14 @@ def rules(sources: dict[str, str]) -> set[str]:
     """
     trees = [tree.parsed(text) for text in sources.values()]
     constants = {name: value for tree in trees for name, value in _constants(tree)}
-    found: set[str] = set()
-    for one in trees:
-        for node in ast.walk(one):
+    result: set[str] = set()
+    for item in trees:
+        for node in ast.walk(item):
             if isinstance(node, ast.Call):
-                found.update(_said(_rule_of(node), constants))
+                result.update(_said(_rule_of(node), constants))
             elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RULES":
-                found.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
-    return found - {"RULES", "Final", "ConflictRule", "tuple"}
+                result.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
+    return result - {"RULES", "Final", "ConflictRule", "tuple"}
 
 
 def committer_sources() -> dict[str, str]:

@@ -137,9 +137,9 @@ def foreign_headings(path: str, text: str) -> Iterator[str]:
         for line in docstring.splitlines():
             if OTHER_HEADINGS.match(line):
                 yield f"{path}: the docstring of {name} has {line.strip().split(':')[0]}:"
-            found = re.match(rf"({'|'.join(HEADINGS)}):", line.strip())
-            if found and found[1] not in seen:
-                seen.append(found[1])
+            result = re.match(rf"({'|'.join(HEADINGS)}):", line.strip())
+            if result and result[1] not in seen:
+                seen.append(result[1])
         if seen != sorted(seen, key=HEADINGS.index):
             yield f"{path}: the headings of {name} are {seen}, the order is {list(HEADINGS)}"
 

@@ -27,8 +27,8 @@ def breaches(path: str, text: str, known: frozenset[str]) -> Iterator[str]:
             continue
         cited = [
             " ".join(quoted.split()).replace("`", "")
-            for found in _SPEC.finditer(ast.get_docstring(node) or "")
-            for quoted in _QUOTED.findall(found["text"])
+            for result in _SPEC.finditer(ast.get_docstring(node) or "")
+            for quoted in _QUOTED.findall(result["text"])
         ]
         if not cited:
             yield f"{path}: {node.name} names no heading of PROTOCOL.md"

@@ -48,8 +48,8 @@ def test_each_file_of_values_was_rendered_from_the_chart_as_it_is() -> None:
     assert noted.keys() == sources | outputs, STALE
     for name, digest in noted.items():
         path = name if name in sources else f"rendered/{name}"
-        found = hashlib.sha256((tree.ROOT / folder / path).read_bytes()).hexdigest()
-        assert found == digest, f"{name} changed: {STALE}"
+        result = hashlib.sha256((tree.ROOT / folder / path).read_bytes()).hexdigest()
+        assert result == digest, f"{name} changed: {STALE}"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -211,12 +211,12 @@ def test_only_the_scraper_is_let_in_from_outside_of_the_node(name: str) -> None:
 
 
 def test_the_ports_of_brokers_and_stores_are_those_of_the_settings() -> None:
-    found = {
+    result = {
         name: [[p["port"] for p in way["ports"]] for way in ways(name)] for name in chart.RENDERED
     }
-    assert found["plain"] == [[53, 53], [9092], [443]]
-    assert found["strimzi"] == [[53, 53], [9093], [9000]]
-    assert found["managed"] == [[53, 53], [9096], [443], [80, 988]]
+    assert result["plain"] == [[53, 53], [9092], [443]]
+    assert result["strimzi"] == [[53, 53], [9093], [9000]]
+    assert result["managed"] == [[53, 53], [9096], [443], [80, 988]]
 
 
 def test_what_goes_out_can_be_narrowed_to_addresses() -> None:
@@ -301,7 +301,7 @@ def test_other_settings_make_other_pods() -> None:
         }
         for name in chart.RENDERED
     }
-    assert all(len(found) == 1 for found in digests.values())
+    assert all(len(result) == 1 for result in digests.values())
     assert len(set.union(*digests.values())) == len(chart.RENDERED)
 
 
@@ -310,17 +310,17 @@ def test_other_settings_make_other_pods() -> None:
 
 def merged(name: str, over: dict[str, Any]) -> dict[str, Any]:
     """Return a file of values with some changed, by dotted path."""
-    found = chart.values(name)
+    result = chart.values(name)
     for path, value in over.items():
         *parents, last = path.split(".")
-        place = found
+        place = result
         for parent in parents:
             place = place.setdefault(parent, {})
         if value is None:
             del place[last]
         else:
             place[last] = value
-    return found
+    return result
 
 
 def check(values: dict[str, Any]) -> None:
@@ -368,11 +368,11 @@ def test_the_schema_of_values_knows_the_sections_that_the_services_have() -> Non
 
 def test_strimzi_gets_the_topics_that_the_code_declares() -> None:
     given = chart.values("strimzi")["settings"]["kafka"]
-    found = {t["spec"]["topicName"]: t["spec"] for t in of_kind("strimzi", "KafkaTopic")}
+    result = {t["spec"]["topicName"]: t["spec"] for t in of_kind("strimzi", "KafkaTopic")}
     declared = Topics("tidegate.", given["partitions"]).declared()
-    assert found.keys() == {topic.name for topic in declared}
+    assert result.keys() == {topic.name for topic in declared}
     for topic in declared:
-        spec = found[topic.name]
+        spec = result[topic.name]
         assert spec["partitions"] == topic.partitions
         assert spec["config"] == {**topic.properties, "min.insync.replicas": 2}
 
@@ -386,13 +386,13 @@ RIGHT = re.compile(
 
 def manual_rights() -> dict[str, set[tuple[str, str, str]]]:
     """Return the rights that the manual lists: by service, (kind, name, right)."""
-    found: dict[str, set[tuple[str, str, str]]] = {}
+    result: dict[str, set[tuple[str, str, str]]] = {}
     for row in RIGHT.finditer(tree.text("docs/operations.md")):
         who = row["who"].replace("change publisher", "cdc-publisher")
         kind = row["kind"].replace("transactional id", "transactionalId")
         for name in re.findall(r"`([\w.*-]+)`", row["names"]):
-            found.setdefault(who, set()).update((kind, name, r) for r in row["rights"].split(", "))
-    return found
+            result.setdefault(who, set()).update((kind, name, r) for r in row["rights"].split(", "))
+    return result
 
 
 def test_each_service_is_a_user_of_kafka_with_the_rights_of_the_manual_and_no_other() -> None:
@@ -433,14 +433,14 @@ def test_monitors_find_the_pods_of_the_services() -> None:
 
 def manual_alerts() -> dict[str, tuple[str, str]]:
     """Return the alerts of the manuals: expression and `for`, by name."""
-    found = {}
+    result = {}
     for manual in ("docs/committer.md", "docs/operations.md"):
         for row in re.findall(r"^\| (`Tidegate\w+` .*) \|$", tree.text(manual), re.MULTILINE):
             name, expression, held, *_ = re.split(r" (?<!\\)\| ", row)
             quoted = re.match(r"`(.+?)`", expression)
             assert quoted is not None
-            found[name.strip("`")] = (quoted[1].replace(r"\|", "|"), held)
-    return found
+            result[name.strip("`")] = (quoted[1].replace(r"\|", "|"), held)
+    return result
 
 
 def test_the_alerts_are_those_of_the_manuals() -> None:
@@ -461,9 +461,9 @@ def test_an_alert_asks_for_what_is_exposed_and_links_to_a_place_that_exists(
 
 def test_rules_carry_every_alert_with_its_link() -> None:
     (rules,) = of_kind("strimzi", "PrometheusRule")
-    found = [rule for group in rules["spec"]["groups"] for rule in group["rules"]]
-    assert [rule["alert"] for rule in found] == [alert["alert"] for alert in chart.alerts()]
-    for rule in found:
+    result = [rule for group in rules["spec"]["groups"] for rule in group["rules"]]
+    assert [rule["alert"] for rule in result] == [alert["alert"] for alert in chart.alerts()]
+    for rule in result:
         assert rule["annotations"]["runbook_url"].startswith("https://docs.example.com/tidegate/")
         assert rule["annotations"]["summary"]
 

@@ -53,10 +53,10 @@ def wrong(line: str) -> str | None:
     while words and isinstance(command, TyperGroup):
         if words[0] == ELLIPSIS:
             return None
-        found = command.commands.get(words.pop(0))
-        if found is None:
+        result = command.commands.get(words.pop(0))
+        if result is None:
             return f"{line}: no such command"
-        command = found
+        command = result
     if isinstance(command, TyperGroup):
         return f"{line}: which command of the group?"
     known = {
@@ -71,13 +71,13 @@ def wrong(line: str) -> str | None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_command_in_a_document_is_there_with_its_options(name: str) -> None:
-    assert [told for line in lines(tree.text(name)) if (told := wrong(line))] == []
+    assert [result for line in lines(tree.text(name)) if (result := wrong(line))] == []
 
 
 def test_the_commands_that_the_chart_tells_after_an_installation_are_there() -> None:
-    told = IN_BLOCKS.findall(tree.text("deploy/helm/tidegate/templates/NOTES.txt"))
-    assert told
-    assert [mistake for line in told if (mistake := wrong(line))] == []
+    result = IN_BLOCKS.findall(tree.text("deploy/helm/tidegate/templates/NOTES.txt"))
+    assert result
+    assert [mistake for line in result if (mistake := wrong(line))] == []
 
 
 def test_the_parts_of_the_bench_that_documents_name_are_there() -> None:

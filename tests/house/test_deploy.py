@@ -21,9 +21,9 @@ COMPOSE_SCHEMA = json.loads(tree.text("deploy/compose.schema.json"))
 
 def compose() -> dict[str, Any]:
     """Return compose.yaml with its anchors resolved."""
-    found = yaml.safe_load(tree.text("deploy/compose.yaml"))
-    assert isinstance(found, dict)
-    return found
+    result = yaml.safe_load(tree.text("deploy/compose.yaml"))
+    assert isinstance(result, dict)
+    return result
 
 
 # The image
@@ -86,8 +86,8 @@ def test_the_base_is_named_by_its_digest_and_can_be_another() -> None:
         assert re.search(
             r"^ARG BASE=\S+/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}$", text, re.M
         )
-        found = dockerfile.stages(text)
-        assert {s.image for s in found} - {s.name for s in found} - {"scratch"} == {"${BASE}"}
+        result = dockerfile.stages(text)
+        assert {s.image for s in result} - {s.name for s in result} - {"scratch"} == {"${BASE}"}
 
 
 def test_the_builds_run_only_the_steps_that_a_test_runs() -> None:

@@ -55,10 +55,10 @@ def error_classes() -> frozenset[str]:
             if isinstance(node, ast.ClassDef):
                 bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
                 parents.setdefault(node.name, set()).update(bases)
-    found = {"TidegateError"}
-    while more := {name for name, above in parents.items() if above & found} - found:
-        found |= more
-    return frozenset(found - {"TidegateError"})
+    result = {"TidegateError"}
+    while more := {name for name, above in parents.items() if above & result} - result:
+        result |= more
+    return frozenset(result - {"TidegateError"})
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -121,10 +121,10 @@ def test_every_error_class_has_a_paragraph() -> None:
 
 def test_every_setting_is_explained_under_its_section() -> None:
     text = tree.text(OPERATIONS)
-    found = dict(sections())
-    assert {"kafka", "http", "log", "committer", "checkpointer", "cdc"} <= found.keys()
-    assert not list(rules.undocumented(text, frozenset({*found, "storage"}), OPERATIONS))
-    keys = [f"`{section}.{key}`" for section, kind in found.items() for key in kind.model_fields]
+    result = dict(sections())
+    assert {"kafka", "http", "log", "committer", "checkpointer", "cdc"} <= result.keys()
+    assert not list(rules.undocumented(text, frozenset({*result, "storage"}), OPERATIONS))
+    keys = [f"`{section}.{key}`" for section, kind in result.items() for key in kind.model_fields]
     assert [key for key in keys if key not in text] == []
 
 
@@ -147,15 +147,17 @@ def shown(value: object) -> str:
 def test_every_setting_has_one_line_with_its_default() -> None:
     rows = re.findall(r"^\| `(\w+)\.(\w+)` \| ([^|]+) \|", tree.text(OPERATIONS), re.MULTILINE)
     in_words = {("kafka", "security"), ("kafka", "client"), ("cdc", "tables"), ("cdc", "registry")}
-    told = {(section, key): default.strip("`") for section, key, default in rows}
-    assert len(told) == len(rows), "a setting is explained twice"
+    result = {(section, key): default.strip("`") for section, key, default in rows}
+    assert len(result) == len(rows), "a setting is explained twice"
     defaults = {
         (section, key): shown(field.get_default(call_default_factory=True))
         for section, kind in sections()
         for key, field in kind.model_fields.items()
     }
-    assert told.keys() == defaults.keys()
-    wrong = {key: (told[key], default) for key, default in defaults.items() if told[key] != default}
+    assert result.keys() == defaults.keys()
+    wrong = {
+        key: (result[key], default) for key, default in defaults.items() if result[key] != default
+    }
     assert wrong.keys() <= in_words, wrong
 
 
@@ -163,7 +165,7 @@ def test_every_metric_is_explained_with_its_labels_and_no_other_is() -> None:
     table = tree.text(OPERATIONS).partition("\n## Metrics\n")[2]
     rows = re.findall(r"^\| `(tidegate_\w+)` \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE)
     explained = {
-        name: () if told == "\N{EN DASH}" else tuple(told.split(", ")) for name, told in rows
+        name: () if result == "\N{EN DASH}" else tuple(result.split(", ")) for name, result in rows
     }
     assert explained == metric_labels()
     documents = [name for name in DOCUMENTS if name.startswith(("docs/", "deploy/"))]
@@ -211,7 +213,7 @@ def test_the_rights_of_the_manual_are_those_that_the_doctor_looks_for() -> None:
         tree.text(OPERATIONS),
         re.MULTILINE,
     )
-    told = {
+    result = {
         (who, kind, name, tuple(operations.split(", ")))
         for who, kind, names, operations in rows
         for name in re.findall(r"`([\w.*-]+)`", names)
@@ -221,7 +223,7 @@ def test_the_rights_of_the_manual_are_those_that_the_doctor_looks_for() -> None:
         for who, rights in (*RIGHTS.items(), ("everybody", EVERYBODY))
         for right in rights
     }
-    assert told == needed
+    assert result == needed
 
 
 def test_the_proof_counts_what_there_is() -> None:

@@ -32,9 +32,9 @@ every_release = pytest.mark.parametrize("release", RELEASES)
 
 def golden(release: str, what: str) -> dict[str, Any]:
     """Return a golden file of a release."""
-    found = json.loads(tree.text(f"tests/golden/{release}/{what}.json"))
-    assert isinstance(found, dict)
-    return found
+    result = json.loads(tree.text(f"tests/golden/{release}/{what}.json"))
+    assert isinstance(result, dict)
+    return result
 
 
 def lost(before: Any, after: Any, path: str = "") -> Iterator[str]:

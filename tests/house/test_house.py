@@ -51,20 +51,20 @@ def breaches(rule: Rule, names: Iterable[str]) -> list[str]:
 def test_every_python_file_keeps_the_rule(rule: Rule) -> None:
     shown = rule in (rules.bare_ignores, rules.unfinished)
     names = [n for n in tree.python_files() if not (shown and n == SHOWS_BREACHES)]
-    found = breaches(rule, names)
-    assert not found, "\n".join(found)
+    result = breaches(rule, names)
+    assert not result, "\n".join(result)
 
 
 @pytest.mark.parametrize("rule", IN_CODE, ids=lambda rule: rule.__name__)
 def test_every_source_file_keeps_the_rule(rule: Rule) -> None:
-    found = breaches(rule, tree.python_files(tests=False))
-    assert not found, "\n".join(found)
+    result = breaches(rule, tree.python_files(tests=False))
+    assert not result, "\n".join(result)
 
 
 def test_no_file_swallows_an_error() -> None:
     names = [n for n in tree.python_files() if n not in CATCHES_EVERYTHING]
-    found = breaches(rules.swallowed, names)
-    assert not found, "\n".join(found)
+    result = breaches(rules.swallowed, names)
+    assert not result, "\n".join(result)
 
 
 def test_where_everything_is_caught_it_is_caught_once() -> None:
@@ -89,13 +89,13 @@ def test_pure_code_opens_no_file_and_prints_nothing() -> None:
     banned = frozenset({"open", "print", "input", "exec", "eval"})
     pure = [name for name in tree.python_files(tests=False) if name.startswith(PURE)]
     assert pure
-    found = breaches(lambda name, text: rules.calls(name, text, banned), pure)
-    assert not found, "\n".join(found)
+    result = breaches(lambda name, text: rules.calls(name, text, banned), pure)
+    assert not result, "\n".join(result)
 
 
 def test_the_loop_of_the_committer_asks_no_store() -> None:
-    found = breaches(blocking_store_calls.asks_in_the_loop, tree.python_files(tests=False))
-    assert not found, "\n".join(found)
+    result = breaches(blocking_store_calls.asks_in_the_loop, tree.python_files(tests=False))
+    assert not result, "\n".join(result)
 
 
 @pytest.mark.parametrize(
@@ -122,22 +122,22 @@ def test_who_asks_a_store_in_the_loop_is_found(line: str) -> None:
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
-    found = breaches(rules.machine_paths, _texts())
-    assert not found, "\n".join(found)
+    result = breaches(rules.machine_paths, _texts())
+    assert not result, "\n".join(result)
 
 
 def test_no_file_names_a_package_registry() -> None:
-    found = breaches(rules.index_addresses, _texts())
-    assert not found, "\n".join(found)
+    result = breaches(rules.index_addresses, _texts())
+    assert not result, "\n".join(result)
 
 
 def test_every_package_is_one_folder_of_its_own() -> None:
-    found = {
+    result = {
         (path.parent.name, path.parent.parent.name)
         for folder in set(tree.PACKAGES.values())
         for path in (tree.ROOT / folder).glob("*/__init__.py")
     }
-    assert found == set(tree.PACKAGES.items())
+    assert result == set(tree.PACKAGES.items())
 
 
 def test_every_package_says_that_it_is_typed() -> None:

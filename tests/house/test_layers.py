@@ -21,8 +21,8 @@ def test_the_contracts_of_import_linter_hold() -> None:
 
 def test_foreign_libraries_stay_in_their_homes() -> None:
     names = [name for name in tree.python_files(tests=False) if name.startswith(tree.SOURCE_ROOTS)]
-    found = {b for name in names for b in homes.breaches(name, tree.text(name))}
-    assert not found, "\n".join(sorted(found))
+    result = {b for name in names for b in homes.breaches(name, tree.text(name))}
+    assert not result, "\n".join(sorted(result))
 
 
 @pytest.mark.parametrize(

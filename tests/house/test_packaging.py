@@ -16,8 +16,8 @@ PINNED = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P
 
 def pins(text: str) -> set[tuple[str, str]]:
     """Return names and versions; a name has several if platforms or Python versions differ."""
-    found = (PINNED.match(line) for line in text.splitlines())
-    return {(match["name"], match["version"]) for match in found if match}
+    result = (PINNED.match(line) for line in text.splitlines())
+    return {(match["name"], match["version"]) for match in result if match}
 
 
 def names(service: str) -> set[str]:
@@ -53,7 +53,9 @@ def test_wheels_are_built_with_what_pyproject_asks_for_and_was_tested() -> None:
     build = pins(tree.text("requirements/build.txt"))
     assert build <= pins(tree.text(ALL))
     asked = tomllib.loads(tree.text("pyproject.toml"))["build-system"]["requires"]
-    assert {re.split(r"[\[<>=!~ ]", one)[0].lower() for one in asked} <= {name for name, _ in build}
+    assert {re.split(r"[\[<>=!~ ]", item)[0].lower() for item in asked} <= {
+        name for name, _ in build
+    }
     assert "requirements/build.txt" in tree.text("Makefile").partition("\nlock:")[2]
 
 

@@ -52,7 +52,7 @@ def test_the_table_of_refusals_has_every_rule_and_no_other() -> None:
 
 
 def test_the_manual_has_a_row_for_each_as_the_table_words_it() -> None:
-    rows = [f"| `{rule}` | {told.cause} | {told.remedy} |" for rule, told in REFUSALS.items()]
+    rows = [f"| `{rule}` | {result.cause} | {result.remedy} |" for rule, result in REFUSALS.items()]
     text = tree.text(MANUAL)
     assert [row for row in rows if f"{row}\n" not in text] == []
     section = text.partition("\n## What a proposal is refused for\n")[2].partition("\n## ")[0]
@@ -113,8 +113,8 @@ def events(names: Iterable[str]) -> set[str]:
         for node in tree.nodes(tree.text(name))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_event"
     ]
-    found = [call.args[1] for call in calls]
-    return {str(event.value) for event in found if isinstance(event, ast.Constant)}
+    result = [call.args[1] for call in calls]
+    return {str(event.value) for event in result if isinstance(event, ast.Constant)}
 
 
 def explained(manual: str, heading: str) -> set[str]:
@@ -126,9 +126,9 @@ def explained(manual: str, heading: str) -> set[str]:
 
 def test_the_manual_explains_every_event_in_the_log_and_no_other() -> None:
     dependencies = [f"runtime/tidegate_runtime/{name}.py" for name in DOORS_THAT_LOG]
-    told = events([*committer_sources(), *dependencies])
-    assert {"halted", "assigned", "dead_letter"} <= told
-    assert told | FAULT == explained(MANUAL, "Its log")
+    result = events([*committer_sources(), *dependencies])
+    assert {"halted", "assigned", "dead_letter"} <= result
+    assert result | FAULT == explained(MANUAL, "Its log")
     section = tree.text(MANUAL).partition("\n## Its log\n")[2].partition("\n## ")[0]
     assert [status for status in get_args(Status) if f"`{status}`" not in section] == []
 
@@ -139,9 +139,9 @@ def test_the_manual_explains_every_event_of_the_services_that_follow() -> None:
         f"runtime/tidegate_runtime/{name}.py"
         for name in ("service/health", "kafka/librdkafka_logs", "kafka/replies", "service/runner")
     }
-    told = events(name for name in sources if name not in {*dependencies, *RATIFIED})
-    assert {"set_aside", "took_over", "compacted"} <= told
-    assert told - {"unchanged", "overtaken"} == explained(OPERATIONS, "Log lines")
+    result = events(name for name in sources if name not in {*dependencies, *RATIFIED})
+    assert {"set_aside", "took_over", "compacted"} <= result
+    assert result - {"unchanged", "overtaken"} == explained(OPERATIONS, "Log lines")
 
 
 def test_every_alert_says_when_what_it_means_and_what_to_do() -> None:

@@ -21,15 +21,15 @@ def release() -> ModuleType:
 
 
 def test_everything_that_names_a_version_names_the_same(release: ModuleType) -> None:
-    found = release.versions()
-    assert len(found) >= 6
-    assert set(found.values()) == {release.version()}
+    result = release.versions()
+    assert len(result) >= 6
+    assert set(result.values()) == {release.version()}
 
 
 def test_another_version_is_found(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "version", lambda: "0.2.0")
     wrong = list(release.problems())
-    assert any("Chart.yaml appVersion says 0.1.0, pyproject.toml 0.2.0" in one for one in wrong)
+    assert any("Chart.yaml appVersion says 0.1.0, pyproject.toml 0.2.0" in item for item in wrong)
     assert any("CHANGELOG.md has no heading `## [0.2.0]" in one for one in wrong)
 
 

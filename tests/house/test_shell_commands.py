@@ -65,13 +65,13 @@ def compose_services() -> frozenset[str]:
 
 def value_exists(key: str) -> bool:
     """Return whether the chart's values have a key such as `image.tag`, or take any below it."""
-    found: Any = yaml.safe_load(tree.text(f"{CHART}/values.yaml"))
+    result: Any = yaml.safe_load(tree.text(f"{CHART}/values.yaml"))
     for name in key.split("."):
-        if not isinstance(found, dict) or (found and name not in found):
+        if not isinstance(result, dict) or (result and name not in result):
             return False
-        if not found:
+        if not result:
             return True
-        found = found[name]
+        result = result[name]
     return True
 
 

@@ -7,8 +7,8 @@ KNOWN = spec.headings(tree.text(spec.HEADINGS_FILE))
 
 def test_every_public_thing_names_a_heading_that_exists() -> None:
     assert spec.sources()
-    found = [b for name in spec.sources() for b in spec.breaches(name, tree.text(name), KNOWN)]
-    assert not found, "\n".join(found)
+    result = [b for name in spec.sources() for b in spec.breaches(name, tree.text(name), KNOWN)]
+    assert not result, "\n".join(result)
 
 
 def test_the_first_line_says_which_specification_it_is() -> None:

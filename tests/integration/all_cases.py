@@ -75,10 +75,10 @@ class JudgedTable:
     def rows(self, version: int | None = None) -> list[Row]:
         """Return the table's rows, at its newest version if none is given; a map is a dict."""
         table = DeltaTable(self.folder, version=version)
-        found = pa.table(table.to_pyarrow_dataset().to_table()).to_pylist()
+        result = pa.table(table.to_pyarrow_dataset().to_table()).to_pylist()
         return [
-            {k: dict(v) if k == "counts" and v is not None else v for k, v in one.items()}
-            for one in found
+            {k: dict(v) if k == "counts" and v is not None else v for k, v in item.items()}
+            for item in result
         ]
 
     def steps(self) -> Iterator[tuple[str, Callable[[], object]]]:

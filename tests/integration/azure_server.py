@@ -107,12 +107,12 @@ class AzureServer:
             if not (marker or is_deep)
             else []
         )
-        told = "".join(self._entry(name) for name in page)
-        told += "".join(f"<BlobPrefix><Name>{escape(n)}</Name></BlobPrefix>" for n in folders)
+        result = "".join(self._entry(name) for name in page)
+        result += "".join(f"<BlobPrefix><Name>{escape(n)}</Name></BlobPrefix>" for n in folders)
         following = page[-1] if len(page) < len(right_under) else ""
         text = (
             '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="bucket">'
-            f"<Prefix>{escape(prefix)}</Prefix><Blobs>{told}</Blobs>"
+            f"<Prefix>{escape(prefix)}</Prefix><Blobs>{result}</Blobs>"
             f"<NextMarker>{escape(following)}</NextMarker></EnumerationResults>"
         )
         return web.Response(body=text.encode(), content_type="application/xml")

@@ -19,7 +19,7 @@ MISSING = "there is no Chromium: install it (Debian: `apt-get install chromium`)
 
 def chromium() -> str | None:
     """Return the path of a Chromium, or None."""
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((result for name in PROGRAMS if (result := shutil.which(name))), None)
 
 
 class Tab:

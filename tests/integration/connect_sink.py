@@ -142,17 +142,17 @@ class Postgres:
         known = self.query(f"SELECT to_regclass('\"{table}\"')").strip()
         if not known:
             return []
-        told = self.query(f'SELECT to_jsonb(t) FROM "{table}" t').splitlines()
-        return [json.loads(line, parse_float=Decimal) for line in told]
+        result = self.query(f'SELECT to_jsonb(t) FROM "{table}" t').splitlines()
+        return [json.loads(line, parse_float=Decimal) for line in result]
 
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[Postgres]:
     """Start PostgreSQL on a folder of its own. Skips the test where it is not installed."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
+    result = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not result:
         pytest.skip("PostgreSQL's server is not installed")
-    server = Postgres(found[-1].parent, free_port())
+    server = Postgres(result[-1].parent, free_port())
     data = folder / "data"
     folder.mkdir(parents=True)
     as_user: list[str] = []

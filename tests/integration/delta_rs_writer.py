@@ -24,7 +24,7 @@ LOOKS_MAX = 100
 def main(folder: str, name: str, account: str, signs: str) -> None:
     table = DeltaTable(folder)
     number = 0
-    with Path(account).open("w", encoding="utf-8", buffering=1) as told:
+    with Path(account).open("w", encoding="utf-8", buffering=1) as file:
         while not Path(signs, "stop").exists():
             if Path(signs, "rest").exists():
                 time.sleep(REST_S)
@@ -33,16 +33,16 @@ def main(folder: str, name: str, account: str, signs: str) -> None:
             line = {"verb": "append", "number": number, "why": None, "open": False}
             try:
                 write_deltalake(table, rows, mode="append")
-                told.write(json.dumps({**line, "version": table.version()}) + "\n")
+                file.write(json.dumps({**line, "version": table.version()}) + "\n")
                 if number % DELETED_OF == 0:
                     line["verb"] = "delete"
                     done = table.delete(f"writer = '{name}' AND number = {number}")
                     if done["num_deleted_rows"] != 1:
                         line["why"] = str(done)
-                    told.write(json.dumps({**line, "version": table.version()}) + "\n")
+                    file.write(json.dumps({**line, "version": table.version()}) + "\n")
             except DeltaError as error:
                 is_open = not isinstance(error, CommitFailedError)
-                told.write(json.dumps({**line, "why": str(error), "open": is_open}) + "\n")
+                file.write(json.dumps({**line, "why": str(error), "open": is_open}) + "\n")
                 look_again(table)
             number += 1
 

@@ -44,7 +44,7 @@ def main(folder: str, name: str, account: str, signs: str) -> int:
     spark.sparkContext.setLogLevel("OFF")
     compile_into(spark, _LOG_STORE, Path(signs, f"{name}-classes"))
     number = 0
-    with Path(account).open("w", encoding="utf-8", buffering=1) as told:
+    with Path(account).open("w", encoding="utf-8", buffering=1) as file:
         while not Path(signs, "stop").exists():
             row = spark.sql(f"SELECT '{name}' AS writer, CAST({number} AS BIGINT) AS number")
             why = None
@@ -52,7 +52,7 @@ def main(folder: str, name: str, account: str, signs: str) -> int:
                 row.write.format("delta").mode("append").save(folder)
             except (PySparkException, Py4JJavaError) as error:
                 why = str(error)[:2000]
-            told.write(json.dumps({"verb": "append", "number": number, "why": why}) + "\n")
+            file.write(json.dumps({"verb": "append", "number": number, "why": why}) + "\n")
             number += 1
     return 0
 

@@ -24,10 +24,10 @@ PINNED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?: ; (?
 def pinned(service: str) -> dict[str, str]:
     """Return name -> version of the packages that a service installs on this machine."""
     lines = (ROOT / "requirements" / f"{service}.txt").read_text(encoding="utf-8").splitlines()
-    found = filter(None, map(PINNED.match, lines))
+    result = filter(None, map(PINNED.match, lines))
     return {
         canonicalize_name(match["name"]): match["version"]
-        for match in found
+        for match in result
         if match["marker"] is None or Marker(match["marker"].strip()).evaluate()
     }
 

@@ -86,12 +86,12 @@ class GcsServer:
             return web.json_response(_resource(name, there))
         part = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
         md5 = b64encode(hashlib.md5(there.content, usedforsecurity=False).digest()).decode()
-        told = {"X-Goog-Generation": str(there.generation), "X-Goog-Hash": f"md5={md5}"}
+        headers = {"X-Goog-Generation": str(there.generation), "X-Goog-Hash": f"md5={md5}"}
         if part is None:
-            return web.Response(body=there.content, headers=told)
+            return web.Response(body=there.content, headers=headers)
         start, last = int(part[1]), min(int(part[2]), len(there.content) - 1)
-        told["Content-Range"] = f"bytes {start}-{last}/{len(there.content)}"
-        return web.Response(status=206, body=there.content[start : last + 1], headers=told)
+        headers["Content-Range"] = f"bytes {start}-{last}/{len(there.content)}"
+        return web.Response(status=206, body=there.content[start : last + 1], headers=headers)
 
     def _list(self, query: dict[str, str]) -> web.Response:
         prefix, start = query.get("prefix", ""), query.get("startOffset", "")
@@ -104,15 +104,15 @@ class GcsServer:
         is_deep = "delimiter" not in query
         right_under = [name for name in names if is_deep or "/" not in name[len(prefix) :]]
         page = right_under[: min(PAGE_MAX, int(query.get("maxResults", PAGE_MAX)))]
-        told: dict[str, object] = {"kind": "storage#objects"}
+        result: dict[str, object] = {"kind": "storage#objects"}
         if page:
-            told["items"] = [_resource(name, self.objects[name]) for name in page]
+            result["items"] = [_resource(name, self.objects[name]) for name in page]
         deeper = {name[len(prefix) :].partition("/")[0] for name in set(names) - set(right_under)}
         if deeper and not after:
-            told["prefixes"] = sorted(f"{prefix}{name}/" for name in deeper)
+            result["prefixes"] = sorted(f"{prefix}{name}/" for name in deeper)
         if len(page) < len(right_under):
-            told["nextPageToken"] = page[-1]
-        return web.json_response(told)
+            result["nextPageToken"] = page[-1]
+        return web.json_response(result)
 
 
 def _resource(name: str, stored: Stored) -> dict[str, str]:

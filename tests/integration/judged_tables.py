@@ -53,8 +53,8 @@ def lines(frame: DataFrame) -> list[str]:
 
 def keys_by_delta_rs(path: str, key: str) -> list[str]:
     """Return one column of a table, in order, as delta-rs reads it."""
-    found = QueryBuilder().register("t", DeltaRsTable(path)).execute(f'SELECT "{key}" AS k FROM t')
-    return sorted(map(repr, pa.table(found.read_all())["k"].to_pylist()))
+    result = QueryBuilder().register("t", DeltaRsTable(path)).execute(f'SELECT "{key}" AS k FROM t')
+    return sorted(map(repr, pa.table(result.read_all())["k"].to_pylist()))
 
 
 def _properties(properties: Mapping[str, str]) -> dict[str, str]:

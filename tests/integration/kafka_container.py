@@ -34,9 +34,9 @@ def kafka_container() -> Iterator[str]:
     default = re.fullmatch(r"\$\{KAFKA_IMAGE:-(.+)\}", declared["image"])
     assert default is not None
     image = os.environ.get("KAFKA_IMAGE") or default[1]
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     with Network() as network:
         container = DockerContainer(image).with_network(network).with_network_aliases("kafka")
         for name, value in {**declared["environment"], **MORE}.items():

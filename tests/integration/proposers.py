@@ -178,6 +178,6 @@ def values(kafka: KafkaSettings, topic: str) -> list[dict[str, Any]]:
 def committed_offset(kafka: KafkaSettings, group: str) -> int:
     """Return the group's next offset on the proposals topic, 0 if it has none."""
     consumer = KafkaBus(kafka, "test").consumer(group, [])
-    found = consumer.committed(TopicPartition(kafka.topics.proposals, 0))
+    result = consumer.committed(TopicPartition(kafka.topics.proposals, 0))
     consumer.close()
-    return found or 0
+    return result or 0

@@ -31,17 +31,19 @@ def provenance(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def accepted(log: Sequence[list[dict[str, Any]]]) -> dict[str, int]:
     """Return proposal id -> version, asserting that no id was accepted twice."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for version, rows in enumerate(log):
-        for one in provenance(rows).get("accepted", []):
-            assert one["id"] not in found, f"{one['id']} is in {found[one['id']]} and {version}"
-            found[one["id"]] = version
-    return found
+        for item in provenance(rows).get("accepted", []):
+            assert item["id"] not in result, (
+                f"{item['id']} is in {result[item['id']]} and {version}"
+            )
+            result[item["id"]] = version
+    return result
 
 
 def refused(log: Sequence[list[dict[str, Any]]]) -> set[str]:
     """Return the ids of the proposals that the log records as refused."""
-    return {one["id"] for rows in log for one in provenance(rows).get("refused", [])}
+    return {item["id"] for rows in log for item in provenance(rows).get("refused", [])}
 
 
 def live_paths(log: Sequence[list[dict[str, Any]]]) -> set[str]:
@@ -61,7 +63,7 @@ def check_outcomes(log: Sequence[list[dict[str, Any]]], outcomes: Iterable[dict[
     """Assert that outcomes agree with each other and with the log."""
     into, never = accepted(log), refused(log)
     assert not into.keys() & never, "accepted and refused"
-    told: dict[str, set[str]] = defaultdict(set)
+    result: dict[str, set[str]] = defaultdict(set)
     for outcome in outcomes:
         one, status = outcome["proposal_id"], outcome["status"]
         if status == "committed":
@@ -69,10 +71,10 @@ def check_outcomes(log: Sequence[list[dict[str, Any]]], outcomes: Iterable[dict[
         if status == "rejected":
             assert one not in into, f"{one} was told rejected and is in version {into[one]}"
         if status in ("committed", "rejected"):
-            told[one].add(status)
-    torn = {one: answers for one, answers in told.items() if len(answers) > 1}
+            result[one].add(status)
+    torn = {one: answers for one, answers in result.items() if len(answers) > 1}
     assert not torn, f"outcomes disagree: {torn}"
-    assert into.keys() <= told.keys(), "committed and never told"
+    assert into.keys() <= result.keys(), "committed and never told"
 
 
 def check_commit_records(table: Path, records: Iterable[dict[str, Any]]) -> list[int]:

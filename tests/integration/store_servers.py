@@ -91,8 +91,8 @@ def _fake_gcs() -> Iterator[int]:
     if not program.exists():
         pytest.skip("fake-gcs-server is not here; `make emulators` brings it")
     port = _free_port()
-    told = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
-    with _running([str(program), *told, "-log-level", "error"], port):
+    arguments = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
+    with _running([str(program), *arguments, "-log-level", "error"], port):
         _asked(port, "POST", "/storage/v1/b", b'{"name": "bucket"}')
         yield port
 
@@ -105,8 +105,14 @@ def _azurite() -> Iterator[int]:
     if node is None or not program.exists():
         pytest.skip("Azurite is not here; `make emulators` brings it")
     port = _free_port()
-    told = ["--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck", "--silent"]
-    with _running([node, str(program), *told, "--disableTelemetry"], port):
+    arguments = [
+        "--blobPort",
+        str(port),
+        "--inMemoryPersistence",
+        "--skipApiVersionCheck",
+        "--silent",
+    ]
+    with _running([node, str(program), *arguments, "--disableTelemetry"], port):
         store = AZURITE.opened(port, AZURITE.root("t"))
         store._ask(store._bucket._container.create_container)  # type: ignore[attr-defined]  # no verb of ours makes a container
         yield port

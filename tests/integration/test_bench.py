@@ -21,9 +21,9 @@ ROWS = 1_000
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_opening_is_measured_for_every_shape_of_log(tmp_path: Path) -> None:
-    found = open_table.figures(tmp_path, 1, FILES)
+    result = open_table.figures(tmp_path, 1, FILES)
 
-    assert [one.goal[:2] for one in found if one.goal != "-"] == [
+    assert [item.goal[:2] for item in result if item.goal != "-"] == [
         "S3",
         "S1",
         "S2",
@@ -31,16 +31,16 @@ def test_opening_is_measured_for_every_shape_of_log(tmp_path: Path) -> None:
         "S1",
         "S2",
     ]
-    assert all(figure.ratio > 0 for figure in found)
+    assert all(figure.ratio > 0 for figure in result)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_checkpoints_are_measured(tmp_path: Path) -> None:
-    found = checkpoints.figures(tmp_path, 1, FILES)
+    result = checkpoints.figures(tmp_path, 1, FILES)
 
-    assert [figure.measure[:2] for figure in found] == ["K1", "K1", "K1", "K2", "K3", "K5", "K7"]
-    assert all(figure.ratio > 0 for figure in found)
+    assert [figure.measure[:2] for figure in result] == ["K1", "K1", "K1", "K2", "K3", "K5", "K7"]
+    assert all(figure.ratio > 0 for figure in result)
 
 
 def test_the_slow_store_holds_one_log_for_us_and_for_delta_rs() -> None:
@@ -57,7 +57,7 @@ def test_the_slow_store_holds_one_log_for_us_and_for_delta_rs() -> None:
             table.update_incremental()
         ours = ObjectStore(root, store.ours)
         before = store.count("t")
-        listed = [one.path for one in ours.list_from("_delta_log", "")]
+        listed = [item.path for item in ours.list_from("_delta_log", "")]
         first = in_log(commit_name(Version(0)))
         assert ours.put_if_absent(first, b"other", 10.0) is Put.LOST
         assert ours.put_if_absent(in_log(commit_name(Version(4))), b"mine", 10.0) is Put.WON
@@ -73,11 +73,11 @@ def test_the_slow_store_holds_one_log_for_us_and_for_delta_rs() -> None:
 
 @pytest.mark.timeout(300)
 def test_what_is_asked_of_an_open_table_is_measured(tmp_path: Path) -> None:
-    found = read_table.figures(tmp_path, 1, FILES, ROWS)
+    result = read_table.figures(tmp_path, 1, FILES, ROWS)
 
-    assert [one.goal[:2] for one in found] == ["S6", "R2", "R2", "F1", "F1"]
-    assert all(figure.ratio > 0 for figure in found)
-    assert [figure.measure for figure in found[1:3]] == [
+    assert [item.goal[:2] for item in result] == ["S6", "R2", "R2", "F1", "F1"]
+    assert all(figure.ratio > 0 for figure in result)
+    assert [figure.measure for figure in result[1:3]] == [
         "plan a scan of 10 of 1,000 files, by partition and statistics",
         "plan a scan of 10 of 1,000 files, by statistics alone",
     ]
@@ -90,12 +90,12 @@ def test_what_a_committer_costs_is_measured(
 ) -> None:
     monkeypatch.setattr(committer_cpu, "ENTRIES", 2)
     monkeypatch.setattr(committer_state, "LONG_LOG", 50)
-    found = [
+    result = [
         *committer_cpu.figures(1),
         *committer_state.figures(tmp_path, 1, FILES),
         *restart.figures(tmp_path, 1, FILES),
     ]
 
-    named = [one.goal.partition(":")[0] for one in found]
+    named = [item.goal.partition(":")[0] for item in result]
     assert named == [*["C11"] * 4, "S6", "<= 10 ms", "C10", "C10", "S5", "S5"]
-    assert all(figure.ratio > 0 for figure in found)
+    assert all(figure.ratio > 0 for figure in result)

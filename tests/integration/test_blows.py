@@ -82,7 +82,7 @@ class Front:
         """Let all writers finish; fail unless log, topics, rows and the writers' memories agree."""
         for proposer in self.proposers:
             proposer.join(WAIT_S)
-        outcomes = [one for rival in self.contended for one in rival.result(WAIT_S)]
+        outcomes = [item for rival in self.contended for item in rival.result(WAIT_S)]
         founded = self.founding.result(WAIT_S)
         check_all(self.line, self.table, self.proposers, SPARED)
         check_offsets_are_safe(self.line)

@@ -38,13 +38,13 @@ def read_all(kafka: KafkaSettings, at: TopicPartition) -> list[bytes | None]:
     reader = KafkaBus(kafka, "test").reader()
     try:
         start, end = reader.bounds(at)
-        found: list[bytes | None] = []
+        result: list[bytes | None] = []
         while start < end:
             records = reader.read(at, start, 10)
             assert records, "there is more"
-            found += [record.value for record in records]
+            result += [record.value for record in records]
             start = Offset(records[-1].offset + 1)
-        return found
+        return result
     finally:
         reader.close()
 

@@ -40,7 +40,7 @@ def rows(begin: int, end: int) -> pa.Table:
 
 def commit(folder: Path, version: int, actions: list[dict[str, Any]]) -> None:
     info = {"commitInfo": {"timestamp": version, "operation": "WRITE"}}
-    lines = "".join(json.dumps(one) + "\n" for one in [info, *actions])
+    lines = "".join(json.dumps(item) + "\n" for item in [info, *actions])
     (folder / "_delta_log" / f"{version:020d}.json").write_text(lines)
 
 
@@ -72,16 +72,16 @@ def rewritten(folder: Path, changed: int) -> None:
     head: list[dict[str, Any]] = [{"protocol": protocol}, {"metaData": metadata}]
     commit(folder, 0, [*head, *({"add": {**one, "modificationTime": 0}} for one in first)])
     new = [
-        one.set_column(
+        content.set_column(
             2,
             "price",
-            pc.if_else(pc.less(one["id"], changed), pa.scalar(-1.0), one["price"]),
+            pc.if_else(pc.less(content["id"], changed), pa.scalar(-1.0), content["price"]),
         )
-        for one in contents
+        for content in contents
     ]
     second = [file(folder, f"b{n}.parquet", one) for n, one in enumerate(new)]
     gone = {"deletionTimestamp": 1, "extendedFileMetadata": True}
-    removes = [{"remove": {**one, **gone}} for one in first]
+    removes = [{"remove": {**item, **gone}} for item in first]
     commit(folder, 1, [*removes, *({"add": {**one, "modificationTime": 0}} for one in second)])
 
 
@@ -95,7 +95,7 @@ def test_a_rewrite_of_a_million_rows_is_compared_in_bounded_memory(
     argv = [sys.executable, str(Path(rewrite_program.__file__)), str(tmp_path / "t"), "0"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    idle, peak, records, longest_s = (float(one) for one in done.stdout.split())
+    idle, peak, records, longest_s = (float(item) for item in done.stdout.split())
     assert records == changed
     assert peak - idle <= MEMORY_MAX_MIB, f"{idle} MiB, then {peak}"
     assert longest_s < TURN_MAX_S, "a comparison yields its turn"

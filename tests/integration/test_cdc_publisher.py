@@ -77,24 +77,24 @@ def committed(line: Line, topic: str) -> list[Message]:
         }
     )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found: list[Message] = []
+    result: list[Message] = []
     while True:
         for message in consumer.consume(1000, 0.5):
             error = message.error()
             if error is None:
-                found.append(message)
+                result.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 consumer.close()
-                return found
+                return result
 
 
 def position(line: Line, table: WrittenTable) -> Position | None:
-    found = None
+    result = None
     for record in committed(line, line.kafka.topics.cdc_positions):
         value = record.value()
         if record.key() == str(table.id).encode() and value is not None:
-            found = decode(value, table.id)
-    return found
+            result = decode(value, table.id)
+    return result
 
 
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
@@ -183,7 +183,7 @@ def test_the_streams_and_their_last_changes_are_shown(line: Line) -> None:
         assert result.exit_code == 0, result.output
         return result.stdout.splitlines()
 
-    listed = {one["table"]: one for one in json.loads("".join(run("list", "--json")))}
+    listed = {item["table"]: item for item in json.loads("".join(run("list", "--json")))}
     assert listed["t"]["topic"] == line.kafka.topics.changes("t")
     assert (listed["t"]["version"], listed["idle"]["state"]) == (table.version, "not begun")
     assert any("not begun" in text for text in run("list"))
@@ -222,9 +222,9 @@ def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(
 def check_transactions(line: Line, changes: list[dict[str, Any]]) -> None:
     """Assert that each version began and ended once, with as many records as the topic has."""
     records = committed(line, line.kafka.topics.cdc_transactions)
-    told = [json.loads(record.value() or b"") for record in records]
-    ends = [one for one in told if one["status"] == "END"]
-    begun = [one["id"] for one in told if one["status"] == "BEGIN"]
+    result = [json.loads(record.value() or b"") for record in records]
+    ends = [item for item in result if item["status"] == "END"]
+    begun = [one["id"] for one in result if one["status"] == "BEGIN"]
     assert begun == [one["id"] for one in ends]
     assert len(begun) == len(set(begun))
     counts = Counter(change["transaction"]["id"] for change in changes if change["op"] != "r")
@@ -280,10 +280,10 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
 
     wait_until(lambda: len(values()) >= 60, "every row")
     service.wait_ready()
-    told = [json.loads(value) for value in values()]
-    rows_told = sorted((one["after"]["writer"], one["after"]["number"]) for one in told)
+    result = [json.loads(value) for value in values()]
+    rows_told = sorted((item["after"]["writer"], item["after"]["number"]) for item in result)
     assert rows_told == sorted((writer.name, n) for writer in writers for n in range(20))
-    assert {one["op"] for one in told} <= {"c", "r"}
+    assert {one["op"] for one in result} <= {"c", "r"}
     head = max(
         outcome.version or 0 for writer in writers for outcome in writer.outcomes.copy().values()
     )
@@ -367,8 +367,8 @@ def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) 
 def test_a_table_that_cannot_be_told_stops_alone(line: Line) -> None:
     keyless = made(line, "keyless", 1, configuration={})
     table = made(line, "t", 2)
-    for one in (keyless, table):
-        one.append(rows(1, 2))
+    for item in (keyless, table):
+        item.append(rows(1, 2))
     service = publisher(line)
     service.start()
     wait_told(line, table)
@@ -405,7 +405,7 @@ def test_a_clean_stop_leaves_with_status_zero_and_goes_on_later(line: Line) -> N
 
 @pytest.mark.timeout(120)
 def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
-    table, copy, told = made(line), changes.TableCopy(), list[str]()
+    table, copy, result = made(line), changes.TableCopy(), list[str]()
     table.append(rows(*range(20)))
     service = publisher(line, partitions="3", provide_transaction_metadata="true")
     service.start()
@@ -422,12 +422,12 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
             for change in itertools.islice(stream.changes(quiet_s=3.0), 15 if number < 2 else None):
                 copy.apply(change)
                 index = None if change.op == "m" else change.index
-                told.append(f"{change.op}{change.version}:{index}")
+                result.append(f"{change.op}{change.version}:{index}")
                 position = json.loads(json.dumps(stream.position))
     content = [{"more": None, **row} for row in table.content]
     assert by_id([dict(row) for row in copy.rows]) == by_id(content)
-    assert [one for one in told if one.startswith("m")] == [f"m{table.version - 4}:None"]
-    assert len(told) == len(set(told))
+    assert [item for item in result if item.startswith("m")] == [f"m{table.version - 4}:None"]
+    assert len(result) == len(set(result))
     assert copy.to_arrow().num_rows == len(table.content)
     with changes.follow("t", line.kafka) as stream:
         whole = [one.version for one in itertools.islice(stream.versions(quiet_s=30.0), 6)]
@@ -459,7 +459,7 @@ def test_the_examples_have_the_rows_of_the_table(line: Line, tmp_path: Path) -> 
     plain = [sys.executable, str(EXAMPLES / "plain_consumer.py"), brokers]
     topic = line.kafka.topics.changes("t")
     printed = subprocess.run([*plain, topic], check=True, capture_output=True, text=True).stdout
-    assert by_id([json.loads(one) for one in printed.splitlines()]) == by_id(table.content)
+    assert by_id([json.loads(item) for item in printed.splitlines()]) == by_id(table.content)
 
 
 @pytest.mark.timeout(300)
@@ -498,7 +498,9 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
     wait_told(line, table)
     assert len(run("replay", "t").splitlines()) == len(table.content)
     assert "up to date" in run("show", "t")
-    reported = [json.loads(one.value() or b"") for one in committed(line, topics.cdc_notifications)]
+    reported = [
+        json.loads(item.value() or b"") for item in committed(line, topics.cdc_notifications)
+    ]
     statuses = {(one["aggregate_type"], one["type"]) for one in reported}
     assert statuses >= {
         (which, status)

@@ -59,8 +59,8 @@ def there(table: WrittenTable, name: str) -> bool:
 
 def hinted(table: WrittenTable) -> int:
     path = table.folder / "_delta_log/_last_checkpoint"
-    found = last_checkpoint.decode(path.read_bytes()) if path.exists() else None
-    return -1 if found is None else found.version
+    result = last_checkpoint.decode(path.read_bytes()) if path.exists() else None
+    return -1 if result is None else result.version
 
 
 def wait_for_checkpoint_after(table: WrittenTable, version: int) -> int:
@@ -75,8 +75,8 @@ def check_table(table: WrittenTable) -> None:
     assert sorted(snapshot.files["path"].to_pylist()) == sorted(table.files)
     theirs = DeltaTable(str(table.folder))
     assert theirs.version() == table.version
-    found = theirs.to_pyarrow_table().sort_by("id").to_pylist()
-    assert found == sorted(table.content, key=lambda row: row["id"])
+    result = theirs.to_pyarrow_table().sort_by("id").to_pylist()
+    assert result == sorted(table.content, key=lambda row: row["id"])
     for path in (table.folder / "_delta_log").glob("*.crc"):
         truth = version_checksum.of(open_snapshot(LocalStore(table.root), int(path.stem)))
         assert (
@@ -91,7 +91,7 @@ def test_killed_at_every_named_point_the_table_stays_readable(
     dice = random.Random(3)
     bell = KafkaBus(line.kafka, "test").producer()
     table.append(rows(*range(50)))
-    for number, failpoint in enumerate(one for one in FAILPOINTS if one != BEFORE_CLEANUP):
+    for number, failpoint in enumerate(item for item in FAILPOINTS if item != BEFORE_CLEANUP):
         for _ in range(12):
             change_at_random(table, dice)
         service = checkpointer(line, f"checkpointer-{number}", failpoint)

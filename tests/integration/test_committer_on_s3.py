@@ -66,7 +66,7 @@ def create(client: Client, root: str, name: str = "t") -> Outcome:
 
 def versions(relay: Relay, root: str) -> list[str]:
     store = ObjectStore(root, options(relay.port))
-    return [one.path for one in store.list_from("_delta_log", "") if one.path.endswith(".json")]
+    return [item.path for item in store.list_from("_delta_log", "") if item.path.endswith(".json")]
 
 
 def service_settings(relay: Relay) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def test_a_version_that_somebody_overwrote_halts_its_table_though_nobody_writes(
         store.put(VERSION_0, content.replace(b"CREATE TABLE", b"create table"))
 
         def registered(one: str) -> TableRecord:
-            found = find_table(client.tables(), one)
-            assert found is not None
-            return found
+            result = find_table(client.tables(), one)
+            assert result is not None
+            return result
 
         until(lambda: registered(root).status == "halted", "the halt")
         assert "version 0" in str(registered(root).reason)

@@ -60,15 +60,15 @@ def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_
     heir.start()
 
     def are_told() -> bool:
-        told = {value["proposal_id"] for value in values(line.kafka, line.kafka.topics.outcomes)}
-        return {str(outcome.proposal_id) for outcome in sent} <= told
+        result = {value["proposal_id"] for value in values(line.kafka, line.kafka.topics.outcomes)}
+        return {str(outcome.proposal_id) for outcome in sent} <= result
 
     until(are_told, "every outcome")
     assert heir.child.is_alive(), "the fourth one does not judge it any more"
     outcomes = values(line.kafka, line.kafka.topics.outcomes)
-    told = {outcome["proposal_id"]: outcome for outcome in outcomes}
-    assert told[poison]["status"] == "rejected"
-    assert told[poison]["rejection"]["rule"] == "poison"
+    result = {outcome["proposal_id"]: outcome for outcome in outcomes}
+    assert result[poison]["status"] == "rejected"
+    assert result[poison]["rejection"]["rule"] == "poison"
     log = run_audit.entries(folder)
     run_audit.check_outcomes(log, outcomes)
     assert run_audit.refused(log) == {poison}

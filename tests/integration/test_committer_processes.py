@@ -43,8 +43,8 @@ def folder_of(table: TableRecord) -> Path:
 
 
 def rows_of(table: TableRecord) -> list[tuple[str, int]]:
-    found = QueryBuilder().register("t", DeltaTable(table.table_root)).execute("select * from t")
-    return sorted((row["writer"], row["number"]) for row in pa.table(found.read_all()).to_pylist())
+    result = QueryBuilder().register("t", DeltaTable(table.table_root)).execute("select * from t")
+    return sorted((row["writer"], row["number"]) for row in pa.table(result.read_all()).to_pylist())
 
 
 def until(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
@@ -68,13 +68,13 @@ def account_of(line: Line, *tables: TableRecord) -> Account:
     """Return the record of a run for some tables, with the broker's timestamps."""
     topics = line.kafka.topics
     sent = proposals(_stamped(line, topics.proposals))
-    told = [
+    result = [
         Told(json.loads(value), moment_ms) for value, moment_ms in _stamped(line, topics.outcomes)
     ]
     roots, own = {table.table_root for table in tables}, {str(table.table) for table in tables}
     return Account(
         {key: one for key, one in sent.items() if one.root in roots},
-        [one for one in told if one.body["table"] in own],
+        [item for item in result if item.body["table"] in own],
         {table.table_root: _log_of(table) for table in tables},
     )
 
@@ -106,7 +106,7 @@ def check_all(
     records = _of(table, values(kafka, kafka.topics.commits))
     assert run_audit.check_commit_records(folder_of(table), records) == list(range(len(log)))
     refused = [outcome.rejection for outcome in told(proposers) if outcome.status != "committed"]
-    assert all(one is not None and one.rule in spared for one in refused), refused
+    assert all(item is not None and item.rule in spared for item in refused), refused
     assert all(proposer.outcomes.keys() == set(range(proposer.count)) for proposer in proposers)
     wanted = sorted(
         (proposer.name, number)
@@ -123,7 +123,7 @@ def _told_versions(line: Line, table: TableRecord) -> int:
 
 
 def _of(table: TableRecord, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in found if one["table"] == str(table.table)]
+    return [item for item in found if item["table"] == str(table.table)]
 
 
 AT_CREATION = ("after_claim", "after_register")

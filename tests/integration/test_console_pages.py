@@ -102,7 +102,7 @@ def test_the_pages_keep_axes_rules_in_light_and_dark_and_on_a_telephone(
     assert program is not None
 
     async def look() -> dict[str, list[object]]:
-        found: dict[str, list[object]] = {}
+        result: dict[str, list[object]] = {}
         async with browser(program, tmp_path) as tab:
             for name, path in PAGES.items():
                 for style, (dark, width) in {
@@ -117,20 +117,20 @@ def test_the_pages_keep_axes_rules_in_light_and_dark_and_on_a_telephone(
                     if await tab.evaluate(
                         "document.documentElement.scrollWidth > window.innerWidth"
                     ):
-                        found[f"{name} {style}"] = ["too wide"]
+                        result[f"{name} {style}"] = ["too wide"]
                     if style != "narrow":
                         await tab.evaluate(axe + "; true")
                         violations = json.loads(await tab.evaluate(AXE))
-                        found[f"{name} {style}"] = violations
-            found["complaints"] = [
+                        result[f"{name} {style}"] = violations
+            result["complaints"] = [
                 complaint
                 for complaint in tab.complaints
                 if "rubbish" not in complaint  # the page of an error
             ]
-        return found
+        return result
 
-    found = asyncio.run(look())
-    assert [(name, wrong) for name, wrong in found.items() if wrong] == []
+    result = asyncio.run(look())
+    assert [(name, wrong) for name, wrong in result.items() if wrong] == []
 
 
 async def focused(tab: Tab) -> str:

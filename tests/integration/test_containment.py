@@ -45,10 +45,10 @@ def services(line: Line) -> list[ServiceProcess]:
             cdc={"look_s": "0.5", "partitions": "1", **keys},
         ),
     ]
-    for one in started:
-        one.start()
-    for one in started:
-        one.wait_ready()
+    for item in started:
+        item.start()
+    for item in started:
+        item.wait_ready()
     return started
 
 
@@ -80,8 +80,8 @@ def changes(line: Line, name: str) -> int:
 
 
 def listed(terminal: Terminal, name: str) -> Any:
-    [found] = [one for one in terminal.json(table_commands.app, "list") if one["name"] == name]
-    return found
+    [result] = [item for item in terminal.json(table_commands.app, "list") if item["name"] == name]
+    return result
 
 
 @pytest.mark.timeout(180)
@@ -102,13 +102,13 @@ def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(l
         assert delete(client, "good", folders["good"]).status == "committed"
 
         def are_aside() -> bool:
-            found = listed(terminal, "bad")
-            services = sorted(one["service"] for one in found["followers"])
-            return found["status"] == "halted" and services == FOLLOWERS
+            result = listed(terminal, "bad")
+            services = sorted(item["service"] for item in result["followers"])
+            return result["status"] == "halted" and services == FOLLOWERS
 
         wait_until(are_aside, "all three have set it aside")
-        found = listed(terminal, "bad")
-        reasons = [found["reason"], *(one["reason"] for one in found["followers"])]
+        result = listed(terminal, "bad")
+        reasons = [result["reason"], *(one["reason"] for one in result["followers"])]
         assert all("Unforeseen: passage 1 of " in reason for reason in reasons), reasons
         good = listed(terminal, "good")
         assert (good["status"], good["followers"]) == ("open", [])

@@ -27,9 +27,9 @@ def test_lost_files_are_found_and_taken_out_by_a_commit(line: Line) -> None:
     assert terminal.json(maintenance.app, "fsck", "shop")["findings"] == []
 
     lost.unlink()
-    told = terminal.run(maintenance.app, "fsck", "shop")
-    assert told.exit_code == 1
-    assert f"missing_file: {lost.name}" in told.stdout
+    result = terminal.run(maintenance.app, "fsck", "shop")
+    assert result.exit_code == 1
+    assert f"missing_file: {lost.name}" in result.stdout
     repaired = terminal.run(maintenance.app, "fsck", "shop", "--repair")
     assert repaired.exit_code == 0, repaired.output
     assert "missing files are removed in version 3" in repaired.stdout

@@ -74,7 +74,7 @@ class Generator:
     def _type(self, schema: Mapping[str, Any]) -> str:
         if "$ref" in schema:
             return self._type(self._defs[str(schema["$ref"]).rpartition("/")[2]])
-        choices = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+        choices = [item for item in schema.get("anyOf", ()) if item.get("type") != "null"]
         if choices and "type" not in schema:
             return self._type(choices[0]) if len(choices) == 1 else "Object"
         if "properties" in schema:
@@ -114,9 +114,9 @@ def through_java(kind: type[Message], folder: Path, *bodies: Mapping[str, Any]) 
         files.append(folder / f"{number}.json")
         files[-1].write_bytes(orjson.dumps(body))
     program = [java_command(), "-cp", path, "Types", *map(str, files)]
-    told = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return [orjson.loads(line) for line in told.stdout.splitlines()]
+    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return [orjson.loads(line) for line in result.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("kind", [Proposal, Outcome], ids=lambda kind: kind.__name__)
@@ -136,4 +136,4 @@ def _bare(value: Any) -> Any:
     """Return a JSON value without the fields that are null."""
     if isinstance(value, dict):
         return {name: _bare(one) for name, one in value.items() if one is not None}
-    return [_bare(one) for one in value] if isinstance(value, list) else value
+    return [_bare(item) for item in value] if isinstance(value, list) else value

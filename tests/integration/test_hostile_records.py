@@ -73,8 +73,8 @@ class Target:
 
         settings = {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec}
         producer = Producer({**HOSTILE, **settings})
-        told: list[tuple[str, str | bytes | None]] = [*headers.items()]
-        producer.produce(kafka.topics.proposals, value, key, headers=told, on_delivery=answered)
+        result: list[tuple[str, str | bytes | None]] = [*headers.items()]
+        producer.produce(kafka.topics.proposals, value, key, headers=result, on_delivery=answered)
         producer.flush(30.0)
         [answer] = answers
         return answer
@@ -172,9 +172,11 @@ def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_told(
             writer.abort_transaction(WAIT_S)
         behind.join(WAIT_S)
         until(lambda: target.gauge("tidegate_open_transaction_offsets") == 0, "its end")
-    told = {value["proposal_id"]: value["status"] for value in values(kafka, kafka.topics.outcomes)}
-    assert told[sent[True]] == "committed"
-    assert sent[False] not in told
+    result = {
+        value["proposal_id"]: value["status"] for value in values(kafka, kafka.topics.outcomes)
+    }
+    assert result[sent[True]] == "committed"
+    assert sent[False] not in result
     log = target.line.tables / "t" / "_delta_log"
     written = "".join(file.read_text(encoding="utf-8") for file in log.glob("*.json"))
     assert sent[True] in written
@@ -192,8 +194,8 @@ def test_a_copy_of_the_outcome_goes_where_the_writer_says_and_holds_up_nobody(
     for asked in (kafka.topics.outcomes, f"{kafka.topics.replies}missing", replies):
         proposal = an_append(target.table)
         sent[str(proposal.proposal_id)] = asked
-        told = {"reply_to": asked.encode(), "correlation_id": b"\xff7"}
-        assert target.send(encode(proposal), headers=told) is None
+        result = {"reply_to": asked.encode(), "correlation_id": b"\xff7"}
+        assert target.send(encode(proposal), headers=result) is None
     until(lambda: len(list(read_topic(kafka, replies))) > 0, "the copy")
     [copy] = read_topic(kafka, replies)
     outcomes = {record.key: record for record in read_topic(kafka, kafka.topics.outcomes)}
@@ -202,7 +204,7 @@ def test_a_copy_of_the_outcome_goes_where_the_writer_says_and_holds_up_nobody(
     assert (copy.value, copy.headers) == (original.value, original.headers)
     assert ("correlation_id", b"\xff7") in copy.headers
     for value in values(kafka, kafka.topics.outcomes):
-        warnings = [one.partition(":")[0] for one in value.get("warnings", ())]
+        warnings = [item.partition(":")[0] for item in value.get("warnings", ())]
         is_wrong = sent.get(value["proposal_id"]) == kafka.topics.outcomes
         assert warnings == ["reply_to"] * is_wrong
     address = f"{target.committer.address()}/metrics"
@@ -219,10 +221,10 @@ def test_a_copy_of_the_outcome_goes_where_the_writer_says_and_holds_up_nobody(
 def test_a_file_that_is_not_as_proposed_is_refused_where_the_writer_asks_for_it(
     target: Target,
 ) -> None:
-    kafka, told = target.line.kafka, dict[str, tuple[str, str | None]]()
+    kafka, result = target.line.kafka, dict[str, tuple[str, str | None]]()
     good, torn, gone = (an_append(target.table) for _ in range(3))
     folder = target.line.tables / "t"
-    path_of = [folder / one.actions[0]["add"]["path"] for one in (torn, gone)]
+    path_of = [folder / item.actions[0]["add"]["path"] for item in (torn, gone)]
     path_of[0].write_bytes(path_of[0].read_bytes()[:-1])
     path_of[1].unlink()
     for proposal in (good, torn, gone):
@@ -230,10 +232,10 @@ def test_a_file_that_is_not_as_proposed_is_refused_where_the_writer_asks_for_it(
         assert target.send(encode(asking)) is None
     target.goes_on()
     for value in values(kafka, kafka.topics.outcomes):
-        told[value["proposal_id"]] = value["status"], value.get("rejection", {}).get("rule")
-    assert told[str(good.proposal_id)] == ("committed", None)
-    assert told[str(torn.proposal_id)] == ("rejected", "wrong_file_size")
-    assert told[str(gone.proposal_id)] == ("rejected", "file_missing")
+        result[value["proposal_id"]] = value["status"], value.get("rejection", {}).get("rule")
+    assert result[str(good.proposal_id)] == ("committed", None)
+    assert result[str(torn.proposal_id)] == ("rejected", "wrong_file_size")
+    assert result[str(gone.proposal_id)] == ("rejected", "file_missing")
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -393,9 +393,9 @@ def test_many_partitions_are_read_in_the_time_of_one(kafka: KafkaSettings) -> No
     one_by_one_s = time.monotonic() - began
     began = time.monotonic()
     while len(read) < len(everywhere) and time.monotonic() < began + PATIENCE_S:
-        found = reader.read_several(starts, 1.0)
-        starts |= {record.at: Offset(record.offset + 1) for record in found}
-        read += found
+        result = reader.read_several(starts, 1.0)
+        starts |= {record.at: Offset(record.offset + 1) for record in result}
+        read += result
     # One by one, each waits for the fetch before it: a tenth of a second each.
     assert time.monotonic() - began < one_by_one_s / 2
     assert sorted((record.at, record.value) for record in read) == [(at, b"1") for at in everywhere]

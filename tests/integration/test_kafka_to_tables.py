@@ -91,11 +91,11 @@ def as_avro(event: dict[str, object]) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    rest, found = value << 1, bytearray()
+    rest, result = value << 1, bytearray()
     while rest >= 128:
-        found.append(rest & 127 | 128)
+        result.append(rest & 127 | 128)
         rest >>= 7
-    return bytes([*found, rest])
+    return bytes([*result, rest])
 
 
 class Program:

@@ -120,14 +120,14 @@ class Conductor:
         """Wait until the table has so many versions."""
         self.may_write.set()
         until_s = time.monotonic() + END_S + wanted / VERSIONS_A_S + wanted**2 * LISTING_S
-        rests, told = 0, 0
+        rests, result = 0, 0
         while self.look() < wanted:
             self._check_all_live()
             if self.head // BETWEEN_RESTS > rests:
                 rests += 1
                 _log.info("version %d of %d", self.head, wanted)
-                told = self._rest()
-            assert time.monotonic() < until_s, f"{self.head} versions only, {told} by delta-spark"
+                result = self._rest()
+            assert time.monotonic() < until_s, f"{self.head} versions only, {result} by delta-spark"
             time.sleep(STEP_S)
 
     def look(self) -> int:
@@ -156,9 +156,9 @@ class Conductor:
         return len(spark.told("append")) > before
 
     def _check_all_live(self) -> None:
-        for one in self.foreign:
-            child = one.process.child
-            assert child.is_alive(), f"{one.name} ended:\n{child.tail()}"
+        for item in self.foreign:
+            child = item.process.child
+            assert child.is_alive(), f"{item.name} ended:\n{child.tail()}"
 
 
 def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Foreign]) -> None:
@@ -167,24 +167,24 @@ def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Fore
     A proposer's rows were all committed. No row of a foreign writer's failed operation is there,
     unless the failure may have come after the commit: that is open.
     """
-    found = Counter(rows_of(table))
+    result = Counter(rows_of(table))
     store = open_store(table.table_root)
     read = read_table(store, open_snapshot(store)).to_pylist()
-    assert Counter((row["writer"], row["number"]) for row in read) == found, "readers disagree"
-    doubled = {row: count for row, count in found.items() if count > 1}
+    assert Counter((row["writer"], row["number"]) for row in read) == result, "readers disagree"
+    doubled = {row: count for row, count in result.items() if count > 1}
     assert not doubled, f"doubled: {doubled}"
 
     wanted = {(proposer.name, number) for proposer in proposers for number in range(proposer.count)}
     open_ends: set[tuple[str, int]] = set()
-    for one in foreign:
-        kept = one.done("append") - one.done("delete")
-        is_open = one.open_ends()
-        if one.name != DELTA_SPARK:
+    for item in foreign:
+        kept = item.done("append") - item.done("delete")
+        is_open = item.open_ends()
+        if item.name != DELTA_SPARK:
             kept -= is_open
-        wanted |= {(one.name, number) for number in kept}
-        open_ends |= {(one.name, number) for number in is_open}
-    assert not wanted - found.keys(), f"lost: {sorted(wanted - found.keys())[:20]}"
-    extra = found.keys() - wanted - open_ends
+        wanted |= {(item.name, number) for number in kept}
+        open_ends |= {(item.name, number) for number in is_open}
+    assert not wanted - result.keys(), f"lost: {sorted(wanted - result.keys())[:20]}"
+    extra = result.keys() - wanted - open_ends
     stories = [story(folder_of(table), row, foreign) for row in sorted(extra)[:5]]
     assert not extra, "nobody was told of:\n" + "\n".join(stories)
 
@@ -192,7 +192,7 @@ def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Fore
 def story(table: Path, row: tuple[str, int], foreign: list[Foreign]) -> str:
     """Return what the log, its checkpoints and the row's writer say of it, one line each."""
     writer, number = row
-    told = [line for one in foreign if one.name == writer for line in one.lines(number)]
+    result = [line for item in foreign if item.name == writer for line in item.lines(number)]
     logged = [
         (path.name, next(iter(line.items())))
         for path in sorted(table.glob("_delta_log/*.json"))
@@ -212,7 +212,7 @@ def story(table: Path, row: tuple[str, int], foreign: list[Foreign]) -> str:
         for kind, paths in pq.read_table(path, columns=["add", "remove"]).to_pydict().items()
         if files & {path["path"] for path in paths if path is not None}
     ]
-    return f"{row} of {files}: told {told}; log {actions}; checkpoints {checkpoints}"
+    return f"{row} of {files}: told {result}; log {actions}; checkpoints {checkpoints}"
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java: delta-spark can't write")
@@ -232,7 +232,7 @@ def test_writers_of_all_kinds_share_a_table_and_no_row_is_lost_or_doubled(
     )
     if spark.process.child.exit_status() == delta_spark_writer.NO_JAR:
         pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
-    rs = [started(process, delta_rs_writer.__file__, one, folder, tmp_path) for one in DELTA_RS]
+    rs = [started(process, delta_rs_writer.__file__, item, folder, tmp_path) for item in DELTA_RS]
     foreign = [spark, *rs]
     conductor = Conductor(folder, tmp_path, threading.Event(), foreign)
     proposers = append_with(line.kafka, table, PROPOSERS, ROWS_MAX, may_write=conductor.may_write)

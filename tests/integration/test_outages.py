@@ -110,7 +110,7 @@ def test_who_asks_while_the_broker_is_away_is_answered_when_it_is_back(
         with pytest.raises(Unavailable):
             bus.reader().bounds(at, 0.5)
         fragile.start()
-        assert [one.result(WAIT_S) for one in asked] == [(0, 0), 1]
+        assert [item.result(WAIT_S) for item in asked] == [(0, 0), 1]
     with pytest.raises(Misconfigured, match="tidegate topics apply"):
         reader.bounds(TopicPartition("no-such-topic", 0))
 

@@ -56,9 +56,9 @@ def test_a_table_is_registered_once_and_shown(line: Line, table: Path) -> None:
     assert (listed["name"], listed["table_root"]) == ("shop", table.as_uri())
     assert "shop" in terminal.run(table_commands.app, "list").stdout
 
-    told = terminal.json(proposal_commands.app, "list")
-    assert [one["kind"] for one in told] == ["register", "register"]
-    assert {one["status"] for one in told} == {"committed"}
+    result = terminal.json(proposal_commands.app, "list")
+    assert [item["kind"] for item in result] == ["register", "register"]
+    assert {one["status"] for one in result} == {"committed"}
     shown = terminal.json(proposal_commands.app, "show", first["proposal_id"])
     assert shown["outcomes"][0]["version"] == 1
     assert first["proposal_id"] in terminal.run(proposal_commands.app, "list").stdout.replace(
@@ -72,7 +72,7 @@ def test_a_table_is_registered_once_and_shown(line: Line, table: Path) -> None:
 def test_a_tables_log_is_shown_without_a_committer(line: Line, table: Path) -> None:
     terminal = Terminal(line)
     history = terminal.json(table_commands.app, "history", str(table))
-    assert [one["version"] for one in history] == [1, 0]
+    assert [item["version"] for item in history] == [1, 0]
     assert [one["proposals"] for one in history] == [0, 0]
     facts = terminal.json(table_commands.app, "describe", str(table))
     assert (facts["version"], facts["files"], facts["partitionColumns"]) == (1, 3, ["p"])
@@ -144,8 +144,8 @@ def test_a_table_stays_halted_through_a_kill_and_is_altered_once_it_is_reopened(
     committer = line.started("committer")
     terminal = Terminal(line)
     terminal.json(table_commands.app, "register", str(table), "--name", "shop")
-    told = terminal.json(table_commands.app, "halt", "shop", "--reason", "a restore")
-    assert (told["status"], told["version"]) == ("committed", 1)
+    result = terminal.json(table_commands.app, "halt", "shop", "--reason", "a restore")
+    assert (result["status"], result["version"]) == ("committed", 1)
     committer.child.kill()
     line.started("committer", "heir")
 
@@ -169,8 +169,8 @@ def test_a_table_stays_halted_through_a_kill_and_is_altered_once_it_is_reopened(
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_rows_are_deleted_and_counted_from_the_command_line(line: Line, vectors: str) -> None:
     path = line.tables / "rows"
-    told = {"delta.enableDeletionVectors": vectors}
-    deltalake.write_deltalake(path, pa.table({"k": list(range(10))}), configuration=told)
+    result = {"delta.enableDeletionVectors": vectors}
+    deltalake.write_deltalake(path, pa.table({"k": list(range(10))}), configuration=result)
     line.started("committer")
     terminal = Terminal(line)
     terminal.json(table_commands.app, "register", str(path), "--name", "rows")
@@ -200,7 +200,7 @@ def test_small_files_are_packed_from_the_command_line(line: Line, vectors: str) 
     line.started("committer")
     terminal.json(table_commands.app, "register", str(path), "--name", "small")
     plan = terminal.json(table_commands.app, "optimize", "small", "--where", "p = 'a'")
-    assert [(one["partition"], one["files"]) for one in plan["bins"]] == [({"p": "a"}, 4)]
+    assert [(item["partition"], item["files"]) for item in plan["bins"]] == [({"p": "a"}, 4)]
     refused = terminal.run(table_commands.app, "optimize", "small", "--where", "k = 1")
     assert refused.exit_code == 2
     assert "partition column" in refused.stderr
@@ -215,8 +215,8 @@ def test_small_files_are_packed_from_the_command_line(line: Line, vectors: str) 
     assert len(table.file_uris()) == 2
     read = deltalake.QueryBuilder().register("t", table).execute("SELECT k FROM t")
     assert sorted(pa.table(read.read_all())["k"].to_pylist()) == sorted(set(range(16)) - gone)
-    [told] = table.history(1)
-    assert (told["operation"], told["operationMetrics"]["numRemovedFiles"]) == ("OPTIMIZE", "8")
+    [result] = table.history(1)
+    assert (result["operation"], result["operationMetrics"]["numRemovedFiles"]) == ("OPTIMIZE", "8")
     changes = pa.table(table.load_cdf(starting_version=done["versions"][0]).read_all())
     assert changes.num_rows == 0
 
@@ -224,8 +224,8 @@ def test_small_files_are_packed_from_the_command_line(line: Line, vectors: str) 
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_table_is_restored_from_the_command_line(line: Line, vectors: str) -> None:
     path, terminal = line.tables / "restored", Terminal(line)
-    told = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
-    deltalake.write_deltalake(path, pa.table({"k": list(range(10))}), configuration=told)
+    result = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(path, pa.table({"k": list(range(10))}), configuration=result)
     line.started("committer")
     terminal.json(table_commands.app, "register", str(path), "--name", "restored")
     restore = ("restore", "restored", "--to")

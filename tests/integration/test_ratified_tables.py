@@ -42,10 +42,10 @@ def decided(line: Line) -> dict[int, dict[str, Any]]:
     """Return the claim that decides each version, by an independent fold."""
     first, *more = values(line.kafka, line.kafka.topics.ratify)
     head, claims = first["version"], {}
-    for one in more:
-        if one["version"] == head + 1:
+    for item in more:
+        if item["version"] == head + 1:
             head += 1
-            claims[head] = one
+            claims[head] = item
     return claims
 
 
@@ -88,7 +88,7 @@ def test_committers_on_a_ratified_root_die_one_after_the_other_and_lose_and_doub
     # A committer that dies during a PUT leaves its staged file, which the sweep removes.
     staged = list((folder / "_delta_log" / "_staged_commits").glob("*.json"))
     assert len(staged) <= len(doomed)
-    assert {staged_version(one.name) for one in staged} <= set(
+    assert {staged_version(item.name) for item in staged} <= set(
         range(len(run_audit.entries(folder)))
     )
     read = DeltaTable(table.table_root)

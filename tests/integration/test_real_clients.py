@@ -116,14 +116,14 @@ def sorted_rows(rows: Rows) -> Rows:
 def wait_equal(read: Read, wanted: Rows, check: Callable[[], None]) -> None:
     """Wait until a copy has exactly these rows."""
     until_s = time.monotonic() + PATIENCE_S
-    found: Rows = []
+    result: Rows = []
     while time.monotonic() < until_s:
         check()
-        found = sorted_rows(read())
-        if found == wanted:
+        result = sorted_rows(read())
+        if result == wanted:
             return
         time.sleep(0.5)
-    assert found == wanted
+    assert result == wanted
 
 
 def follow_all_cases(

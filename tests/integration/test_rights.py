@@ -74,7 +74,7 @@ class GuardedKafka(EmbeddedKafka):
 
 def rights() -> list[AclBinding]:
     """Return the ACLs of the manual's table."""
-    found = []
+    result = []
     for row in ROW.finditer(MANUAL.read_text(encoding="utf-8")):
         who = row["who"].replace("change publisher", "cdc_publisher").replace("everybody", "*")
         who = who.replace("lease holder", "lease_holder")
@@ -83,7 +83,7 @@ def rights() -> list[AclBinding]:
                 ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL
             )
             for right in row["rights"].split(", "):
-                found.append(
+                result.append(
                     AclBinding(
                         KINDS[row["kind"]],
                         PREFIX + name.removesuffix("*"),
@@ -94,8 +94,8 @@ def rights() -> list[AclBinding]:
                         AclPermissionType.ALLOW,
                     )
                 )
-    assert {one.principal for one in found} == {f"User:{who}" for who in (*WHO, "*")}
-    return found
+    assert {item.principal for item in result} == {f"User:{who}" for who in (*WHO, "*")}
+    return result
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_every_row_is_deleted_once_whoever_else_deletes_and_dies(line: Line) -> 
         first.child.kill()
         line.started("committer", "heir")
         writing += [pool.submit(writer, line, place, WRITERS)]
-        outcomes = [outcome for one in writing for outcome in one.result(WAIT_S)]
+        outcomes = [outcome for item in writing for outcome in item.result(WAIT_S)]
     assert {outcome.status for outcome in outcomes} == {"committed"}
     gone = {row for number in range(WRITERS + 1) for row in rows_of(number)}
     left = sorted(set(range(ROWS)) - gone)
@@ -142,7 +142,7 @@ def writer(line: Line, place: TableLocation, number: int) -> list[Outcome]:
     if number == WRITERS:
         conditions = [f"number >= 1000 AND number IN ({', '.join(map(str, rows_of(number)))})"]
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
-        told = [
+        result = [
             delete(client, place, condition, WriteRequest(WAIT_S), mark) for condition in conditions
         ]
-    return [one for one in told if one is not None]
+    return [item for item in result if item is not None]

@@ -82,15 +82,15 @@ def merge(dice: random.Random) -> Change:
         return building.whenNotMatchedInsertAll().execute()
 
     def after(rows: Rows) -> Rows:
-        found = dict(rows)
+        result = dict(rows)
         for key, value in source.items():
             if key not in rows:
-                found[key] = value
+                result[key] = value
             elif rows[key] % 7 == 0:
-                del found[key]
+                del result[key]
             else:
-                found[key] = rows[key] * 5 % 100_003 + value
-        return found
+                result[key] = rows[key] * 5 % 100_003 + value
+        return result
 
     return Change(f"merge {source}", run, after)
 
@@ -102,9 +102,9 @@ def compact(table: Table) -> None:
 
 def rows_at(table: Table, version: int) -> Rows:
     store = LocalStore(table.root)
-    found = read_table(store, open_snapshot(store, version)).to_pylist()
-    rows = {row["k"]: row["v"] for row in found}
-    assert len(rows) == len(found), f"a key is twice in version {version}"
+    result = read_table(store, open_snapshot(store, version)).to_pylist()
+    rows = {row["k"]: row["v"] for row in result}
+    assert len(rows) == len(result), f"a key is twice in version {version}"
     return rows
 
 
@@ -169,8 +169,8 @@ def test_each_version_follows_from_the_one_before(
     before = rows_at(table, start)
     for version in range(start + 1, last + 1):
         changes, after = committed.pop(version, []), rows_at(table, version)
-        told = [change.name for change in changes]
-        assert follows(before, after, changes), f"seed {seed}, version {version}: {told}"
+        result = [change.name for change in changes]
+        assert follows(before, after, changes), f"seed {seed}, version {version}: {result}"
         before = after
     assert not committed
     if properties is FEED:

@@ -71,12 +71,12 @@ def table(request: pytest.FixtureRequest, spark: SparkSession, committing: Line)
 def held(table: Table) -> dict[int, tuple[str | None, int | None]]:
     """Return the rows by key as delta-rs or, with vectors, our reader reads them."""
     rows = table.to_df().select("k", "p", "v").collect()
-    found = {row["k"]: (row["p"], row["v"]) for row in rows}
-    assert len(found) == len(rows)
+    result = {row["k"]: (row["p"], row["v"]) for row in rows}
+    assert len(result) == len(rows)
     foreign = DeltaTable(table.root).to_pyarrow_table if not _has_vectors(table) else None
     if foreign is not None:
-        assert sorted(foreign()["k"].to_pylist()) == sorted(found)
-    return found
+        assert sorted(foreign()["k"].to_pylist()) == sorted(result)
+    return result
 
 
 def _has_vectors(table: Table) -> bool:
@@ -106,8 +106,8 @@ def test_spark_decides_which_rows_are_deleted_and_updated(table: Table) -> None:
     assert table.update("v IS NULL AND rand() < 2", {"v": "1"}) is None
     assert table.update(set={"v": "NULL"}) == 6
     assert held(table) == {k: (p, None) for k, (p, _) in wanted.items()}
-    told: Row = table.history(1).collect()[0]
-    assert (told["operation"], told["operationMetrics"]["numUpdatedRows"]) == ("UPDATE", "9")
+    result: Row = table.history(1).collect()[0]
+    assert (result["operation"], result["operationMetrics"]["numUpdatedRows"]) == ("UPDATE", "9")
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_changes_are_told_to_the_feed_and_rows_keep_their_ids(
     }
     assert len({*found.values()}) == len(found)
     feed = read_changes(LocalStore(table.root), 2).to_pylist()
-    told = sorted((row["k"], row["_change_type"], row["v"], row["w"]) for row in feed if row["k"])
-    assert told == [
+    result = sorted((row["k"], row["_change_type"], row["v"], row["w"]) for row in feed if row["k"])
+    assert result == [
         (1, "update_postimage", 5, "n"),
         (1, "update_preimage", 10, None),
         (2, "delete", 20, None),
@@ -173,8 +173,10 @@ def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) 
     wanted = {k: row for k, row in before().items() if k <= 8 and k != 2}
     wanted |= {1: ("m", 11), 7: (None, -1), 20: ("i", 20)}
     assert held(table) == wanted
-    told = table.history(1).collect()[0]["operationMetrics"]
-    assert {name: told[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")} == {
+    result = table.history(1).collect()[0]["operationMetrics"]
+    assert {
+        name: result[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")
+    } == {
         "Inserted": "1",
         "Updated": "2",
         "Deleted": "4",
@@ -205,10 +207,10 @@ def test_small_files_are_packed_and_rows_stay(table: Table, spark: SparkSession)
     table.append(again)
     wanted = {**before(), 100: ("x/ y", 1)}
     del wanted[3]
-    told = table.optimize().where("p IS NOT NULL").executeCompaction().collect()[0]
-    assert told["path"] == table.root
-    assert (told["metrics"]["numFilesRemoved"], told["metrics"]["numFilesAdded"]) == (3, 1)
-    assert told["metrics"]["partitionsOptimized"] == 1
+    result = table.optimize().where("p IS NOT NULL").executeCompaction().collect()[0]
+    assert result["path"] == table.root
+    assert (result["metrics"]["numFilesRemoved"], result["metrics"]["numFilesAdded"]) == (3, 1)
+    assert result["metrics"]["partitionsOptimized"] == 1
     assert held(table) == wanted
     table.optimize().executeCompaction()
     assert held(table) == wanted
@@ -218,8 +220,8 @@ def test_small_files_are_packed_and_rows_stay(table: Table, spark: SparkSession)
     nothing = table.optimize().executeCompaction().collect()[0]
     assert nothing["metrics"]["numFilesRemoved"] == 0
     table.delete("k = 5")
-    told = table.optimize(max_file_size=2_000).executeZOrderBy("k", "v").collect()[0]
-    assert told["metrics"]["numFilesAdded"] > 1
+    result = table.optimize(max_file_size=2_000).executeZOrderBy("k", "v").collect()[0]
+    assert result["metrics"]["numFilesAdded"] > 1
     del wanted[5]
     assert held(table) == wanted
     with pytest.raises(InvalidRequest, match="'p' is a partition column"):
@@ -230,8 +232,8 @@ def test_small_files_are_packed_and_rows_stay(table: Table, spark: SparkSession)
 def test_a_table_is_restored_constrained_and_described(table: Table) -> None:
     wanted, at = before(), table.version()
     table.delete("k < 5")
-    told = table.restoreToVersion(at).collect()[0]
-    assert told["num_of_files_after_restore"] == 4
+    result = table.restoreToVersion(at).collect()[0]
+    assert result["num_of_files_after_restore"] == 4
     assert held(table) == wanted
     with pytest.raises(InvalidRequest, match=r"2 rows of .* violate the new CHECK constraint"):
         table.add_constraint("small", "v < 100")
@@ -287,9 +289,9 @@ def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> Non
     replaced = again.execute()
     assert (replaced.version(), replaced.to_df().columns, replaced.to_df().count()) == (2, ["k"], 0)
     assert built.to_df(version=1).count() == 1
-    told = DeltaTable(replaced.root)
-    assert told.metadata().partition_columns == []
-    assert "owner" not in told.metadata().configuration
+    result = DeltaTable(replaced.root)
+    assert result.metadata().partition_columns == []
+    assert "owner" not in result.metadata().configuration
     assert replaced.history(1).collect()[0]["operation"] == "REPLACE TABLE"
     assert building(Table.createOrReplace(spark, options)).version() == 3
     with pytest.raises(InvalidRequest, match="no Delta table"):
@@ -369,9 +371,9 @@ def test_a_shallow_clone_is_a_table_of_its_own(table: Table) -> None:
     assert held(again) == before()
     again.restoreToVersion(3)
     assert held(again) == wanted | {4: ("x/ y", 41), 50: (None, 50)}
-    told = again.history().collect()
-    assert [row["operation"] for row in told if row["operation"] == "CLONE"] == ["CLONE"] * 2
-    assert told[-1]["operationParameters"]["sourceVersion"] == "2"
+    result = again.history().collect()
+    assert [row["operation"] for row in result if row["operation"] == "CLONE"] == ["CLONE"] * 2
+    assert result[-1]["operationParameters"]["sourceVersion"] == "2"
     assert again.detail().collect()[0]["properties"]["owner"] == "ann"
     with pytest.raises(InvalidRequest, match="replace=True"):
         table.clone(clone.root)
@@ -400,9 +402,9 @@ def test_a_verb_with_a_batch_id_is_done_once(table: Table, spark: SparkSession) 
     rows = spark.sql("SELECT 60L AS k, 'p' AS p, 60 AS v, 'r' AS `a.b`, now() AS at")
     for _ in range(2):
         once.append(rows, batch_id=4)
-    found = held(table)
-    assert (found[1], found[50], found[60]) == (("p", 12), (None, 50), ("p", 60))
-    assert len(found) == 14
+    result = held(table)
+    assert (result[1], result[50], result[60]) == (("p", 12), (None, 50), ("p", 60))
+    assert len(result) == 14
     with pytest.raises(InvalidRequest, match="batch_id"):
         once.delete("k = 1")
     with pytest.raises(InvalidRequest, match="txnAppId"):

@@ -146,15 +146,15 @@ def both(spark: SparkSession, shared_line: Line) -> Both:
 @pytest.fixture(scope="module")
 def many_types(both: Both) -> dict[str, str]:
     """Return tables with the same rows: of each side, with vectors or with partitions."""
-    found = {}
+    result = {}
     for side in SIDES:
         for vectors in (False, True):
             by = () if vectors else ("p",)
             properties = VECTORS if vectors else {}
             path = both.made(side, f"types-{vectors}", COLUMNS, by, properties, ROWS)
             both.delete(side, path, "k = 11")
-            found[f"{side} {'vectors' if vectors else 'partitions'}"] = path
-    return found
+            result[f"{side} {'vectors' if vectors else 'partitions'}"] = path
+    return result
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
@@ -182,9 +182,9 @@ def _differing(both: Both, tables: Mapping[str, str]) -> Iterator[str]:
         wanted = _keys(partial(judge.where, condition))
         for name, selection in selections.items():
             if name in EVALUATED:
-                found = selection.by_spark(condition)
-                if found != wanted:
-                    yield f"{name}: {condition}: Spark on our frame {found}, not {wanted}"
+                result = selection.by_spark(condition)
+                if result != wanted:
+                    yield f"{name}: {condition}: Spark on our frame {result}, not {wanted}"
             by_us = selection.by_us(condition)
             if by_us not in (None, wanted):
                 yield f"{name}: {condition}: our evaluation {by_us}, not {wanted}"
@@ -240,7 +240,7 @@ class _Selection:
         files = self._snapshot.files
         every = {"op": "true"}
         slices = [files.slice(at, 1) for at in range(files.num_rows)]
-        return {one["path"][0].as_py(): self._read(one, every) for one in slices}
+        return {item["path"][0].as_py(): self._read(item, every) for item in slices}
 
     def _read(self, files: pa.Table, predicate: Predicate) -> list[int]:
         keys: list[int] = []
@@ -358,11 +358,11 @@ def test_appends_to_a_table_with_constraints_fill_and_refuse_as_delta_spark_does
         both.spark.sql(text).write.format("delta").mode("append").save(paths["theirs"])
         ours.append(both.spark.sql(text))
     before = ours.version()
-    for text, told in WRONG_ROWS:
+    for text, result in WRONG_ROWS:
         rows = both.spark.sql(text)
         with pytest.raises(REFUSALS):
             rows.write.format("delta").mode("append").save(paths["theirs"])
-        with pytest.raises(REFUSALS, match=f"{told}.*nothing was proposed"):
+        with pytest.raises(REFUSALS, match=f"{result}.*nothing was proposed"):
             ours.append(rows)
     assert ours.version() == before
     found = {

@@ -457,8 +457,8 @@ def _nothing_is_left(misused: Misused) -> Any:
 
 
 def _files(root: str) -> set[str]:
-    found = (one.relative_to(root) for one in Path(root).rglob("*.parquet"))
-    return {str(one) for one in found if one.parts[0] != "_delta_log"}
+    result = (item.relative_to(root) for item in Path(root).rglob("*.parquet"))
+    return {str(one) for one in result if one.parts[0] != "_delta_log"}
 
 
 @pytest.mark.parametrize("misuse", _SHOWN)

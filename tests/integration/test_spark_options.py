@@ -40,8 +40,8 @@ class Tables:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows as delta-rs reads them, ordered by `k`."""
-        found = DeltaTable(str(self.folder / name)).to_pyarrow_table().sort_by("k").to_pylist()
-        return list(found)
+        result = DeltaTable(str(self.folder / name)).to_pyarrow_table().sort_by("k").to_pylist()
+        return list(result)
 
     def keys(self, name: str) -> list[Any]:
         return [row["k"] for row in self.rows(name)]

@@ -75,14 +75,14 @@ class Stream:
     def told(self) -> list[tuple[str, str | None]]:
         """Return status and rule of each proposal's outcome, in sending order."""
         kafka = self.line.kafka
-        found = last_proposals(KafkaBus(kafka, "test"), kafka.topics, 1000)
-        reasons = [one.outcomes[-1].rejection for one in found]
+        result = last_proposals(KafkaBus(kafka, "test"), kafka.topics, 1000)
+        reasons = [item.outcomes[-1].rejection for item in result]
         rules = [reason.rule if reason else None for reason in reasons]
-        return [(one.status, rule) for one, rule in zip(found, rules, strict=True)]
+        return [(one.status, rule) for one, rule in zip(result, rules, strict=True)]
 
     def keys(self) -> list[int]:
-        found: list[int] = DeltaTable(self.path).to_pyarrow_table()["k"].to_pylist()
-        return sorted(found)
+        result: list[int] = DeltaTable(self.path).to_pyarrow_table()["k"].to_pylist()
+        return sorted(result)
 
 
 @pytest.fixture
@@ -228,9 +228,9 @@ def test_the_change_data_feed_is_read_as_delta_spark_names_it(
     feed = spark.read.format("tidegate").option("readChangeFeed", "true")
     changes = feed.option("startingVersion", 1).load(table.root)
     assert changes.columns == ["k", "_change_type", "_commit_version", "_commit_timestamp"]
-    told = [(row["k"], row["_change_type"], row["_commit_version"]) for row in changes.collect()]
+    result = [(row["k"], row["_change_type"], row["_commit_version"]) for row in changes.collect()]
     inserted = [(k, "insert", 1) for k in range(3)]
-    assert sorted(told) == sorted([*inserted, (1, "delete", 2)])
+    assert sorted(result) == sorted([*inserted, (1, "delete", 2)])
     only = feed.option("startingVersion", 2).option("endingVersion", 2).load(table.root)
     assert [row["k"] for row in only.where("_change_type = 'delete'").collect()] == [1]
     # Spark asks for the columns without saying whether a stream is read, which needs no start.

@@ -45,10 +45,10 @@ def test_status_and_doctor_tell_what_runs_what_is_halted_and_what_is_slow(line: 
     root = (line.tables / "shop").as_uri()
     with Client(KafkaBus(kafka, "test"), kafka.topics) as client:
         register(client, TableLocation(root, {}), "shop", 60.0)
-    found = json.loads(run(kafka, status_command.app, "--json").stdout)
-    assert found["services"]["committer"].items() >= {"active": 1, "standby": 1}.items()
-    assert found["tables"] == {"open": 1}
-    assert {one["about"] for one in found["attention"]} == {"checkpointer", "cdc-publisher"}
+    result = json.loads(run(kafka, status_command.app, "--json").stdout)
+    assert result["services"]["committer"].items() >= {"active": 1, "standby": 1}.items()
+    assert result["tables"] == {"open": 1}
+    assert {item["about"] for item in result["attention"]} == {"checkpointer", "cdc-publisher"}
 
     answer = run(kafka, doctor_command.app, "shop", "--probe")
     assert answer.exit_code == 2, "no checkpointer runs"
@@ -80,7 +80,7 @@ def test_a_dead_letter_and_a_newer_format_are_noticed(kafka: KafkaSettings) -> N
     producer.publish(TopicPartition(topics.outcomes, 0), b"id", b"{}", (("format", b"outcome/9"),))
     producer.close()
     assert "of proposals/0@7: no JSON" in run(kafka, status_command.app).stdout
-    [wrong] = [one for one in told(run(kafka, doctor_command.app), "WRONG") if "format" in one]
+    [wrong] = [item for item in told(run(kafka, doctor_command.app), "WRONG") if "format" in item]
     assert "'outcome/9'" in wrong
 
 
@@ -88,6 +88,6 @@ def test_missing_topics_are_named_and_nothing_else_is_asked(broker: str, tmp_pat
     nowhere = KafkaSettings(bootstrap_servers=broker, topic_prefix=f"no{tmp_path.name}.")
     answer = run(nowhere, doctor_command.app, "--role=writer")
     assert answer.exit_code == 2
-    [missing] = [one for one in told(answer, "WRONG") if "topics" in one.split()[1]]
+    [missing] = [item for item in told(answer, "WRONG") if "topics" in item.split()[1]]
     assert f"{nowhere.topic_prefix}proposals" in missing
     assert run(nowhere, status_command.app).exit_code in (2, 3)

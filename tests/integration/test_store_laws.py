@@ -121,4 +121,4 @@ def test_a_folder_of_a_hierarchical_namespace_is_not_listed() -> None:
         server.make_folder("t/_delta_log/_sidecars")
         store.put("_delta_log/_sidecars/a.parquet", b"x")
         store.put("_delta_log/0.json", b"x")
-        assert [one.path for one in store.list_from("_delta_log", "")] == ["_delta_log/0.json"]
+        assert [item.path for item in store.list_from("_delta_log", "")] == ["_delta_log/0.json"]

@@ -231,12 +231,12 @@ def test_each_row_is_there_once_however_often_the_program_is_killed(
         else:
             live_for_a_while(writer, rng)
         writer.child.kill()
-        found = writer.rows_known_at_first()
-        if found is not None:
-            assert found >= known, "what was committed is there"
-            resumed += found > 0
-            unheard += found > known
-            known = writer.rows_known_at_last() or found
+        result = writer.rows_known_at_first()
+        if result is not None:
+            assert result >= known, "what was committed is there"
+            resumed += result > 0
+            unheard += result > known
+            known = writer.rows_known_at_last() or result
     writer.start()
     stream.wait_until_all_is_copied()
     assert writer.child.is_alive(), writer.child.tail()

@@ -63,17 +63,17 @@ def send(kafka: KafkaSettings, producer: Producer, partition: int, *proposals: P
 
 def answers(kafka: KafkaSettings, partition: int) -> dict[str, Outcome]:
     """Return the first outcome of each proposal on a topic partition, by its SHA-256."""
-    found: dict[str, Outcome] = {}
+    result: dict[str, Outcome] = {}
     for record in read_topic(kafka, kafka.topics.outcomes, partition):
         outcome = decode(Outcome, record.value)
-        found.setdefault(outcome.proposal_sha256, outcome)
-    return found
+        result.setdefault(outcome.proposal_sha256, outcome)
+    return result
 
 
 def answered(kafka: KafkaSettings, sent: dict[int, list[Proposal]]) -> dict[int, list[Outcome]]:
     """Return the outcomes of the proposals sent to each topic partition, once all are there."""
     until_s, found = time.monotonic() + WAIT_S, dict[int, dict[str, Outcome]]()
-    keys = {number: [sha256(encode(one)) for one in ones] for number, ones in sent.items()}
+    keys = {number: [sha256(encode(item)) for item in ones] for number, ones in sent.items()}
     while not all(found.get(number, {}).keys() >= set(keys[number]) for number in keys):
         assert time.monotonic() < until_s, f"answers within {WAIT_S} s: {found}"
         found = {number: answers(kafka, number) for number in keys}
@@ -99,7 +99,7 @@ def test_a_table_that_is_sent_to_two_topic_partitions_has_one_home(wide: Line) -
     for name in ("one", "two"):
         wide.service("committer", name).start()
     made = [creation(wide.tables / f"t{number}") for number in range(CREATIONS)]
-    homes = {one.table: partition_of(one.table, PARTITIONS) for one in made}
+    homes = {item.table: partition_of(item.table, PARTITIONS) for item in made}
     aways = {one.table: (homes[one.table] + 1 + n % 3) % PARTITIONS for n, one in enumerate(made)}
     sent: dict[int, list[Proposal]] = defaultdict(list)
 
@@ -110,7 +110,7 @@ def test_a_table_that_is_sent_to_two_topic_partitions_has_one_home(wide: Line) -
         threading.Event().wait(APART_S * number / CREATIONS)
         send(kafka, producer, second, one)
 
-    threads = [threading.Thread(target=twice, args=told) for told in enumerate(made)]
+    threads = [threading.Thread(target=twice, args=result) for result in enumerate(made)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -154,6 +154,6 @@ def writers_of_registrations(kafka: KafkaSettings) -> dict[UUID, set[int]]:
     for number in range(PARTITIONS):
         for record in read_topic(kafka, kafka.topics.table_state, number):
             if record.value is not None:
-                told = decode(TableRecord, record.value)
-                found[told.table].add(number)
+                result = decode(TableRecord, record.value)
+                found[result.table].add(number)
     return found

@@ -110,9 +110,9 @@ def test_refresh_pairs_at_once_leave_the_rows_that_they_would_leave_one_by_one(
     with ThreadPoolExecutor(PAIRS) as pool:
         list(pool.map(pair, range(PAIRS)))
     for name, table in refreshed.tables.items():
-        found, wanted = table.to_df(), refreshed.expected(name)
-        assert found.exceptAll(wanted).count() == 0
-        assert wanted.exceptAll(found).count() == 0
+        result, wanted = table.to_df(), refreshed.expected(name)
+        assert result.exceptAll(wanted).count() == 0
+        assert wanted.exceptAll(result).count() == 0
     for query in (PRICING, PRIORITY):
         for name, table in refreshed.tables.items():
             table.to_df().createOrReplaceTempView(name)

@@ -121,8 +121,8 @@ def test_a_trace_leads_from_the_writing_program_to_the_change_record(line: Line)
     assert decided.parent_span_id == published.parent_span_id == sent.span_id
     assert collector.services["tidegate.decide"] == "tidegate-committer"
     assert collector.services["tidegate.publish_changes"] == "tidegate-cdc-publisher"
-    told = attributes(decided)
-    assert (told["tidegate.status"], told["tidegate.version"]) == ("committed", version)
+    result = attributes(decided)
+    assert (result["tidegate.status"], result["tidegate.version"]) == ("committed", version)
     sent_along = [traceparent_of(change.headers) for change in read_topic(line.kafka, topic)]
-    own = [told.split("-")[1:3] for told in sent_along if told is not None]
+    own = [result.split("-")[1:3] for result in sent_along if result is not None]
     assert own == [[f"{trace_id:032x}", published.span_id.hex()]]

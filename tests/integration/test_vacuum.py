@@ -22,8 +22,8 @@ def parquet_files(table: Path) -> set[str]:
 
 
 def rows(table: Path, version: int | None = None) -> list[dict[str, object]]:
-    found = deltalake.DeltaTable(table, version=version).to_pyarrow_table()
-    return sorted(found.to_pylist(), key=str)
+    result = deltalake.DeltaTable(table, version=version).to_pyarrow_table()
+    return sorted(result.to_pylist(), key=str)
 
 
 def test_files_that_no_version_needs_go_and_delta_rs_reads_the_rest(line: Line) -> None:

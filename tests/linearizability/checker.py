@@ -74,79 +74,79 @@ def _from_nowhere(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             yield f"version {step.version} holds {step.key[0]}, which nobody sent"
         elif sent.root != step.root:
             yield f"version {step.version} of {step.root} holds {step.key[0]}, for {sent.root}"
-    for told in account.told:
-        if told.key not in account.sent:
-            yield f"{told.key[0]} was answered, and nobody sent it"
+    for result in account.told:
+        if result.key not in account.sent:
+            yield f"{result.key[0]} was answered, and nobody sent it"
 
 
 def _torn(account: Account) -> Iterator[str]:
     """Yield proposals with two different definite outcomes."""
     promised: dict[Key, tuple[str, int | None]] = {}
-    for told in account.told:
-        if told.status not in ("committed", "rejected"):
+    for result in account.told:
+        if result.status not in ("committed", "rejected"):
             continue
-        version = told.body.get("version") if told.status == "committed" else None
-        promise = (told.status, version)
+        version = result.body.get("version") if result.status == "committed" else None
+        promise = (result.status, version)
         if (
-            _kind(account, told) not in REQUESTS
-            and promised.setdefault(told.key, promise) != promise
+            _kind(account, result) not in REQUESTS
+            and promised.setdefault(result.key, promise) != promise
         ):
-            yield f"{told.key[0]} was told {promised[told.key]} and {promise}"
+            yield f"{result.key[0]} was told {promised[result.key]} and {promise}"
 
 
 def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     """Yield committed proposals that are not at their place, and rejected ones in the log."""
     places = {step.key: step for step in order}
     by_id = {step.key[0]: step for step in order}
-    for told in account.told:
-        sent = account.sent.get(told.key)
+    for result in account.told:
+        sent = account.sent.get(result.key)
         if sent is None or sent.kind in (*REQUESTS, "verbatim"):
             continue
         is_cancel = sent.kind == "cancel"
-        step = by_id.get(str(sent.body["cancels"])) if is_cancel else places.get(told.key)
-        if told.status == "committed":
+        step = by_id.get(str(sent.body["cancels"])) if is_cancel else places.get(result.key)
+        if result.status == "committed":
             if step is None:
-                yield f"{told.key[0]} was told version {told.body['version']} and is in none"
-            elif not _is_at(told, step, is_cancel=is_cancel):
-                yield f"{told.key[0]} was told {told.body['version']} and is in {step.version}"
-        if told.status == "rejected" and step is not None:
-            yield f"{told.key[0]} was told rejected ({told.rule}) and is in {step.version}"
+                yield f"{result.key[0]} was told version {result.body['version']} and is in none"
+            elif not _is_at(result, step, is_cancel=is_cancel):
+                yield f"{result.key[0]} was told {result.body['version']} and is in {step.version}"
+        if result.status == "rejected" and step is not None:
+            yield f"{result.key[0]} was told rejected ({result.rule}) and is in {step.version}"
 
 
 def _inexact(account: Account) -> Iterator[str]:
     """Yield verbatim entries that are not their version, and rejected ones in the log."""
-    for told in account.told:
-        sent = account.sent.get(told.key)
+    for result in account.told:
+        sent = account.sent.get(result.key)
         if sent is None or sent.kind != "verbatim" or sent.root not in account.tables:
             continue
         table, exact = account.tables[sent.root], sent.body["exact_version"]
         version = table.digests.get(sent.body["claim_check"]["sha256"])
-        if told.status == "committed" and (version != exact or told.body["version"] != exact):
-            yield f"{told.key[0]} was told {told.body['version']} and is {version}, not {exact}"
-        if told.status == "rejected" and (version is not None or exact >= len(table.entries)):
-            yield f"{told.key[0]} was told that {exact} is taken, and is {version}"
+        if result.status == "committed" and (version != exact or result.body["version"] != exact):
+            yield f"{result.key[0]} was told {result.body['version']} and is {version}, not {exact}"
+        if result.status == "rejected" and (version is not None or exact >= len(table.entries)):
+            yield f"{result.key[0]} was told that {exact} is taken, and is {version}"
 
 
 def _unjust(account: Account) -> Iterator[str]:
     """Yield unjust outcomes: rejected without a winner, or expired or denied without cause."""
-    for told in account.told:
-        sent = account.sent.get(told.key)
+    for result in account.told:
+        sent = account.sent.get(result.key)
         if sent is None or sent.kind != "commit" or sent.root not in account.tables:
             continue
         table = account.tables[sent.root]
-        if told.status == "rejected":
-            why = injustice(account, sent, told)
+        if result.status == "rejected":
+            why = injustice(account, sent, result)
             if why is not None:
                 yield f"{sent.key[0]} {why}"
-        elif told.status == "expired" and table.floor == 0:
+        elif result.status == "expired" and table.floor == 0:
             yield f"{sent.key[0]} was told that it came too late for a log that is whole"
-        elif told.rule == "read_version_ahead" and _was_there(table, sent, told):
+        elif result.rule == "read_version_ahead" and _was_there(table, sent, result):
             yield f"{sent.key[0]} was told that version {sent.read_version} is not there"
 
 
 def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     """Yield proposals ordered after one that was sent after their own outcome."""
-    told = {
+    result = {
         record.key: record.moment
         for record in reversed(account.told)
         if record.status == "committed"
@@ -161,24 +161,24 @@ def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             sent = account.sent.get(step.key)
             if sent is not None and behind < sent.moment:
                 yield f"{who} was told before {step.key[0]} was sent and comes after it"
-            if told.get(step.key, behind) < behind:
-                behind, who = told[step.key], step.key[0]
+            if result.get(step.key, behind) < behind:
+                behind, who = result[step.key], step.key[0]
     places = {(step.root, step.version): step for step in order}
-    for one in account.told:
-        sent = account.sent.get(one.key)
-        if sent is None or one.status != "rejected" or one.winner is None:
+    for item in account.told:
+        sent = account.sent.get(item.key)
+        if sent is None or item.status != "rejected" or item.winner is None:
             continue
-        winner = places.get((sent.root, one.winner))
+        winner = places.get((sent.root, item.winner))
         later = account.sent.get(winner.key) if winner else None
-        if later is not None and later.moment > one.moment:
-            yield f"{one.key[0]} lost to {later.key[0]}, which was sent after it was told"
+        if later is not None and later.moment > item.moment:
+            yield f"{item.key[0]} lost to {later.key[0]}, which was sent after it was told"
 
 
 def _lost(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     """Yield proposals without an outcome, if the run is over."""
     if not account.is_over:
         return
-    answered = {told.key for told in account.told}
+    answered = {result.key for result in account.told}
     for key in account.sent:
         if key not in answered:
             yield f"{key[0]} was never answered"
@@ -213,12 +213,12 @@ def _deed(
 
 def _now(files: frozenset[str], moved: Mapping[str, str]) -> frozenset[str]:
     """Return the files that hold the rows of the given files at present."""
-    found = set[str]()
+    result = set[str]()
     for path in files:
         while path in moved:
             path = moved[path]
-        found.add(path)
-    return frozenset(found)
+        result.add(path)
+    return frozenset(result)
 
 
 def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:

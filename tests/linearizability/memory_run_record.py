@@ -11,8 +11,8 @@ def account_of(gate: Gate, root: str = ROOT) -> Account:
     sent = [
         (record.value or b"", record.timestamp_ms) for record in gate.records(gate.topics.proposals)
     ]
-    told = [
+    result = [
         Told(json.loads(record.value or b""), record.timestamp_ms)
         for record in gate.records(gate.topics.outcomes)
     ]
-    return Account(proposals(sent), told, {root: Table(gate.entries(root))})
+    return Account(proposals(sent), result, {root: Table(gate.entries(root))})

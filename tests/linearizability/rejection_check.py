@@ -116,8 +116,8 @@ def _lost(account: Account, sent: Sent, told: Told, claim: Claim) -> str | None:
 def _is_wrong_in_itself(account: Account, sent: Sent, rule: str) -> bool:
     """Whether the record alone is refused by that rule, under other settings and in no table."""
     body = {**sent.body, "actions": account.actions(sent), "claim_check": None}
-    found = read_record(orjson.dumps(body), 0, Policy())
-    return isinstance(found, Candidate) and found.flaw is not None and found.flaw.rule == rule
+    result = read_record(orjson.dumps(body), 0, Policy())
+    return isinstance(result, Candidate) and result.flaw is not None and result.flaw.rule == rule
 
 
 def _has_seen(table: Table, sent: Sent) -> bool:

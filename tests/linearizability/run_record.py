@@ -49,13 +49,13 @@ class Sent:
     @property
     def intents(self) -> frozenset[str]:
         """The files whose rows it deletes while the files stay."""
-        return frozenset(one["path"] for one in self.body.get("dv_intents") or ())
+        return frozenset(item["path"] for item in self.body.get("dv_intents") or ())
 
     @property
     def moves(self) -> Mapping[str, str]:
         """The file to which the rows of each removed file move, if it says so."""
-        told = self.body.get("row_mapping") or ()
-        return {source["path"]: one["path"] for one in told for source in one["sources"]}
+        result = self.body.get("row_mapping") or ()
+        return {source["path"]: item["path"] for item in result for source in item["sources"]}
 
     @property
     def minds_lost_rows(self) -> bool:
@@ -93,8 +93,8 @@ class Told:
     @property
     def winner(self) -> int | None:
         """The version to which it lost."""
-        found: int | None = (self.body.get("rejection") or {}).get("winner_version")
-        return found
+        result: int | None = (self.body.get("rejection") or {}).get("winner_version")
+        return result
 
 
 @dataclass(frozen=True)
@@ -117,19 +117,19 @@ class Table:
 
     def accepted(self, version: int) -> list[Key]:
         """Return the keys of the proposals in a version, in order."""
-        return [(one["id"], one["sha256"]) for one in self._told(version).get("accepted", ())]
+        return [(item["id"], item["sha256"]) for item in self._told(version).get("accepted", ())]
 
     def refused(self) -> set[tuple[str, str | None]]:
         """Return the refusals in the log; one without a SHA-256 holds for any bytes of its id."""
-        found = (
-            one for version in range(len(self.entries)) for one in self._told(version)["refused"]
+        result = (
+            item for version in range(len(self.entries)) for item in self._told(version)["refused"]
         )
-        return {(one["id"], one.get("sha256")) for one in found}
+        return {(one["id"], one.get("sha256")) for one in result}
 
     def _told(self, version: int) -> dict[str, Any]:
         infos = [row["commitInfo"] for row in self.entries[version] if "commitInfo" in row]
-        told = (infos[0].get("tidegate") if infos else None) or {}
-        return {"accepted": [], "refused": [], **told}
+        result = (infos[0].get("tidegate") if infos else None) or {}
+        return {"accepted": [], "refused": [], **result}
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,13 @@ class Account:
 
     def followed(self, files: Iterable[str]) -> set[str]:
         """Return the given files, and all files to which their rows may have moved."""
-        found, ways = set(files), [way for one in self.sent.values() for way in one.moves.items()]
-        while new := {there for here, there in ways if here in found} - found:
-            found |= new
-        return found
+        result, ways = (
+            set(files),
+            [way for item in self.sent.values() for way in item.moves.items()],
+        )
+        while new := {there for here, there in ways if here in result} - result:
+            result |= new
+        return result
 
     def members(self) -> Iterator[tuple[str, int, int, Key]]:
         """Yield root, version, index and key of every proposal in the logs."""
@@ -169,15 +172,15 @@ class Account:
 
 def proposals(values: Sequence[tuple[bytes, float]]) -> dict[Key, Sent]:
     """Return the proposals among some records, given as bytes and moment, in order."""
-    found: dict[Key, Sent] = {}
+    result: dict[Key, Sent] = {}
     for value, moment in values:
         try:
             body = json.loads(value)
             key = (str(body["proposal_id"]), hashlib.sha256(value).hexdigest())
-            found.setdefault(key, Sent(key, body, moment))
+            result.setdefault(key, Sent(key, body, moment))
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return result
 
 
 def paths(rows: Rows, *kinds: str) -> list[tuple[str, str]]:

@@ -40,7 +40,7 @@ def test_what_the_gate_did_has_a_serial_order(run: Account) -> None:
         *((0, 0), (1, 0), (2, 0), (3, 0), (4, 0)),
         *((5, 0), (5, 1)),
     ]
-    assert {told.status for told in run.told} == {"committed", "rejected", "denied"}
+    assert {result.status for result in run.told} == {"committed", "rejected", "denied"}
 
 
 def key_at(run: Account, version: int, place: int = 0) -> Key:
@@ -58,15 +58,15 @@ def log_of(run: Account) -> list[Rows]:
 
 def retold(run: Account, key: Key, **changed: Any) -> Account:
     """Return a run in which one outcome is different."""
-    told = [
+    result = [
         replace(record, body={**record.body, **changed}) if record.key == key else record
         for record in run.told
     ]
-    return replace(run, told=told)
+    return replace(run, told=result)
 
 
 def rejected_by(run: Account, rule: str) -> Told:
-    return next(one for one in run.told if one.rule == rule)
+    return next(item for item in run.told if item.rule == rule)
 
 
 def doubled(run: Account) -> Account:
@@ -113,28 +113,28 @@ def torn(run: Account) -> Account:
 
 def rejected_and_there(run: Account) -> Account:
     entries, refused = log_of(run), rejected_by(run, "concurrent_append").key
-    told = {"id": refused[0], "offset": 0, "sha256": refused[1]}
-    entries[5][0]["commitInfo"]["tidegate"]["accepted"].append(told)
+    result = {"id": refused[0], "offset": 0, "sha256": refused[1]}
+    entries[5][0]["commitInfo"]["tidegate"]["accepted"].append(result)
     entries[5].append(add("c"))
     return with_log(run, entries)
 
 
 def rejected_for_nothing(run: Account) -> Account:
-    told = rejected_by(run, "concurrent_delete_read")
-    rejection = {**told.body["rejection"], "winner_version": 4}
-    return retold(run, told.key, rejection=rejection)
+    result = rejected_by(run, "concurrent_delete_read")
+    rejection = {**result.body["rejection"], "winner_version": 4}
+    return retold(run, result.key, rejection=rejection)
 
 
 def rejected_for_what_it_had_read(run: Account) -> Account:
-    told = rejected_by(run, "concurrent_delete_read")
-    rejection = {**told.body["rejection"], "winner_version": 2}
-    return retold(run, told.key, rejection=rejection)
+    result = rejected_by(run, "concurrent_delete_read")
+    rejection = {**result.body["rejection"], "winner_version": 2}
+    return retold(run, result.key, rejection=rejection)
 
 
 def rejected_for_what_came_later(run: Account) -> Account:
     key = rejected_by(run, "concurrent_append").key
-    told = [replace(record, moment=0) if record.key == key else record for record in run.told]
-    return replace(run, told=told)
+    result = [replace(record, moment=0) if record.key == key else record for record in run.told]
+    return replace(run, told=result)
 
 
 def rejected_and_not_written_down(run: Account) -> Account:
@@ -156,8 +156,8 @@ def rejected_for_an_application_unseen(run: Account) -> Account:
 
 
 def rejected_by_a_rule_unheard_of(run: Account) -> Account:
-    told = rejected_by(run, "concurrent_append")
-    return retold(run, told.key, rejection={**told.body["rejection"], "rule": "bad_mood"})
+    result = rejected_by(run, "concurrent_append")
+    return retold(run, result.key, rejection={**result.body["rejection"], "rule": "bad_mood"})
 
 
 def accepted_though_stale(run: Account) -> Account:
@@ -223,8 +223,8 @@ def test_what_the_gate_must_not_do_has_none(
 
 
 def test_a_run_that_goes_on_may_owe_answers(run: Account) -> None:
-    told = [record for record in run.told if record.key != key_at(run, 2)]
-    explain(replace(run, told=told, is_over=False))
+    result = [record for record in run.told if record.key != key_at(run, 2)]
+    explain(replace(run, told=result, is_over=False))
 
 
 def test_every_rule_that_names_a_winner_is_known_to_the_checker() -> None:

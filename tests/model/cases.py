@@ -70,12 +70,12 @@ def named(cases: Iterable[Case]) -> dict[str, Case]:
 
     Raises: ValueError for a name that two cases have.
     """
-    found: dict[str, Case] = {}
+    result: dict[str, Case] = {}
     for case in cases:
-        if case.name in found:
+        if case.name in result:
             raise ValueError(f"two cases are called {case.name}")
-        found[case.name] = case
-    return found
+        result[case.name] = case
+    return result
 
 
 def smallest_configurations(
@@ -85,11 +85,11 @@ def smallest_configurations(
 
     Of the cases in which every invariant holds and that check most, it has the fewest states.
     """
-    found: dict[type[Model[Any]], str] = {}
+    result: dict[type[Model[Any]], str] = {}
 
     def rank(name: str) -> tuple[int, int]:
         return -cases[name].checks, sizes[name].states or STATES_MAX
 
     for name in sorted((name for name, case in cases.items() if not case.broken), key=rank):
-        found.setdefault(type(cases[name].model), name)
-    return found
+        result.setdefault(type(cases[name].model), name)
+    return result

@@ -162,13 +162,13 @@ def lasso(model: Model[S], states_max: int) -> Found[S]:
     It checks the invariants on the way. The path is the stem, and after `again and again` the
     cycle.
     """
-    found = explore(model, states_max)
-    if found.broken or not found.is_complete:
-        return found
+    result = explore(model, states_max)
+    if result.broken or not result.is_complete:
+        return result
     stems = _stems(model)
     cycle = _cycle(model, stems)
     if cycle is None:
-        return found
+        return result
     stem: list[tuple[str, S]] = []
     state: S | None = cycle[-1][1]
     while state is not None:
@@ -177,7 +177,7 @@ def lasso(model: Model[S], states_max: int) -> Found[S]:
         state = before
     path = (*reversed(stem), ("again and again", cycle[-1][1]), *cycle)
     why = f"a cycle of {len(cycle)} steps serves nobody who waits"
-    return Found(found.states, found.transitions, found.depth, True, "Starvation", why, path)
+    return Found(result.states, result.transitions, result.depth, True, "Starvation", why, path)
 
 
 def _stems(model: Model[S]) -> dict[S, tuple[S | None, str]]:
@@ -242,8 +242,8 @@ def walk(model: Model[S], seeds: Iterable[int], steps_max: int = 120) -> Found[S
             transitions += 1
             for name, invariant in model.invariants.items():
                 if why := invariant(state):
-                    told = f"seed {seed}: {why}"
+                    result = f"seed {seed}: {why}"
                     length = len(path) - 1
-                    return Found(0, transitions, length, False, name, told, tuple(path))
+                    return Found(0, transitions, length, False, name, result, tuple(path))
         longest = max(longest, len(path) - 1)
     return Found(0, transitions, longest, is_complete=False)

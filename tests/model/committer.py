@@ -87,10 +87,10 @@ class CommitterModel:
 
     def is_done(self, state: State) -> bool:
         """Whether everything was sent, answered and passed by the offset."""
-        told = {outcome.id for outcome in state.outcomes}
+        result = {outcome.id for outcome in state.outcomes}
         sent = {record.id for record in state.topic}
         all_sent = len(state.topic) >= len(self.setting.kinds)
-        return all_sent and state.group.offset == len(state.topic) and sent <= told
+        return all_sent and state.group.offset == len(state.topic) and sent <= result
 
     def serves(self, label: str) -> bool:
         """Return True: no wait is checked here, see `is_done`."""
@@ -264,10 +264,10 @@ class CommitterModel:
             ):
                 writes = all(_generation(entry) != who.generation for entry in seen)
             end = self._passed(state, number, who.position + count)
-            told = ", ".join(
+            result = ", ".join(
                 f"p{outcome.id} {outcome.status}{outcome.reason}" for outcome in decision.outcomes
             )
-            label = f"c{number} decides {told}"
+            label = f"c{number} decides {result}"
             if not writes:
                 plan = Plan(who.head, None, end, decision.outcomes)
                 after = who._replace(phase="publishing", plan=plan, known=known)

@@ -11,10 +11,10 @@ def exactly_once(state: State) -> str | None:
     """I1: a proposal is in at most one version."""
     seen: dict[str, int] = {}
     for version, entry in enumerate(state.log):
-        for one in entry.operations if entry else ():
-            if one.id in seen:
-                return f"p{one.id} is in version {seen[one.id]} and in {version}"
-            seen[one.id] = version
+        for item in entry.operations if entry else ():
+            if item.id in seen:
+                return f"p{item.id} is in version {seen[item.id]} and in {version}"
+            seen[item.id] = version
     return None
 
 
@@ -50,19 +50,19 @@ def outcome_agreement(state: State) -> str | None:
 
 def disagreement(state: State, places: Mapping[str, int]) -> str | None:
     """Return an outcome that contradicts the log, or None."""
-    for told in state.outcomes:
-        if told.status == "C" and places.get(told.id) != told.reason:
-            return f"p{told.id} was told {told.reason}, the log has {places.get(told.id)}"
-        if told.status == "R" and told.id in places:
-            return f"p{told.id} was told rejected ({told.reason}) and is in {places[told.id]}"
+    for result in state.outcomes:
+        if result.status == "C" and places.get(result.id) != result.reason:
+            return f"p{result.id} was told {result.reason}, the log has {places.get(result.id)}"
+        if result.status == "R" and result.id in places:
+            return f"p{result.id} was told rejected ({result.reason}) and is in {places[result.id]}"
     return None
 
 
 def offset_safe(state: State) -> str | None:
     """I6: the offset passes no record without an outcome."""
-    told = {outcome.id for outcome in state.outcomes}
+    result = {outcome.id for outcome in state.outcomes}
     for record in state.topic[: state.group.offset]:
-        if record.id not in told:
+        if record.id not in result:
             return f"offset {state.group.offset} was recorded, p{record.id} has no outcome"
     return None
 

@@ -142,10 +142,10 @@ class CopyOnWrite:
                 *(Transaction(head, "update", partition, colour, n) for n in self.setting.numbers),
                 Transaction(head, "delete", partition, colour, None),
             ]
-            for one in work:
-                begun = Working("reading", one, state.log, NO_FILES, head + 1)
+            for item in work:
+                begun = Working("reading", item, state.log, NO_FILES, head + 1)
                 after = _with(state, number, begun)._replace(begun=state.begun + 1)
-                yield f"w{number} begins {one.operation} {colour} {one.number}", after
+                yield f"w{number} begins {item.operation} {colour} {item.number}", after
 
     def _reads(self, state: CopyOnWriteState, number: int, writer: Working) -> Steps:
         """Find the files to change; inserted rows go into a live file or into a new one."""

@@ -27,7 +27,7 @@ def decide(setting: Setting, state: State, who: Committer, count: int) -> Decisi
     """Return a committer's decision on its next records, given what it has read."""
     view = state.log[: who.head]
     group = _Group([], [])
-    told: list[Outcome] = []
+    result: list[Outcome] = []
     for record in state.topic[who.position : who.position + count]:
         outcome = _judged(setting, state, who, view, record, group)
         if outcome is None:
@@ -37,8 +37,8 @@ def decide(setting: Setting, state: State, who: Committer, count: int) -> Decisi
             is_new = not _settled(setting, who, view, record, group)
             if is_new:
                 group.refused.append(record.id)
-        told.append(outcome)
-    return Decision(tuple(group.operations), tuple(group.refused), tuple(told))
+        result.append(outcome)
+    return Decision(tuple(group.operations), tuple(group.refused), tuple(result))
 
 
 def _judged(
@@ -76,7 +76,7 @@ def _settled(
         return None
     in_group = Outcome(own, "C", who.head) if _has(group.operations, own) else None
     if setting.dedupe == "memory":
-        return next((one for one in who.known if one.id == own), in_group)
+        return next((item for item in who.known if item.id == own), in_group)
     for version in range(record.read, who.head):
         entry = view[version]
         if entry is None:

@@ -28,10 +28,10 @@ def publishes(setting: Setting, state: State, number: int, who: Committer) -> St
     outcomes = state.outcomes | frozenset(plan.outcomes)
     label = f"c{number} publishes {_told(plan.outcomes)}"
     if setting.publishing == "plain":
-        told = state._replace(
+        result = state._replace(
             committers=placed(state, number, who._replace(phase="published")), outcomes=outcomes
         )
-        yield label, told
+        yield label, result
         return
     moved = state._replace(
         committers=placed(state, number, ready),

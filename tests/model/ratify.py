@@ -120,9 +120,9 @@ class Ratify:
         """Whether every proposal is a version, answered, and in the store."""
         decided = self._fold(state.records)
         proposals = {content[1] for content in decided.values()}
-        told = {proposal for proposal, _ in state.outcomes}
+        result = {proposal for proposal, _ in state.outcomes}
         is_all = len(proposals) == self.setting.proposals
-        return is_all and told == proposals and len(state.store) == len(proposals)
+        return is_all and result == proposals and len(state.store) == len(proposals)
 
     def serves(self, label: str) -> bool:
         """Return True: no wait is checked here, see `is_done`."""
@@ -210,8 +210,8 @@ class Ratify:
         at = [version for version, content in known.items() if content[1] == proposal]
         if at:
             after = _with(state, number, who._replace(position=who.position + 1))
-            told = state.outcomes | {(proposal, at[0])}
-            return f"c{number} tells p{proposal} {at[0]}", after._replace(outcomes=told)
+            result = state.outcomes | {(proposal, at[0])}
+            return f"c{number} tells p{proposal} {at[0]}", after._replace(outcomes=result)
         own = Ratified(len(known), who.generation, proposal)
         after = _with(state, number, who._replace(phase="waiting", own=own))
         sent = state.appends | {(own, number)}
@@ -246,8 +246,8 @@ class Ratify:
         decided = self._fold(state.records)
         for version, content in state.store:
             if decided.get(version) != content:
-                told = f"the store has {content} as {version}"
-                return f"{told}, the partition says {decided.get(version)}"
+                result = f"the store has {content} as {version}"
+                return f"{result}, the partition says {decided.get(version)}"
         return None
 
     def _outcome_agreement(self, state: RatifyState) -> str | None:

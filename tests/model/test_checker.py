@@ -45,22 +45,22 @@ DIAMOND = {0: (1, 2), 1: (3,), 2: (3, 4), 4: (5,)}
 
 
 def test_it_counts_states_transitions_and_depth() -> None:
-    found = explore(Arrows(DIAMOND), 100)
-    assert (found.states, found.transitions, found.depth) == (6, 6, 3)
-    assert found.is_complete
-    assert found.broken is None
+    result = explore(Arrows(DIAMOND), 100)
+    assert (result.states, result.transitions, result.depth) == (6, 6, 3)
+    assert result.is_complete
+    assert result.broken is None
 
 
 def test_it_finds_a_shortest_counterexample() -> None:
     loops = {0: (1, 9), 1: (2,), 2: (9,), 9: ()}
-    found = explore(Arrows(loops, forbidden=frozenset({9})), 100)
-    assert (found.broken, found.why, found.depth) == ("Allowed", "9 is not", 1)
-    assert found.path == (("start", 0), ("0>9", 9))
+    result = explore(Arrows(loops, forbidden=frozenset({9})), 100)
+    assert (result.broken, result.why, result.depth) == ("Allowed", "9 is not", 1)
+    assert result.path == (("start", 0), ("0>9", 9))
 
 
 def test_it_checks_where_a_run_begins() -> None:
-    found = explore(Arrows({}, forbidden=frozenset({0})), 100)
-    assert (found.broken, found.depth) == ("Allowed", 0)
+    result = explore(Arrows({}, forbidden=frozenset({0})), 100)
+    assert (result.broken, result.depth) == ("Allowed", 0)
 
 
 def test_it_says_that_it_did_not_come_to_the_end() -> None:
@@ -68,21 +68,21 @@ def test_it_says_that_it_did_not_come_to_the_end() -> None:
 
 
 def test_it_finds_a_trap_and_the_way_into_it() -> None:
-    found = explore(Arrows(DIAMOND, goals=frozenset({3})), 100, asks_progress=True)
-    assert (found.broken, found.path[-1][1]) == ("Trapped", 4)
+    result = explore(Arrows(DIAMOND, goals=frozenset({3})), 100, asks_progress=True)
+    assert (result.broken, result.path[-1][1]) == ("Trapped", 4)
 
 
 def test_a_goal_that_can_be_reached_through_a_circle_is_no_trap() -> None:
     circle = {0: (1,), 1: (2,), 2: (0, 3)}
-    found = explore(Arrows(circle, goals=frozenset({3})), 100, asks_progress=True)
-    assert found.broken is None
+    result = explore(Arrows(circle, goals=frozenset({3})), 100, asks_progress=True)
+    assert result.broken is None
 
 
 def test_it_finds_an_endless_wait() -> None:
     circle = {0: (1,), 1: (2,), 2: (1, 3)}
-    found = lasso(Arrows(circle), 100)
-    assert found.broken == "Starvation"
-    assert [state for _, state in found.path] == [0, 1, 1, 2, 1]
+    result = lasso(Arrows(circle), 100)
+    assert result.broken == "Starvation"
+    assert [state for _, state in result.path] == [0, 1, 1, 2, 1]
 
 
 def test_a_circle_that_serves_is_no_endless_wait() -> None:
@@ -96,13 +96,13 @@ def test_a_state_that_was_left_is_not_on_the_way_any_more() -> None:
 
 @pytest.mark.parametrize("search", [explore, lasso])
 def test_both_searches_check_the_invariants(search: Callable[..., object]) -> None:
-    found = search(Arrows(DIAMOND, forbidden=frozenset({5})), 100)
-    assert getattr(found, "broken", None) == "Allowed"
+    result = search(Arrows(DIAMOND, forbidden=frozenset({5})), 100)
+    assert getattr(result, "broken", None) == "Allowed"
 
 
 def test_a_walk_is_the_same_for_the_same_seed_and_finds_what_it_meets() -> None:
     model = Arrows(DIAMOND, forbidden=frozenset({5}))
-    found = walk(model, range(50))
-    assert found == walk(model, range(50))
-    assert found.broken == "Allowed"
-    assert found.why.startswith("seed ")
+    result = walk(model, range(50))
+    assert result == walk(model, range(50))
+    assert result.broken == "Allowed"
+    assert result.why.startswith("seed ")

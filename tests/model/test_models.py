@@ -17,11 +17,11 @@ def test_a_model_is_what_is_said_of_it(name: str, request: pytest.FixtureRequest
     case = CASES[name]
     if name not in EACH_CHANGE and not request.config.getoption("--full"):
         pytest.skip("a larger configuration of its model: `make nightly`, or --full")
-    found = case.run()
-    story = "\n".join(label for label, _ in found.path)
-    assert found.broken == case.broken, f"{case.why}: {found.why}\n{story}"
-    assert found.broken or found.is_complete, "the search came to its end"
-    assert found_figures(found) == FIGURES[name], "the model is another one"
+    result = case.run()
+    story = "\n".join(label for label, _ in result.path)
+    assert result.broken == case.broken, f"{case.why}: {result.why}\n{story}"
+    assert result.broken or result.is_complete, "the search came to its end"
+    assert found_figures(result) == FIGURES[name], "the model is another one"
 
 
 def test_every_case_has_its_figures_and_every_figure_its_case() -> None:
@@ -52,17 +52,17 @@ def test_the_document_tells_which_configurations_are_searched_for_each_change() 
 def test_the_document_tells_what_tells_what_a_case_comes_to(name: str) -> None:
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     [row] = [line for line in lines if line.startswith(f"| `{name}` |")]
-    _, _, why, *told, _ = (cell.strip() for cell in row.split("|"))
+    _, _, why, *result, _ = (cell.strip() for cell in row.split("|"))
     case, figure = CASES[name], FIGURES[name]
     assert why == case.why
     if case.broken:
-        assert told == [case.broken, str(figure.depth)]
+        assert result == [case.broken, str(figure.depth)]
     else:
-        assert told[:2] == [f"{figure.states:,}", str(figure.depth)]
+        assert result[:2] == [f"{figure.states:,}", str(figure.depth)]
 
 
 def test_every_rule_of_the_research_has_a_case_without_it() -> None:
-    told = " ".join(case.why for case in CASES.values() if case.broken)
+    result = " ".join(case.why for case in CASES.values() if case.broken)
     # F16, the fixed topic partition, concerns the topics and not the protocol.
-    missing = [number for number in range(1, 16) if f"F{number}:" not in told]
+    missing = [number for number in range(1, 16) if f"F{number}:" not in result]
     assert missing == []

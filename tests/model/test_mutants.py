@@ -105,20 +105,20 @@ MUTANTS_VERBATIM: Final[dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", SOUND)
 def test_no_walk_breaks_the_protocol(name: str, request: pytest.FixtureRequest) -> None:
     seeds = NIGHTLY_SEEDS if request.config.getoption("--full") else SOUND_SEEDS
-    found = walk(SOUND[name], range(seeds))
-    assert found.broken is None, f"{found.why}: {[label for label, _ in found.path]}"
+    result = walk(SOUND[name], range(seeds))
+    assert result.broken is None, f"{result.why}: {[label for label, _ in result.path]}"
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_walks_find_a_missing_rule(name: str) -> None:
-    found = walk(committer(**{**BIG, **MUTANTS[name]}), range(SEEDS_MAX))
-    assert found.broken is not None, f"{SEEDS_MAX} walks did not notice what is missing"
+    result = walk(committer(**{**BIG, **MUTANTS[name]}), range(SEEDS_MAX))
+    assert result.broken is not None, f"{SEEDS_MAX} walks did not notice what is missing"
 
 
 @pytest.mark.parametrize("name", MUTANTS_VERBATIM)
 def test_walks_find_a_missing_rule_of_verbatim_proposals(name: str) -> None:
-    found = walk(verbatim(**{**BIG_VERBATIM, **MUTANTS_VERBATIM[name]}), range(SEEDS_MAX))
-    assert found.broken is not None, f"{SEEDS_MAX} walks did not notice what is missing"
+    result = walk(verbatim(**{**BIG_VERBATIM, **MUTANTS_VERBATIM[name]}), range(SEEDS_MAX))
+    assert result.broken is not None, f"{SEEDS_MAX} walks did not notice what is missing"
 
 
 def test_sound_settings_differ_from_the_mutants() -> None:

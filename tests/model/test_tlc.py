@@ -45,10 +45,10 @@ def jar(request: pytest.FixtureRequest) -> Path:
 @pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.parametrize("name", ASKED)
 def test_tlc_finds_what_our_checker_finds(name: str, jar: Path, tmp_path: Path) -> None:
-    told = tlc(jar, tmp_path, ASKED[name])
-    broken = re.search(r"Invariant (\w+) is violated", told)
-    assert (broken[1] if broken else None) == CASES[name].broken, told[-2_000:]
-    assert counted(told) == FIGURES[name]
+    result = tlc(jar, tmp_path, ASKED[name])
+    broken = re.search(r"Invariant (\w+) is violated", result)
+    assert (broken[1] if broken else None) == CASES[name].broken, result[-2_000:]
+    assert counted(result) == FIGURES[name]
 
 
 def tlc(jar: Path, folder: Path, setting: Setting) -> str:

@@ -67,8 +67,8 @@ def configuration(setting: Setting) -> str:
         "Timeouts": setting.timeouts,
     }
     lines = [f"    {name} = {_spelled(value)}" for name, value in constants.items()]
-    told = "\n".join(["CONSTANTS", *lines, "    Kinds <- K"])
-    return f"{told}\nSPECIFICATION Spec\nINVARIANTS {INVARIANTS}\n"
+    result = "\n".join(["CONSTANTS", *lines, "    Kinds <- K"])
+    return f"{result}\nSPECIFICATION Spec\nINVARIANTS {INVARIANTS}\n"
 
 
 def _spelled(value: str | int | bool) -> str:

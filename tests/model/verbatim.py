@@ -75,12 +75,12 @@ class VerbatimModel:
 
     def is_done(self, state: State) -> bool:
         """Whether everything was sent, answered and passed, and every foreign writer has ended."""
-        told = {outcome.id for outcome in state.outcomes}
+        result = {outcome.id for outcome in state.outcomes}
         natives = sum(not _is_verbatim(record) for record in state.topic)
         return (
             natives >= len(self.setting.native.kinds)
             and state.group.offset == len(state.topic)
-            and all(record.id in told for record in state.topic)
+            and all(record.id in result for record in state.topic)
             and all(writer.phase in ENDED for writer in foreign_of(state).writers)
         )
 
@@ -145,11 +145,11 @@ class VerbatimModel:
 
     def _answered(self, state: State, hold: Hold, plan: Plan) -> Hold:
         """Start a hold for a refused writer; end it for one with another outcome."""
-        setting, told = self.setting, plan.outcomes[0]
-        own = transaction_of(told.id)
-        is_repeat = any(record.id == told.id for record in state.topic[: plan.place])
+        setting, result = self.setting, plan.outcomes[0]
+        own = transaction_of(result.id)
+        is_repeat = any(record.id == result.id for record in state.topic[: plan.place])
         held, may_begin = hold.writers, hold.may_begin
-        if told.status != "R" or (is_repeat and setting.ends_on == "replay"):
+        if result.status != "R" or (is_repeat and setting.ends_on == "replay"):
             held -= {own}
         elif setting.hold != "none" and (may_begin or held):
             held = frozenset({own}) if setting.hold == "last" else held | {own}

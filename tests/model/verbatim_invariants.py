@@ -24,9 +24,9 @@ def outcome_agreement(state: State) -> str | None:
         return None
     places: dict[str, int] = {}
     for version, entry in enumerate(state.log):
-        for one in entry.operations if entry else ():
+        for item in entry.operations if entry else ():
             token = entry.token if entry else 0
-            places[token[0] if isinstance(token, tuple) else one.id] = version
+            places[token[0] if isinstance(token, tuple) else item.id] = version
     return disagreement(state, places)
 
 
@@ -48,15 +48,15 @@ def client_agreement(state: State) -> str | None:
 
 def denied_only_gap(state: State) -> str | None:
     """Only a proposal that skips a version is denied."""
-    for told in state.outcomes:
-        if told.reason == "denied" and not told.id.endswith("g"):
-            return f"{told.id} was denied, and was no version too far"
+    for result in state.outcomes:
+        if result.reason == "denied" and not result.id.endswith("g"):
+            return f"{result.id} was denied, and was no version too far"
     return None
 
 
 def denied_stays(state: State) -> str | None:
     """Not guaranteed: that a denied proposal never gets into the table."""
-    denied = {told.id for told in state.outcomes if told.reason == "denied"}
+    denied = {result.id for result in state.outcomes if result.reason == "denied"}
     for entry in state.log:
         if entry is not None and isinstance(entry.token, tuple) and entry.token[0] in denied:
             return f"{entry.token[0]} was denied and is version {entry.token[1]}"
@@ -96,6 +96,6 @@ def _right_of_way(setting: VerbatimSetting, state: State) -> str | None:
             deeds = (operation for entry in state.log if entry for operation in entry.operations)
             allowed += sum(deed.id[0] in "vx" and deed.id != own for deed in deeds)
         if writer.refused_for_native > allowed:
-            told = f"{own} was refused {writer.refused_for_native} times for native groups"
-            return f"{told}, {allowed} are accounted for"
+            result = f"{own} was refused {writer.refused_for_native} times for native groups"
+            return f"{result}, {allowed} are accounted for"
     return None

@@ -170,12 +170,12 @@ class RightOfWay:
         return f"refuses v{number}", state._replace(holds=holds, refused=refused)
 
     def _refusals(self, state: WayState) -> str | None:
-        told = f"v0 was refused {state.refused} times"
-        return told if state.refused > self.setting.refusals_max else None
+        result = f"v0 was refused {state.refused} times"
+        return result if state.refused > self.setting.refusals_max else None
 
     def _waits(self, state: WayState) -> str | None:
-        told = f"native groups waited {state.waited} ticks"
-        return told if state.waited > self.setting.hold_max else None
+        result = f"native groups waited {state.waited} ticks"
+        return result if state.waited > self.setting.hold_max else None
 
 
 def _at(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:

@@ -41,9 +41,9 @@ def writers(setting: VerbatimSetting, state: State) -> Steps:
                 after = _with(state, number, sent)._replace(topic=(*state.topic, record))
                 yield f"{own} proposes {writer.attempt} as version {writer.version}", after
             case "sent":
-                for told in state.outcomes:
-                    if told.id == writer.attempt:
-                        yield _is_told(state, number, writer, told)
+                for result in state.outcomes:
+                    if result.id == writer.attempt:
+                        yield _is_told(state, number, writer, result)
                 if foreign.extras.impatient:
                     extras = foreign.extras._replace(impatient=foreign.extras.impatient - 1)
                     again = _idle(writer, "refused")._replace(refused=writer.refused + 1)

@@ -84,12 +84,12 @@ def vector(*rows: int) -> Row:
 @st.composite
 def files(draw: st.DrawFn) -> list[Row]:
     """Draw added files with or without bounds, removed files, and files that lose rows."""
-    found: list[Row] = []
+    result: list[Row] = []
     changed = draw(FLAGS)
     for path in draw(st.lists(NAMES, unique=True, max_size=4)):
         kind = draw(st.sampled_from(["join", "join", "leave", "leave", "lose"]))
         if kind == "leave":
-            found.append(builders.remove(path, **changed))
+            result.append(builders.remove(path, **changed))
             continue
         low = draw(st.integers(0, 9))
         bounds = {"minValues": {"x": low}, "maxValues": {"x": low + 1}, "nullCount": {"x": 0}}
@@ -97,16 +97,16 @@ def files(draw: st.DrawFn) -> list[Row]:
         ids: Row = draw(st.sampled_from([{}, {}, {"baseRowId": 7, "defaultRowCommitVersion": 1}]))
         if kind == "lose":
             stats["tightBounds"] = False
-            found.append(builders.remove(path))
+            result.append(builders.remove(path))
             ids = {"deletionVector": vector(0)}
-        found.append(builders.add(path, stats=json.dumps(stats), **{**changed, **ids}))
-    return found
+        result.append(builders.add(path, stats=json.dumps(stats), **{**changed, **ids}))
+    return result
 
 
 @st.composite
 def read_sets(draw: st.DrawFn) -> ReadSet:
     """Draw a read set, often empty."""
-    found = ReadSet(
+    result = ReadSet(
         whole_table=draw(st.sampled_from([False, False, True])),
         predicates=tuple(draw(st.lists(PREDICATES, max_size=2))),
         files=tuple(draw(st.lists(NAMES, max_size=2))),
@@ -114,7 +114,7 @@ def read_sets(draw: st.DrawFn) -> ReadSet:
         domains=tuple(draw(st.lists(DOMAINS, max_size=1))),
         delete_insensitive=draw(st.booleans()),
     )
-    return draw(st.sampled_from([found, found, ReadSet()]))
+    return draw(st.sampled_from([result, result, ReadSet()]))
 
 
 @st.composite
@@ -149,8 +149,8 @@ def row_deletes(draw: st.DrawFn) -> Proposal:
         predicates=tuple(draw(st.lists(PREDICATES, max_size=1))),
     )
     operation = Operation(name="UPDATE" if images else "DELETE")
-    told: Row = {"reads": reads, "operation": operation, "dv_intents": tuple(intents)}
-    return builders.proposal(*images, isolation=draw(LEVELS), **told)
+    result: Row = {"reads": reads, "operation": operation, "dv_intents": tuple(intents)}
+    return builders.proposal(*images, isolation=draw(LEVELS), **result)
 
 
 @st.composite
@@ -165,8 +165,8 @@ def compactions(draw: st.DrawFn) -> Proposal:
 @st.composite
 def patches(draw: st.DrawFn) -> Proposal:
     """Draw a proposal that patches the table's metadata, whatever it is by then."""
-    told: Row = {"metadata_patch": {"changes": [draw(CHANGES)]}, "reads": draw(read_sets())}
-    return builders.proposal(operation=Operation(name="ALTER TABLE"), **told)
+    result: Row = {"metadata_patch": {"changes": [draw(CHANGES)]}, "reads": draw(read_sets())}
+    return builders.proposal(operation=Operation(name="ALTER TABLE"), **result)
 
 
 PROPOSALS = st.one_of(writes(), writes(), row_deletes(), compactions(), patches())
@@ -186,8 +186,8 @@ def winners(draw: st.DrawFn) -> tuple[Entry, Sequence[Add] | None]:
             ]
         )
     )
-    told = info(draw(OPERATIONS), isBlindAppend=draw(st.booleans()))
-    made = commit(1, told, *draw(files()), *extra)
+    result = info(draw(OPERATIONS), isBlindAppend=draw(st.booleans()))
+    made = commit(1, result, *draw(files()), *extra)
     entry = entry_of(made, "0" * 64, 1)
     moved = draw(st.sampled_from([(), sorted(entry.removed)]))
     if moved:
@@ -198,9 +198,9 @@ def winners(draw: st.DrawFn) -> tuple[Entry, Sequence[Add] | None]:
 
 
 def candidate_of(one: Proposal, offset: int = 0) -> Candidate:
-    found = read_record(value_of(one), offset, POLICY)
-    assert isinstance(found, Candidate)
-    return found
+    result = read_record(value_of(one), offset, POLICY)
+    assert isinstance(result, Candidate)
+    return result
 
 
 def begun(protocol: Row, properties: Mapping[str, str]) -> tuple[MemoryStore, TableState]:

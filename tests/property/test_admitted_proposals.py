@@ -73,12 +73,12 @@ odd = st.sampled_from(ODD) | numbers | st.floats().map(json.dumps)
 def statistics(draw: st.DrawFn) -> str:
     """Draw statistics with an odd value."""
     group = draw(st.sampled_from([*STATED, "tightBounds"]))
-    told: Any = STATED.get(group)
-    if isinstance(told, dict) and draw(st.booleans()):
-        told = {**told, draw(st.sampled_from(sorted(LITERALS))): MARK}
+    result: Any = STATED.get(group)
+    if isinstance(result, dict) and draw(st.booleans()):
+        result = {**result, draw(st.sampled_from(sorted(LITERALS))): MARK}
     else:
-        told = MARK
-    text = json.dumps({**STATED, group: told}).replace(json.dumps(MARK), draw(odd))
+        result = MARK
+    text = json.dumps({**STATED, group: result}).replace(json.dumps(MARK), draw(odd))
     return json.dumps(text)
 
 
@@ -92,10 +92,10 @@ def lines(draw: st.DrawFn) -> bytes:
     value = draw(statistics() if field == "stats" else odd)
     inner = BODIES[name].get(field)
     if isinstance(inner, dict) and draw(st.booleans()):
-        told: Any = {**inner, draw(st.sampled_from([*inner, "unheardOf"])): MARK}
+        result: Any = {**inner, draw(st.sampled_from([*inner, "unheardOf"])): MARK}
     else:
-        told = MARK
-    text = json.dumps({name: {**body, field: told}}).replace(json.dumps(MARK), value)
+        result = MARK
+    text = json.dumps({name: {**body, field: result}}).replace(json.dumps(MARK), value)
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -141,9 +141,9 @@ def followed(before: Snapshot, head: Snapshot, commit: Commit) -> None:
     """Update a table's totals by a commit: they equal those computed again, or are unknown."""
     after = version_checksum.evolve(version_checksum.of(before), commit)
     if after is not None:
-        told = version_checksum.decode(version_checksum.encode(after))
+        result = version_checksum.decode(version_checksum.encode(after))
         assert not version_checksum.differences(
-            replace(told, in_commit_timestamp=None), version_checksum.of(head)
+            replace(result, in_commit_timestamp=None), version_checksum.of(head)
         )
 
 

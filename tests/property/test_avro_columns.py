@@ -42,7 +42,7 @@ def values(kind: dict[str, Any]) -> st.SearchStrategy[Any]:
     if kind["type"] != "struct":
         of = SCALARS[kind["type"]]
     else:
-        of = st.fixed_dictionaries({one["field"]: values(one) for one in kind["fields"]})
+        of = st.fixed_dictionaries({item["field"]: values(item) for item in kind["fields"]})
     return st.none() | of if kind.get("optional") else of
 
 

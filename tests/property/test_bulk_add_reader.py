@@ -58,14 +58,14 @@ def line(row: dict[str, Any], spaced: bool) -> str:
 
 @st.composite
 def contents(draw: st.DrawFn) -> list[tuple[str, bytes]]:
-    found = []
+    result = []
     for number, adds in enumerate(draw(commits)):
         head, tail = (draw(st.lists(around, max_size=1)) for _ in range(2))
         rows: list[dict[str, Any]] = [*head, *({"add": add} for add in adds), *tail]
         spaced = draw(st.booleans()) and draw(st.booleans())
         text = "\n".join(line(row, spaced) for row in rows) + draw(st.sampled_from(["", "\n"]))
-        found.append((f"{number:020d}.json", text.encode()))
-    return found
+        result.append((f"{number:020d}.json", text.encode()))
+    return result
 
 
 def rows(files: pa.Table) -> list[dict[str, Any]]:
@@ -121,4 +121,4 @@ def test_a_run_of_like_lines_is_read_by_columns() -> None:
     assert tables is not None
     assert [table.num_rows for table in tables] == [2_000, 0, 1]
     named = [("a", run), ("b", b""), ("c", run[: run.index(b"\n")])]
-    assert [t.to_pylist() for t in tables] == [read_part(*one).files.to_pylist() for one in named]
+    assert [t.to_pylist() for t in tables] == [read_part(*item).files.to_pylist() for item in named]

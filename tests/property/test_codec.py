@@ -335,8 +335,8 @@ def test_fields_that_are_known_to_be_right_make_the_same_message(
     case: tuple[type[Message], dict[str, Any]],
 ) -> None:
     kind, wire = case
-    told = {name: value for name, value in wire.items() if name in kind.model_fields}
-    read = decode(kind, orjson.dumps(told))
+    result = {name: value for name, value in wire.items() if name in kind.model_fields}
+    read = decode(kind, orjson.dumps(result))
     again = kind.trusted({name: getattr(read, name) for name in read.model_fields_set})
     assert again == read
     assert encode(again) == encode(read)

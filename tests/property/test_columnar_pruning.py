@@ -106,8 +106,8 @@ def paths_kept(predicate: dict[str, Any], texts: list[str | None]) -> list[str]:
         )
         for at, text in enumerate(texts)
     ]
-    found: list[str] = prune(predicate, adds_to_columns(adds), TABLE)["path"].to_pylist()
-    return found
+    result: list[str] = prune(predicate, adds_to_columns(adds), TABLE)["path"].to_pylist()
+    return result
 
 
 @settings(max_examples=800, deadline=None)

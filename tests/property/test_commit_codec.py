@@ -102,7 +102,7 @@ def once(drawn: list[Action]) -> list[Action]:
     kept: list[Action] = []
     for action in drawn:
         of_the_table = isinstance(action, Protocol | Metadata)
-        if not (of_the_table and any(isinstance(one, type(action)) for one in kept)):
+        if not (of_the_table and any(isinstance(item, type(action)) for item in kept)):
             kept.append(action)
     return kept
 

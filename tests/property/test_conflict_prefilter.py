@@ -138,12 +138,12 @@ def test_a_group_is_judged_as_if_each_step_and_each_rule_had_been_asked_of_each_
 def decided(candidates: Sequence[Candidate], table: tuple[Row, dict[str, str]]) -> list[object]:
     """Return every verdict, and what was written."""
     store, state = begun(*table)
-    read_cache, left, found = ReadCache(store), list(candidates), list[object]()
+    read_cache, left, result = ReadCache(store), list(candidates), list[object]()
     while left:
         known = read_cache.learn(state, left, POLICY)
         done = plan(state, left, POLICY, DecisionTerms(NOW_MS, 100), known)
         left = left[len(done.verdicts) :]
-        found += [
+        result += [
             (verdict.status, verdict.version, verdict.place, verdict.rejection)
             for verdict in done.verdicts
         ]
@@ -154,5 +154,5 @@ def decided(candidates: Sequence[Candidate], table: tuple[Row, dict[str, str]]) 
             state = with_full_adds(state, [Commit.decode(Version(version), content)])
             store.put(in_log(commit_name(version)), content)
             read_cache.landed(encoded)
-            found.append(content)
-    return found
+            result.append(content)
+    return result

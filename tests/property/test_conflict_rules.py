@@ -38,8 +38,8 @@ def winners(draw: st.DrawFn) -> list[Entry]:
     for version in range(1, draw(st.integers(0, 4)) + 1):
         blind = draw(st.booleans())
         extra = draw(st.sampled_from([[], [builders.protocol()], [builders.metadata(["p"])]]))
-        told = commit(version, info(isBlindAppend=blind), *draw(rows()), *extra)
-        found.append(entry_of(told, "0" * 64, 1))
+        result = commit(version, info(isBlindAppend=blind), *draw(rows()), *extra)
+        found.append(entry_of(result, "0" * 64, 1))
     return found
 
 
@@ -68,10 +68,10 @@ def rebase_state(one: Proposal, level: Level) -> RebaseState:
 def test_a_conflict_is_for_ever(
     one: Proposal, first: list[Entry], more: list[Entry], level: Level
 ) -> None:
-    found = check(rebase_state(one, level), first)
+    result = check(rebase_state(one, level), first)
     later = [replace(entry, version=entry.version + len(first)) for entry in more]
-    if found is not None:
-        assert check(rebase_state(one, level), [*first, *later]) == found
+    if result is not None:
+        assert check(rebase_state(one, level), [*first, *later]) == result
 
 
 @given(proposals(), winners())

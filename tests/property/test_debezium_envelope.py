@@ -85,9 +85,9 @@ def test_applying_the_changes_gives_the_rows_after(
 def test_no_row_is_told_to_leave_and_to_join(
     left: list[dict[str, Any]], joined: list[dict[str, Any]]
 ) -> None:
-    told = sent(compare(table(left), table(joined), ["k"]))
-    gone = {identity(one["before"]) for one in told if one["before"] is not None}
-    come = {identity(one["after"]) for one in told if one["after"] is not None}
+    result = sent(compare(table(left), table(joined), ["k"]))
+    gone = {identity(item["before"]) for item in result if item["before"] is not None}
+    come = {identity(one["after"]) for one in result if one["after"] is not None}
     assert not gone & come
 
 
@@ -96,9 +96,9 @@ def test_no_row_is_told_to_leave_and_to_join(
 def test_a_version_numbers_its_changes_without_a_gap(
     left: list[dict[str, Any]], joined: list[dict[str, Any]]
 ) -> None:
-    told = sent(compare(table(left), table(joined), ["k"]))
-    indices = [int(json.loads(one["source"]["sequence"])[1]) for one in told]
-    assert indices == list(range(len(told)))
+    result = sent(compare(table(left), table(joined), ["k"]))
+    indices = [int(json.loads(item["source"]["sequence"])[1]) for item in result]
+    assert indices == list(range(len(result)))
 
 
 @given(_rows, _rows, st.integers(1, 5))

@@ -208,7 +208,7 @@ def test_plain_files_are_not_read_in_full(monkeypatch: pytest.MonkeyPatch) -> No
         raise AssertionError("this is the slow way")
 
     monkeypatch.setattr(content_module, "read_row", slowly)
-    told = remove("p=1/b", deletionTimestamp=5)
-    found = read_content([add("p=1/a"), add("c", stats='{"numRecords":0}'), told], Policy())
+    result = remove("p=1/b", deletionTimestamp=5)
+    found = read_content([add("p=1/a"), add("c", stats='{"numRecords":0}'), result], Policy())
     assert (len(found.adds), len(found.removes)) == (2, 1)
     assert found.removed == {"p=1/b"}

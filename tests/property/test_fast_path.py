@@ -124,15 +124,15 @@ def append(*more: Row, name: str = "n", **fields: Any) -> Proposal:
 
 def change(*more: Row, path: str = LIVE[0], **fields: Any) -> Proposal:
     new = builders.add(f"{path}-again")
-    told = {"operation": Operation(name="DELETE"), **read(files=(path,)), **fields}
-    return builders.proposal(builders.remove(path), new, *more, **told)
+    result = {"operation": Operation(name="DELETE"), **read(files=(path,)), **fields}
+    return builders.proposal(builders.remove(path), new, *more, **result)
 
 
 def revision(path: str) -> Proposal:
     """Return a change with a deletion vector that the writer made."""
     new = builders.add(path, stats=json.dumps(COUNTED), deletionVector=vector(0))
-    told = {"operation": Operation(name="DELETE"), **read(files=(path,))}
-    return builders.proposal(builders.remove(path), new, **told)
+    result = {"operation": Operation(name="DELETE"), **read(files=(path,))}
+    return builders.proposal(builders.remove(path), new, **result)
 
 
 OTHERS: Final[Sequence[Callable[[], Proposal]]] = [
@@ -167,21 +167,21 @@ def proposals(draw: st.DrawFn) -> Proposal:
     odd = draw(st.sampled_from(ODD_FIELDS)) if kind == "fields" else {}
     made = draw(st.sampled_from([append, change]))
     fields = {"read_version": draw(st.integers(0, 3)), **odd}
-    found: Proposal = made(*rows, **fields)
-    return found
+    result: Proposal = made(*rows, **fields)
+    return result
 
 
 def candidate_of(one: Proposal, offset: int) -> Candidate | None:
-    found = read_record(builders.value_of(one), offset, POLICY)
-    return found if isinstance(found, Candidate) else None
+    result = read_record(builders.value_of(one), offset, POLICY)
+    return result if isinstance(result, Candidate) else None
 
 
 def later(
     store: MemoryStore, state: TableState, history: Sequence[Proposal], policy: Policy
 ) -> TableState:
     """Return the state after some proposals, each in an entry of its own."""
-    for one in history:
-        candidate = candidate_of(one, 0)
+    for item in history:
+        candidate = candidate_of(item, 0)
         assert candidate is not None
         known = ReadCache(store).learn(state, [candidate], policy)
         planning = BatchPlanner(state, policy)
@@ -215,7 +215,9 @@ def test_no_step_has_anything_to_say_of_who_takes_the_fast_path(
     if candidate is None:
         return
     joined = [candidate_of(make(), offset) for offset, make in enumerate(members)]
-    batch = [found for found in joined if found is not None and found.read_version >= oldest - 1]
+    batch = [
+        result for result in joined if result is not None and result.read_version >= oldest - 1
+    ]
     known = ReadCache(store).learn(state, [*batch, candidate], POLICY)
     planning = BatchPlanner(state, POLICY)
     planning.extend(batch, DecisionTerms(NOW_MS, 100), known)

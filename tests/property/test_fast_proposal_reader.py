@@ -42,11 +42,11 @@ PLAIN = [
 
 def told(value: bytes, read: Any) -> object:
     try:
-        found = read(value)
+        result = read(value)
     except MalformedRecord as error:
         return str(error)
-    assert isinstance(found, Proposal)
-    return found, encode(found), found.model_fields_set, found.model_extra
+    assert isinstance(result, Proposal)
+    return result, encode(result), result.model_fields_set, result.model_extra
 
 
 def both_agree(body: object) -> None:
@@ -91,8 +91,8 @@ def test_a_plain_proposal_is_not_read_in_full(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("this is the slow way")
 
     monkeypatch.setattr(fast_proposal_reader, "validated", with_full_adds)
-    for one in PLAIN:
-        assert read_proposal(encode(one)) == one
+    for item in PLAIN:
+        assert read_proposal(encode(item)) == item
 
 
 def test_what_is_long_is_not_remembered() -> None:

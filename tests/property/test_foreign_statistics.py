@@ -159,8 +159,8 @@ class Written:
             found = bounds_of(there, self.kind_of(name))
             if found is not None:
                 low[f"c-{name}"], high[f"c-{name}"] = found
-        told = {"numRecords": len(self.rows), "minValues": low, "maxValues": high}
-        return json.dumps({**told, "nullCount": nulls})
+        result = {"numRecords": len(self.rows), "minValues": low, "maxValues": high}
+        return json.dumps({**result, "nullCount": nulls})
 
 
 def bounds_of(values: list[Any], kind: pa.DataType) -> tuple[Any, Any] | None:
@@ -236,17 +236,17 @@ def table_of(file: Written, nan_hides_bounds: object) -> MemoryStore:
 def leaf(dice: Random, rows: pa.Table) -> Row:
     """Return a comparison with a value in the rows, or with a random one."""
     name = dice.choice(list(TABLE))
-    held = [one for one in rows.column(name).to_pylist() if one is not None]
+    held = [item for item in rows.column(name).to_pylist() if item is not None]
     values = [plain(one) for one in (*held, NEW[name](dice), None)]
-    told = {"column": [name], "type": TABLE[name][0]}
+    result = {"column": [name], "type": TABLE[name][0]}
     match dice.randrange(4):
         case 0:
             return {"op": dice.choice(("is_null", "is_not_null")), "column": [name]}
         case 1:
-            return {"op": "in", **told, "values": dice.choices(values, k=dice.randint(0, 3))}
+            return {"op": "in", **result, "values": dice.choices(values, k=dice.randint(0, 3))}
         case _:
             op = dice.choice(("=", "!=", "<", "<=", ">", ">=", "<=>"))
-            return {"op": op, **told, "value": dice.choice(values)}
+            return {"op": op, **result, "value": dice.choice(values)}
 
 
 def tree(dice: Random, rows: pa.Table) -> Row:
@@ -266,14 +266,14 @@ def edges(rows: pa.Table) -> Iterator[Row]:
     """Yield predicates that only just match the least and the greatest value of each column."""
     for name, (kind, _, _) in TABLE.items():
         column = rows.column(name)
-        held = [one for one in column.to_pylist() if one is not None and one == one]
+        held = [item for item in column.to_pylist() if item is not None and item == item]
         for value in {min(held), max(held)} if held else ():
-            told = {"column": [name], "type": kind}
+            result = {"column": [name], "type": kind}
             # A NaN may be beyond the greatest number.
             for op in ("=", "<=>", "<=", ">=", ">", "!="):
-                yield {"op": op, **told, "value": plain(value)}
-            yield {"op": "in", **told, "values": [plain(value), None]}
-            yield {"op": "not", "arg": {"op": "!=", **told, "value": plain(value)}}
+                yield {"op": op, **result, "value": plain(value)}
+            yield {"op": "in", **result, "values": [plain(value), None]}
+            yield {"op": "not", "arg": {"op": "!=", **result, "value": plain(value)}}
         yield {"op": "is_null", "column": [name]}
         yield {"op": "not", "arg": {"op": "is_null", "column": [name]}}
 

@@ -35,11 +35,11 @@ def on_the_line(column: IdentityColumn, value: int) -> bool:
 
 @given(columns)
 def test_the_next_value_is_the_first_on_the_line_beyond_the_mark(column: IdentityColumn) -> None:
-    found = column.next_after(column.mark)
-    assert on_the_line(column, found)
+    result = column.next_after(column.mark)
+    assert on_the_line(column, result)
     line = [column.start + k * column.step for k in range(200)]
     beyond = [v for v in line if column.mark is None or column.is_beyond(v, column.mark)]
-    assert found == beyond[0]
+    assert result == beyond[0]
 
 
 @given(columns, st.lists(st.integers(1, 9), min_size=1, max_size=5))
@@ -52,35 +52,35 @@ def test_no_value_is_given_to_two(column: IdentityColumn, counts: list[int]) -> 
     assert all(on_the_line(column, value) for value in values)
     if column.mark is not None:
         assert all(column.is_beyond(value, column.mark) for value in values)
-    for one in given_out:
-        own = [one.value(row) for row in range(one.count)]
-        assert own[-1] == one.last
-        assert one.holds(min(own), max(own))
-        assert not one.holds(min(own) - 1, max(own))
-        assert not one.holds(min(own), max(own) + abs(column.step))
-        assert not one.lapses(column.mark)
-        assert one.lapses(one.first)
-        assert one.lapses(one.last)
+    for item in given_out:
+        own = [item.value(row) for row in range(item.count)]
+        assert own[-1] == item.last
+        assert item.holds(min(own), max(own))
+        assert not item.holds(min(own) - 1, max(own))
+        assert not item.holds(min(own), max(own) + abs(column.step))
+        assert not item.lapses(column.mark)
+        assert item.lapses(item.first)
+        assert item.lapses(item.last)
 
 
 @given(columns, small)
 def test_a_mark_never_goes_back(column: IdentityColumn, value: int) -> None:
-    found = raised(column, value)
+    result = raised(column, value)
     if column.mark is not None:
-        assert found is not None
-        assert not column.is_beyond(column.mark, found)
-    if found is not None and not column.is_beyond(column.start, value):
-        assert not column.is_beyond(value, found)
-        assert column.is_beyond(column.next_after(found), value)
-    assert raised(replace(column, mark=found), value) == found
+        assert result is not None
+        assert not column.is_beyond(column.mark, result)
+    if result is not None and not column.is_beyond(column.start, value):
+        assert not column.is_beyond(value, result)
+        assert column.is_beyond(column.next_after(result), value)
+    assert raised(replace(column, mark=result), value) == result
 
 
 @given(columns, small)
 def test_a_value_is_rounded_to_the_next_on_the_line(column: IdentityColumn, value: int) -> None:
-    found = column.rounded(value)
-    assert (found - column.start) % column.step == 0
-    assert not column.is_beyond(value, found)
-    assert abs(found - value) < abs(column.step)
+    result = column.rounded(value)
+    assert (result - column.start) % column.step == 0
+    assert not column.is_beyond(value, result)
+    assert abs(result - value) < abs(column.step)
 
 
 @given(small, steps, st.lists(small, max_size=4), st.lists(small, max_size=4))
@@ -107,8 +107,10 @@ def test_what_is_given_out_has_64_bits(
 ) -> None:
     column = IdentityColumn("id", "id", start, step, mark)
     with suppress(InvalidRequest):
-        found = lease(column, count)
-        assert LONG_MIN <= min(found.first, found.last) <= max(found.first, found.last) <= LONG_MAX
+        result = lease(column, count)
+        assert (
+            LONG_MIN <= min(result.first, result.last) <= max(result.first, result.last) <= LONG_MAX
+        )
     with suppress(InvalidRequest):
         moved = raised(column, value)
         assert moved is None or LONG_MIN <= moved <= LONG_MAX

@@ -24,7 +24,7 @@ def test_a_value_is_used_once(pieces: list[tuple[int, int]], step: int) -> None:
             ranges, taken = after, taken | values
         held = {value for start, end in ranges for value in range(start, end + 1, step)}
         assert held == taken
-        ends = [bound for one in ranges for bound in one]
+        ends = [bound for item in ranges for bound in item]
         assert ends == sorted(ends)
         gaps = pairwise(ranges)
         assert all(one[1] + step < two[0] for one, two in gaps), "neighbours become one"

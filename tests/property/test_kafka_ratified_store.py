@@ -191,8 +191,8 @@ class FaultyStore(MemoryStore):
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
         self._world.befalls(lambda: None)
-        found = list(self._world.below.list_from(folder, start))
-        yield from (stat for stat in found if "_staged" not in stat.path)
+        result = list(self._world.below.list_from(folder, start))
+        yield from (stat for stat in result if "_staged" not in stat.path)
 
     def read(self, path: str) -> bytes | None:
         found: list[bytes | None] = []
@@ -257,13 +257,13 @@ def wrong(seed: int) -> bool:
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_partition_decides_and_the_store_follows(part: int) -> None:
-    told: list[Put] = []
+    result: list[Put] = []
     for seed in range(part, SEEDS, 4):
         world = World(seed)
         world.run()
-        told += [answer for _, _, answer in world.told]
-    assert told.count(Put.WON) > 100
-    assert told.count(Put.LOST) > 5
+        result += [answer for _, _, answer in world.told]
+    assert result.count(Put.WON) > 100
+    assert result.count(Put.LOST) > 5
 
 
 def test_a_fold_that_lets_the_last_claim_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

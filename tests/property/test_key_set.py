@@ -23,21 +23,21 @@ def columns(draw: st.DrawFn) -> pa.ChunkedArray:
 
 @given(columns(), st.lists(texts))
 def test_it_holds_what_the_column_holds(column: pa.ChunkedArray, asked: list[str]) -> None:
-    found, plain = KeySet(column), set(column.to_pylist())
+    result, plain = KeySet(column), set(column.to_pylist())
 
-    assert set(found) == plain
-    assert len(found) == len(plain)
+    assert set(result) == plain
+    assert len(result) == len(plain)
     for text in [*asked, *plain]:
-        assert (text in found) == (text in plain)
-    assert [found.row(text) for text in column.to_pylist()] == list(range(len(column)))
+        assert (text in result) == (text in plain)
+    assert [result.row(text) for text in column.to_pylist()] == list(range(len(column)))
 
 
 @given(columns(), st.lists(texts))
 def test_texts_with_one_hash_are_told_apart(column: pa.ChunkedArray, asked: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot, "hash", len, raising=False)
-        found = KeySet(column)
-        assert {text: text in found for text in asked} == {
+        result = KeySet(column)
+        assert {text: text in result for text in asked} == {
             text: text in column.to_pylist() for text in asked
         }
 

@@ -48,7 +48,9 @@ def test_it_is_a_dict_of_canonical_paths_changed_alike(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live_file_block, "hash", hashed, raising=False)
         found = LiveFiles.of(canonical_paths(column), held)
-        plain: Files = {(path := canonical_path(one)): held.get(path) for one in column.to_pylist()}
+        plain: Files = {
+            (path := canonical_path(item)): held.get(path) for item in column.to_pylist()
+        }
         versions = [(found, plain)]
         for put, drop in after:
             found = found.changed(put, drop)

@@ -64,12 +64,12 @@ def proposals(draw: st.DrawFn) -> Proposal:
 
 
 def considered(proposals: list[Proposal], start: int) -> list[Candidate]:
-    found = []
+    result = []
     for offset, one in enumerate(proposals, start):
         candidate = read_record(value_of(one), offset, POLICY)
         assert isinstance(candidate, Candidate)
-        found.append(candidate)
-    return found
+        result.append(candidate)
+    return result
 
 
 def settle(

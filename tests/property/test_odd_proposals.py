@@ -77,8 +77,8 @@ def samples() -> list[Proposal]:
     """Return valid proposals of every kind, for the table at version 1."""
     counted = '{"numRecords":10,"tightBounds":false}'
     exchange = add("p=1/a", stats=counted, deletionVector=vector(2))
-    told: Row = {"read_version": 1}
-    update = row_delete(rows_of("p=1/a", [3], op="update"), rows_of("p=2/a", [3]), **told)
+    result: Row = {"read_version": 1}
+    update = row_delete(rows_of("p=1/a", [3], op="update"), rows_of("p=2/a", [3]), **result)
     change = {"path": "_change_data/c", "partitionValues": {"p": "1"}, "size": 1}
     patches: list[Row] = [
         {"op": "add_column", "column": {"name": "y", "type": "long"}},
@@ -86,25 +86,25 @@ def samples() -> list[Proposal]:
     ]
     domain = {"domain": "mine", "configuration": "{}", "removed": False}
     return [
-        proposal(add("p=1/n"), add("p=2/n"), **told),
-        row_delete(rows_of("p=1/a", [1]), rows_of("p=1/b", [1, 2]), **told),
+        proposal(add("p=1/n"), add("p=2/n"), **result),
+        row_delete(rows_of("p=1/a", [1]), rows_of("p=1/b", [1, 2]), **result),
         update.model_copy(
             update={"actions": (add("p=1/i"), {"cdc": {**change, "dataChange": False}})}
         ),
-        proposal(remove("p=1/a"), exchange, reads=ReadSet(files=("p=1/a",)), **told),
+        proposal(remove("p=1/a"), exchange, reads=ReadSet(files=("p=1/a",)), **result),
         builders.delete("p=1/b", read_version=1),
         builders.delete("p=1/g", read_version=1),
         compact({"p=1/a": 10, "p=1/b": 10}, "p=1/g", read_version=1),
         compact({"p=2/a": 10}, "p=2/g", read_version=1),
         builders.batch_of("app", 1, add("p=1/m"), read_version=1),
-        proposal({"domainMetadata": domain}, reads=ReadSet(domains=("mine",)), **told),
-        proposal(metadata_patch={"changes": patches[:1]}, **told),
-        proposal(metadata_patch={"changes": patches[1:]}, **told),
-        proposal(metadata(["p"], **PROPERTIES, note="x"), **told),
+        proposal({"domainMetadata": domain}, reads=ReadSet(domains=("mine",)), **result),
+        proposal(metadata_patch={"changes": patches[:1]}, **result),
+        proposal(metadata_patch={"changes": patches[1:]}, **result),
+        proposal(metadata(["p"], **PROPERTIES, note="x"), **result),
         proposal(
             *(bare_protocol(FEATURES[1:]), metadata(["p"])),
             operation=Operation(name="DROP FEATURE"),
-            **told,
+            **result,
         ),
     ]
 
@@ -155,11 +155,11 @@ def begun(dice: Random) -> Gate:
     gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
     table = metadata(["p"], **PROPERTIES, **dice.choice(TABLES))
     create = Operation(name="CREATE TABLE")
-    told = gate.ask(
+    result = gate.ask(
         proposal(bare_protocol(FEATURES), table, read_version=-1, operation=create),
         proposal(add("p=1/a"), add("p=1/b"), add("p=2/a")),
     )
-    assert [outcome.status for outcome in told] == ["committed", "committed"]
+    assert [outcome.status for outcome in result] == ["committed", "committed"]
     return gate
 
 
@@ -178,8 +178,8 @@ def check_log(gate: Gate) -> None:
             ("domainMetadata", "domain"),
             ("txn", "appId"),
         ):
-            told = [body[key] for body in named.get(kind, ())]
-            assert len(set(told)) == len(told), f"{kind} twice: {told}"
+            result = [body[key] for body in named.get(kind, ())]
+            assert len(set(result)) == len(result), f"{kind} twice: {result}"
         for body in named.get("remove", ()):
             assert body["path"] in live
             assert body.get("deletionVector") == live.pop(body["path"])

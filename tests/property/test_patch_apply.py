@@ -56,7 +56,7 @@ def field(name: str, kind: Any, number: int = 0) -> dict[str, Any]:
 def table(mode: str, listing: bool) -> Definition:
     """Return a table of x, s, n and the struct b of y and z."""
     count = iter(range(1, 9)) if mode != "none" else iter([0] * 9)
-    inner = {"type": "struct", "fields": [field(one, "integer", next(count)) for one in "yz"]}
+    inner = {"type": "struct", "fields": [field(item, "integer", next(count)) for item in "yz"]}
     kinds = {"x": "integer", "s": "string", "n": "short", "b": inner}
     fields = [field(name, kind, next(count)) for name, kind in kinds.items()]
     own = {"delta.enableTypeWidening": "true", "delta.columnMapping.mode": mode}
@@ -111,7 +111,7 @@ def cases(draw: st.DrawFn, most: int) -> tuple[Definition, list[MetadataPatch]]:
     """Draw a table, and patches that it permits."""
     table_definition = draw(TABLES)
     wanted = draw(st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=most, max_size=most))
-    return table_definition, [patch for one in wanted if (patch := lawful(table_definition, one))]
+    return table_definition, [patch for item in wanted if (patch := lawful(table_definition, item))]
 
 
 def meaning(table_definition: Definition | None) -> object:
@@ -136,8 +136,8 @@ def test_a_patch_says_what_it_touches(case: tuple[Definition, list[MetadataPatch
         changed = after(patch, table_definition, 1)
         assert changed is not None
         own = touches(patch, table_definition)
-        for one in touched(table_definition.metadata, changed.metadata):
-            assert any(mine.meets(one) for mine in own), one
+        for item in touched(table_definition.metadata, changed.metadata):
+            assert any(mine.meets(item) for mine in own), item
 
 
 @settings(max_examples=120, deadline=None)

@@ -55,7 +55,7 @@ def test_folding_commits_and_replaying_the_log_come_to_the_same(log: list[Commit
     folded = from_replay(0, replay([part(log[0])], None), None)
     for commit in log[1:]:
         folded = evolve(folded, commit)
-    whole = from_replay(log[-1].version, replay([part(one) for one in log], None), None)
+    whole = from_replay(log[-1].version, replay([part(item) for item in log], None), None)
     assert plain(folded) == plain(whole)
 
 
@@ -63,7 +63,7 @@ def test_folding_commits_and_replaying_the_log_come_to_the_same(log: list[Commit
 @settings(max_examples=60)
 def test_a_checkpoint_anywhere_changes_nothing(log: list[Commit], data: st.DataObject) -> None:
     at = data.draw(st.integers(1, len(log)))
-    parts = [part(one) for one in log]
+    parts = [part(item) for item in log]
     below = checkpoint(replay(parts[:at], None))
     from_checkpoint = from_replay(len(log) - 1, replay(parts[at:], below), None)
     whole = from_replay(len(log) - 1, replay(parts, None), None)
@@ -83,7 +83,7 @@ def test_a_table_reads_the_same_from_files_of_any_kind(
     log: list[Commit], form: Form | None, data: st.DataObject
 ) -> None:
     head = len(log) - 1
-    whole = from_replay(head, replay([part(one) for one in log], None), None)
+    whole = from_replay(head, replay([part(item) for item in log], None), None)
     store = MemoryStore()
     for one in log:
         store.files[in_log(one.name)] = one.encode() or b'{"commitInfo":{}}'

@@ -37,12 +37,12 @@ ROWS = st.lists(STRETCHES, max_size=4).map(lambda found: {row for one in found f
 
 @given(ROWS)
 def test_a_set_is_read_as_it_was_written(rows: set[int]) -> None:
-    found = of_rows(rows)
-    assert list(found) == sorted(rows)
-    assert len(found) == len(rows)
-    content = roaring_bitmap.encode(found)
-    assert roaring_bitmap.decode(content) == found
-    assert inline_rows(inline(found)) == found
+    result = of_rows(rows)
+    assert list(result) == sorted(rows)
+    assert len(result) == len(rows)
+    content = roaring_bitmap.encode(result)
+    assert roaring_bitmap.decode(content) == result
+    assert inline_rows(inline(result)) == result
 
 
 @given(ROWS, ROWS)
@@ -67,11 +67,11 @@ def test_sets_obey_the_algebra_of_sets(left: set[int], right: set[int]) -> None:
 @given(st.sampled_from([MAGIC, NATIVE_MAGIC]), st.binary(max_size=200))
 def test_any_bytes_are_a_set_or_a_value_error(magic: int, content: bytes) -> None:
     try:
-        found = roaring_bitmap.decode(magic.to_bytes(4, "little") + content)
+        result = roaring_bitmap.decode(magic.to_bytes(4, "little") + content)
     except ValueError:
         return
-    if max(found.blocks, default=0) < WRITTEN_BLOCKS_MAX:
-        assert roaring_bitmap.decode(roaring_bitmap.encode(found)) == found
+    if max(result.blocks, default=0) < WRITTEN_BLOCKS_MAX:
+        assert roaring_bitmap.decode(roaring_bitmap.encode(result)) == result
 
 
 @given(st.lists(ROWS, max_size=3), st.integers(0, 2**48 - 1), st.sampled_from(["", "ab"]))
@@ -99,11 +99,11 @@ def test_damaged_bytes_are_a_set_or_a_value_error(rows: set[int], data: st.DataO
     at = data.draw(st.integers(0, min(len(content) - 1, 60)))
     content[at] ^= data.draw(st.integers(1, 255))
     try:
-        found = roaring_bitmap.decode(bytes(content[: data.draw(st.integers(1, len(content)))]))
+        result = roaring_bitmap.decode(bytes(content[: data.draw(st.integers(1, len(content)))]))
     except ValueError:
         return
-    assert len(found) == sum(block.cardinality for block in found.blocks.values())
-    assert all(found.blocks.values())
+    assert len(result) == sum(block.cardinality for block in result.blocks.values())
+    assert all(result.blocks.values())
 
 
 @given(st.binary(max_size=64))

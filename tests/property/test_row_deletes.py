@@ -71,13 +71,13 @@ def wishes(draw: st.DrawFn) -> Wish:
 def apart(draw: st.DrawFn) -> list[Wish]:
     """Draw wishes that have no row in common."""
     taken: dict[str, set[int]] = {path: set() for path in SIZES}
-    found = []
+    result = []
     for wish in draw(st.lists(wishes(), min_size=1, max_size=6)):
         rows = wish.rows - taken[wish.path]
         if rows:
             taken[wish.path] |= rows
-            found.append(Wish(wish.path, rows, wish.is_update))
-    return found
+            result.append(Wish(wish.path, rows, wish.is_update))
+    return result
 
 
 CUTS = st.lists(st.integers(1, 4), max_size=6)
@@ -86,13 +86,13 @@ CUTS = st.lists(st.integers(1, 4), max_size=6)
 def begun(members: int) -> Gate:
     gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=members))
     create = Operation(name="CREATE TABLE")
-    told = gate.ask(
+    result = gate.ask(
         proposal(
             FEATURE, metadata(enableDeletionVectors="true"), read_version=-1, operation=create
         ),
         proposal(*(add(path, stats=stats) for path, stats in STATS.items())),
     )
-    assert [outcome.status for outcome in told] == ["committed", "committed"]
+    assert [outcome.status for outcome in result] == ["committed", "committed"]
     return gate
 
 
@@ -107,8 +107,8 @@ def settled(gate: Gate, proposals: Sequence[Proposal], cuts: Sequence[int]) -> l
         if cut == 3:
             gate.restart()
     gate.settle(len(proposals))
-    told = [outcome for outcome in gate.outcomes()[before:] if not outcome.repeat]
-    return sorted(told, key=lambda one: one.offset or 0)
+    result = [outcome for outcome in gate.outcomes()[before:] if not outcome.repeat]
+    return sorted(result, key=lambda one: one.offset or 0)
 
 
 def gone(gate: Gate) -> dict[str, set[int]]:
@@ -122,8 +122,8 @@ def gone(gate: Gate) -> dict[str, set[int]]:
         for row in rows:
             path = row.get("add", {}).get("path")
             if path in SIZES:
-                told = row["add"].get("deletionVector")
-                vector = DeletionVector.model_validate(told) if told else None
+                result = row["add"].get("deletionVector")
+                vector = DeletionVector.model_validate(result) if result else None
                 found[path] = set(read_vector(gate.stores[ROOT], vector)) if vector else set()
     return found
 
@@ -140,14 +140,14 @@ def test_deletes_of_different_rows_all_commit_in_any_order(
     wanted: list[Wish], dice: object, cuts: list[int], members: int
 ) -> None:
     # Updated rows are appends, with which an earlier member may conflict; deletes cannot.
-    wanted = [Wish(one.path, one.rows) for one in wanted]
+    wanted = [Wish(item.path, item.rows) for item in wanted]
     dice.shuffle(wanted)  # type: ignore[attr-defined]  # hypothesis hands over a Random
     gate = begun(members)
-    told = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], cuts)
-    assert [outcome.status for outcome in told] == ["committed"] * len(wanted)
+    result = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], cuts)
+    assert [outcome.status for outcome in result] == ["committed"] * len(wanted)
     union = {path: set().union(*(one.rows for one in wanted if one.path == path)) for path in SIZES}
     assert gone(gate) == union
-    assert sum(int(str(one.assigned["rows_deleted"])) for one in told) == sum(
+    assert sum(int(str(one.assigned["rows_deleted"])) for one in result) == sum(
         map(len, union.values())
     )
 
@@ -158,10 +158,10 @@ def test_no_delete_is_lost_and_no_row_is_updated_twice(
     wanted: list[Wish], cuts: list[int], members: int
 ) -> None:
     gate = begun(members)
-    told = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], cuts)
+    result = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], cuts)
     committed = [
         (number, one)
-        for number, (one, outcome) in enumerate(zip(wanted, told, strict=True))
+        for number, (one, outcome) in enumerate(zip(wanted, result, strict=True))
         if outcome.status == "committed"
     ]
     union = {
@@ -173,7 +173,7 @@ def test_no_delete_is_lost_and_no_row_is_updated_twice(
     for _, one in committed:
         assert not (one.is_update and gone_before[one.path] & one.rows), "a row was updated again"
         gone_before[one.path] |= one.rows
-    rules = {outcome.rejection.rule for outcome in told if outcome.rejection}
+    rules = {outcome.rejection.rule for outcome in result if outcome.rejection}
     assert rules <= {"concurrent_row_delete", "concurrent_delete_read"}
 
 
@@ -192,9 +192,9 @@ def test_how_deletes_are_grouped_changes_nothing(wanted: list[Wish], members: in
 @settings(max_examples=20, deadline=None)
 def test_an_outcome_tells_the_vector_that_the_log_holds(wanted: list[Wish]) -> None:
     gate = begun(6)
-    told = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], [])
+    result = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], [])
     after = gone(gate)
-    for one, outcome in zip(wanted, told, strict=True):
+    for one, outcome in zip(wanted, result, strict=True):
         vectors = outcome.assigned["deletion_vectors"]
         assert isinstance(vectors, dict)
         stated = vectors[one.path]

@@ -86,12 +86,12 @@ def test_every_row_has_an_id_of_its_own_below_the_mark(history: list[list[Propos
     given_ids: list[int] = []
     for batch in history:
         state, read = written(state, batch)
-        for one in read.adds:
-            assert one.base_row_id is not None
-            assert one.default_row_commit_version is not None
-            assert one.default_row_commit_version <= read.version
-            count = json.loads(one.stats or "{}")["numRecords"]
-            given_ids += range(one.base_row_id, one.base_row_id + count)
+        for item in read.adds:
+            assert item.base_row_id is not None
+            assert item.default_row_commit_version is not None
+            assert item.default_row_commit_version <= read.version
+            count = json.loads(item.stats or "{}")["numRecords"]
+            given_ids += range(item.base_row_id, item.base_row_id + count)
     assert len(set(given_ids)) == len(given_ids)
     assert max(given_ids, default=-1) <= high_water_mark(state.domains)
 
@@ -105,8 +105,8 @@ def test_a_group_gives_the_ids_that_its_members_alone_would_get(
     for batch in history:
         together, read = written(together, batch)
         alone = []
-        for one in batch:
-            apart, single = written(apart, [one])
+        for item in batch:
+            apart, single = written(apart, [item])
             alone += [(add.path, add.base_row_id) for add in single.adds]
         assert [(add.path, add.base_row_id) for add in read.adds] == alone
     assert high_water_mark(together.domains) == high_water_mark(apart.domains)
@@ -146,8 +146,8 @@ def files(draw: st.DrawFn) -> list[Row]:
 def winners(draw: st.DrawFn) -> list[tuple[Entry, Commit]]:
     found = []
     for version in range(1, draw(st.integers(0, 4)) + 1):
-        told = info(draw(OPERATIONS), isBlindAppend=draw(st.booleans()))
-        read = commit(version, told, *draw(files()), *draw(EXTRAS))
+        result = info(draw(OPERATIONS), isBlindAppend=draw(st.booleans()))
+        read = commit(version, result, *draw(files()), *draw(EXTRAS))
         found.append((entry_of(read, "0" * 64, 1), read))
     return found
 
@@ -190,9 +190,11 @@ def test_a_conflict_is_for_ever(
     one: Proposal, met: list[tuple[Entry, Commit]], listed: Row
 ) -> None:
     entries = at_hand(met)
-    found = [check(rebase_state(one, listed), entries[:count]) for count in range(len(entries) + 1)]
-    first = next((conflict for conflict in found if conflict is not None), None)
-    after = found[found.index(first) :] if first is not None else []
+    result = [
+        check(rebase_state(one, listed), entries[:count]) for count in range(len(entries) + 1)
+    ]
+    first = next((conflict for conflict in result if conflict is not None), None)
+    after = result[result.index(first) :] if first is not None else []
     assert all(conflict == first for conflict in after)
 
 
@@ -218,4 +220,4 @@ def lines_spell_the_actions(candidate: Candidate) -> bool:
     paths = [row["add"]["path"] for row in spelled if "add" in row]
     ids = [row["add"].get("baseRowId") for row in spelled if "add" in row]
     adds = candidate.content.adds
-    return (paths, ids) == ([one.path for one in adds], [one.base_row_id for one in adds])
+    return (paths, ids) == ([item.path for item in adds], [one.base_row_id for one in adds])

@@ -250,20 +250,20 @@ def test_history_is_kept_and_told_once(one: StructType, two: StructType, three: 
     assert record(third, second) == third
     known = dict(field_paths(third))
     for path, was in field_paths(second):
-        told = changes(known[path])
-        assert told[: len(changes(was))] == changes(was)
+        result = changes(known[path])
+        assert result[: len(changes(was))] == changes(was)
         added = [step for step in changed(was.kind, known[path].kind) if str(step.before) != "void"]
-        assert list(told[len(changes(was)) :]) == added
+        assert list(result[len(changes(was)) :]) == added
 
 
 @given(st.text(max_size=60), schemas)
 def test_any_text_is_read_or_beyond_reading(text: str, schema: StructType) -> None:
-    found = columns_in(text, schema)
+    result = columns_in(text, schema)
     named = {path[:1] for path, _ in field_paths(schema) if names_column(text, path, schema)}
-    if found is None:
+    if result is None:
         assert named == {(name,) for name in schema.names}
     else:
-        assert named == {path[:1] for path in found}
+        assert named == {path[:1] for path in result}
 
 
 @given(st.data())

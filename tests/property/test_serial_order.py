@@ -92,7 +92,7 @@ def holds(node: Mapping[str, Any], fact: Fact) -> bool | None:
     """Return whether a predicate is true of a row; None if unknown."""
     match node["op"]:
         case "and":
-            parts = [holds(one, fact) for one in node["args"]]
+            parts = [holds(item, fact) for item in node["args"]]
             return False if False in parts else None if None in parts else True
         case "not":
             inner = holds(node["arg"], fact)
@@ -132,32 +132,32 @@ class Table:
 
     def files(self, facts: Iterable[Fact]) -> list[Row]:
         """Return adds of files with some rows, one for each partition."""
-        found = []
+        result = []
         for p, some in _by_partition((fact.p, fact) for fact in facts):
             path = self.name("f")
             self.facts[path] = some
-            found.append(add(path, partitionValues=_values(p), stats=self.stats(some)))
-        return found
+            result.append(add(path, partitionValues=_values(p), stats=self.stats(some)))
+        return result
 
     def stats(self, facts: Sequence[Fact]) -> str:
         """Return statistics: exact, wide, or hardly any."""
         known = [fact.x for fact in facts if fact.x is not None]
-        told: Row = {"numRecords": len(facts)}
+        result: Row = {"numRecords": len(facts)}
         if known and self.dice.random() < 0.9:
             wide = self.dice.choice((0, 0, 2))
-            told |= {"minValues": {"x": min(known) - wide}, "maxValues": {"x": max(known) + wide}}
-            told["nullCount"] = {"x": len(facts) - len(known)}
-        return json.dumps(told)
+            result |= {"minValues": {"x": min(known) - wide}, "maxValues": {"x": max(known) + wide}}
+            result["nullCount"] = {"x": len(facts) - len(known)}
+        return json.dumps(result)
 
     def change_files(self, change: Change) -> list[Row]:
         """Return the change files of a change."""
-        found = []
+        result = []
         for p, some in _by_partition((fact.p, (kind, fact)) for kind, fact in change.told):
             path = f"_change_data/{self.name('c')}"
             self.changes[path] = some
             body = {"path": path, "partitionValues": _values(p), "size": 1, "dataChange": False}
-            found.append({"cdc": body})
-        return found
+            result.append({"cdc": body})
+        return result
 
     def predicate(self) -> Row:
         """Return a random predicate."""
@@ -178,7 +178,7 @@ class Table:
 
     def hit(self, live: Live, asked: Mapping[str, Any]) -> dict[str, list[int]]:
         """Return the rows of each file that a predicate matches."""
-        found = {
+        result = {
             path: [
                 place
                 for place, fact in enumerate(self.facts[path])
@@ -186,7 +186,7 @@ class Table:
             ]
             for path, file in live.items()
         }
-        return {path: places for path, places in found.items() if places}
+        return {path: places for path, places in result.items() if places}
 
     def append(self, live: Live, version: int) -> tuple[Proposal, Meaning]:
         """Return a blind append."""
@@ -201,7 +201,7 @@ class Table:
         reads = ReadSet(predicates=(asked,), files=tuple(hit))
 
         def meaning(there: Iterable[Fact]) -> Change:
-            return Change(came=[Fact(1, sum(holds(asked, one) is True for one in there), name)])
+            return Change(came=[Fact(1, sum(holds(asked, item) is True for item in there), name)])
 
         return proposal(*self.files([own]), read_version=version, reads=reads), meaning
 
@@ -259,9 +259,9 @@ class Table:
         )
         if not hit:
             return None
-        operation, told = Operation(name=op.upper()), tuple(intents)
+        operation, result = Operation(name=op.upper()), tuple(intents)
         return proposal(
-            *rows, read_version=version, operation=operation, reads=reads, dv_intents=told
+            *rows, read_version=version, operation=operation, reads=reads, dv_intents=result
         )
 
     def compact(self, live: Live, version: int) -> tuple[Proposal, Meaning] | None:
@@ -329,7 +329,7 @@ class Table:
                 continue
             before, expected = self.live[-1], Counter[tuple[str, Fact]]()
             accepted = rows[0]["commitInfo"].get("tidegate", {}).get("accepted", ())
-            meanings: list[Meaning] = [self.meant[one["id"]] for one in accepted]
+            meanings: list[Meaning] = [self.meant[item["id"]] for item in accepted]
             if version in self.foreign:
                 meanings = [partial(_done, self.foreign[version])]
             for meaning in meanings:
@@ -345,7 +345,7 @@ class Table:
     def accepted(self) -> set[str]:
         """The ids of the proposals in the log."""
         infos = [rows[0]["commitInfo"].get("tidegate", {}) for rows in self.gate.entries()]
-        return {one["id"] for told in infos for one in told.get("accepted", ())}
+        return {item["id"] for result in infos for item in result.get("accepted", ())}
 
     def after(self, before: Live, rows: Iterable[Row]) -> Live:
         """Return the live files after a version."""
@@ -356,8 +356,8 @@ class Table:
 
     def deleted(self, row: Row) -> frozenset[int]:
         """Return the deleted rows of a file that is added."""
-        told = row.get("deletionVector")
-        vector = DeletionVector.model_validate(told) if told else None
+        result = row.get("deletionVector")
+        vector = DeletionVector.model_validate(result) if result else None
         return frozenset(read_vector(self.gate.stores[ROOT], vector) if vector else ())
 
     def feed(self, before: Live, rows: Sequence[Row]) -> list[tuple[str, Fact]]:
@@ -402,10 +402,10 @@ def _meaning(made: Proposal | None, meaning: Meaning) -> tuple[Proposal, Meaning
 
 
 def _by_partition(pairs: Iterable[tuple[int | None, Any]]) -> list[tuple[int | None, list[Any]]]:
-    found: dict[int | None, list[Any]] = {}
+    result: dict[int | None, list[Any]] = {}
     for p, one in pairs:
-        found.setdefault(p, []).append(one)
-    return list(found.items())
+        result.setdefault(p, []).append(one)
+    return list(result.items())
 
 
 def _values(p: int | None) -> dict[str, str | None]:
@@ -423,7 +423,7 @@ def _in_partition(row: Row, p: int | None) -> Row:
 
 def _typed(node: Row) -> Row:
     if node["op"] == "and":
-        return {**node, "args": [_typed(one) for one in node["args"]]}
+        return {**node, "args": [_typed(item) for item in node["args"]]}
     if node["op"] == "not":
         return {**node, "arg": _typed(node["arg"])}
     return node if node["op"] == "is_null" else {**node, "type": TYPES[node["column"]]}
@@ -435,16 +435,18 @@ def _vector(gone: Iterable[int]) -> DeletionVector:
 
 def _exchange(file: File, gone: frozenset[int]) -> list[Row]:
     """Return the actions that replace a file's deletion vector."""
-    told = {key: one for key, one in file.row.items() if key != "deletionVector"}
+    result = {key: one for key, one in file.row.items() if key != "deletionVector"}
     vector = {"deletionVector": _vector(gone).model_dump(by_alias=True, exclude_none=True)}
-    stats = json.dumps({**json.loads(told["stats"]), "tightBounds": False})
-    again = {**told, "dataChange": True, "stats": stats, **(vector if gone else {})}
+    stats = json.dumps({**json.loads(result["stats"]), "tightBounds": False})
+    again = {**result, "dataChange": True, "stats": stats, **(vector if gone else {})}
     return [_removal(file), {"add": again}]
 
 
 def _removal(file: File) -> Row:
-    told = {key: file.row[key] for key in ("partitionValues", "deletionVector") if key in file.row}
-    return remove(file.row["path"], **told)
+    result = {
+        key: file.row[key] for key in ("partitionValues", "deletionVector") if key in file.row
+    }
+    return remove(file.row["path"], **result)
 
 
 @settings(max_examples=20, deadline=None)
@@ -461,8 +463,10 @@ def test_whoever_is_in_the_log_had_his_effect_and_nobody_else(seed: int) -> None
         before = len(table.gate.outcomes())
         table.gate.send(*batch)
         table.gate.settle(2 * len(batch) + 4)
-        told = table.gate.outcomes()[before:]
+        result = table.gate.outcomes()[before:]
         table.look()
-        committed = {str(outcome.proposal_id) for outcome in told if outcome.status == "committed"}
-        assert len(told) == len(batch)
+        committed = {
+            str(outcome.proposal_id) for outcome in result if outcome.status == "committed"
+        }
+        assert len(result) == len(batch)
         assert committed == table.accepted & {str(outcome.proposal_id) for outcome in batch}

@@ -163,9 +163,9 @@ def from_rows(found: list[dict[str, Any]], name: str) -> st.SearchStrategy[Any]:
 @given(st.data())
 @settings(deadline=None, max_examples=300)
 def test_a_file_that_holds_a_match_is_never_pruned(data: st.DataObject) -> None:
-    found = data.draw(rows)
-    predicate = data.draw(predicates | near(found))
-    held = table(found)
+    result = data.draw(rows)
+    predicate = data.draw(predicates | near(result))
+    held = table(result)
     add = Add(
         path="a",
         partition_values={},

@@ -71,10 +71,10 @@ def reading(draw: st.DrawFn, parts: Sequence[Sequence[Kept]]) -> list[TableRecor
 
 
 def told(records: Sequence[TableRecord]) -> TableRecord | None:
-    found = Registrations()
+    result = Registrations()
     for record in records:
-        found.take(record)
-    return found.counting.get(TABLE)
+        result.take(record)
+    return result.counting.get(TABLE)
 
 
 def rebase_state(one: TableRecord | None) -> object:
@@ -121,7 +121,7 @@ def test_which_of_several_counts_is_commutative_associative_and_idempotent(
     parts = [part for part in (records[:cut], records[cut:]) if part]
     assert counting([counting(part) for part in parts]) == chosen
     assert counting([chosen, *records]) == chosen
-    if any(one.status == "dropped" for one in records):
+    if any(item.status == "dropped" for item in records):
         assert chosen.status == "dropped"
 
 

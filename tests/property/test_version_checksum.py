@@ -81,14 +81,14 @@ def toggled(live: Live, step: dict[str, Any], version: int) -> list[Action]:
     actions: list[Action] = []
     change = step["data_change"]
     for name, size, deleted in zip(step["files"], step["sizes"], step["deleted"], strict=False):
-        found = vector(version, deleted)
+        result = vector(version, deleted)
         if name in live:
             gone, before = live.pop(name)
             actions.append(Remove(path=name, data_change=change, size=gone, deletion_vector=before))
-            if found is None:
+            if result is None:
                 continue
             size = gone
-        live[name] = (size, found)
+        live[name] = (size, result)
         actions.append(
             Add(
                 path=name,
@@ -96,22 +96,22 @@ def toggled(live: Live, step: dict[str, Any], version: int) -> list[Action]:
                 size=size,
                 modification_time=0,
                 data_change=change,
-                deletion_vector=found,
+                deletion_vector=result,
             )
         )
     return actions
 
 
 def others(step: dict[str, Any], version: int) -> list[Action]:
-    found: list[Action] = [CommitInfo(in_commit_timestamp=1000 + version, txn_id=f"t{version}")]
+    result: list[Action] = [CommitInfo(in_commit_timestamp=1000 + version, txn_id=f"t{version}")]
     if step["timestamps"] is not None:
-        found.append(metadata(timestamps=step["timestamps"]))
+        result.append(metadata(timestamps=step["timestamps"]))
     if step["txn"]:
-        found.append(Txn(app_id=step["txn"][0], version=step["txn"][1]))
+        result.append(Txn(app_id=step["txn"][0], version=step["txn"][1]))
     if step["domain"]:
         name, removed = step["domain"]
-        found.append(DomainMetadata(domain=name, configuration="{}", removed=removed))
-    return found
+        result.append(DomainMetadata(domain=name, configuration="{}", removed=removed))
+    return result
 
 
 @given(STEPS)

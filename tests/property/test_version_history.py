@@ -86,7 +86,7 @@ def candidates(read_version: int, number: int) -> list[Candidate]:
         proposal(remove(name), add("new"), read_version=read_version, reads=reads),
         proposal(metadata(**{"c.d": "1"}), read_version=read_version),
     ]
-    read = [read_record(value_of(one), 0, POLICY, (), NOW_MS) for one in made]
+    read = [read_record(value_of(item), 0, POLICY, (), NOW_MS) for item in made]
     return [one for one in read if isinstance(one, Candidate)]
 
 

@@ -143,5 +143,5 @@ def _register(stage: Stage, table: Table) -> None:
     if stage.log(table).head < 0:
         stage.send(table, table.opening(stage.new_id()))
         return
-    told = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
-    stage.send(table, builders.proposal(kind="register", read_version=0, **told))
+    result = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
+    stage.send(table, builders.proposal(kind="register", read_version=0, **result))

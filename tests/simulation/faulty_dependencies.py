@@ -222,12 +222,12 @@ class StormyStore:
         """Return the files, without some of the newest, or fail."""
         self._asked()
         self.weather.outage("the store")
-        found = list(self.inner.list_from(folder, start))
+        result = list(self.inner.list_from(folder, start))
         if self.weather.happens("stale_listing"):
-            found = self._without_the_newest(found, self.weather.dice.randint(1, 2))
-        self._show(*(one.path for one in found))
+            result = self._without_the_newest(result, self.weather.dice.randint(1, 2))
+        self._show(*(item.path for item in result))
         self.weather.delay()
-        return iter(found)
+        return iter(result)
 
     def list_tree(self, is_wanted: IsWanted) -> Iterator[FileStat]:
         """Return all files, or fail."""
@@ -297,7 +297,7 @@ class StormyStore:
 
     def _without_the_newest(self, found: list[FileStat], count: int) -> list[FileStat]:
         """Return a listing without the newest `count` commit files that the caller has not seen."""
-        news = [one for one in found if one.path.endswith(".json") and one.path > self.shown]
+        news = [item for item in found if item.path.endswith(".json") and item.path > self.shown]
         return [one for one in found if one not in news[-count:]]
 
 

@@ -135,11 +135,11 @@ def _commit(stage: Stage, table: Table, rows: list[dict[str, Any]], **info: Any)
     log = stage.log(table)
     if log.head < 0:
         return
-    told = builders.info(**info)
+    result = builders.info(**info)
     if "delta.enableInCommitTimestamps" in table.properties:
         after = max(stage.clock.now_ms(), _time_of(log) + 1)
-        told["commitInfo"] = {"inCommitTimestamp": after, **told["commitInfo"]}
-    stage.foreign_put(table, [told, *rows])
+        result["commitInfo"] = {"inCommitTimestamp": after, **result["commitInfo"]}
+    stage.foreign_put(table, [result, *rows])
 
 
 def _time_of(log: Log) -> int:

@@ -59,28 +59,28 @@ class Log:
         found = (
             row["metaData"] for rows in reversed(self.entries) for row in rows if "metaData" in row
         )
-        told: dict[str, Any] = next(found)
-        return told
+        result: dict[str, Any] = next(found)
+        return result
 
     @property
     def configuration(self) -> dict[str, str]:
         """The table's properties; empty if there is no table."""
-        told: dict[str, str] = self.metadata["configuration"] if self.entries else {}
-        return told
+        result: dict[str, str] = self.metadata["configuration"] if self.entries else {}
+        return result
 
     def names(self) -> dict[int, str]:
         """Return the commit files that exist, by version."""
-        found = (path.rpartition("/") for path in self.store.files if path.endswith(".json"))
+        result = (path.rpartition("/") for path in self.store.files if path.endswith(".json"))
         return {
             int(name[:20]): commit_path(int(name[:20]))
-            for folder, _, name in found
+            for folder, _, name in result
             if folder == "_delta_log"
         }
 
     def provenance(self, version: int) -> dict[str, Any]:
         """Return the committer's part of an entry's commitInfo, or {} for another writer's."""
-        told: dict[str, Any] = info_of(self.entries[version]).get("tidegate") or {}
-        return told
+        result: dict[str, Any] = info_of(self.entries[version]).get("tidegate") or {}
+        return result
 
     def read(self, moment: int, now_s: float) -> bool:
         """Read the new versions; return whether there are any."""
@@ -190,8 +190,8 @@ class History:
 
     def told_through(self, root: str) -> int:
         """Return a table's last published version, -1 if there is none."""
-        told = (event["version"] for _, event in self.commits if event["table_root"] == root)
-        return max(told, default=-1)
+        result = (event["version"] for _, event in self.commits if event["table_root"] == root)
+        return max(result, default=-1)
 
     def spots(self) -> dict[TopicPartition, list[Sent | None]]:
         """Return the proposals and requests in the present lives of their topics."""
@@ -204,8 +204,8 @@ class History:
     def account(self) -> run_record.Account:
         """Return the run as the linearizability checker needs it; the two share no code."""
         sent = {
-            (one.id, one.sha256): run_record.Sent((one.id, one.sha256), one.body, one.moment)
-            for one in self.sent.values()
+            (item.id, item.sha256): run_record.Sent((item.id, item.sha256), item.body, item.moment)
+            for item in self.sent.values()
         }
         tables = {
             root: run_record.Table(
@@ -219,14 +219,16 @@ class History:
             for path, content in log.store.files.items()
             if path.startswith("_tidegate/")
         }
-        told = [run_record.Told(one.body, one.moment) for one in self.told]
+        result = [run_record.Told(one.body, one.moment) for one in self.told]
         # Records of a topic that was recreated may never have been read.
         lives = {life for life, _ in self.deliveries if not life.startswith(self.topics.admin)}
-        return run_record.Account(sent, told, tables, claims, is_over=len(lives) == 1)
+        return run_record.Account(sent, result, tables, claims, is_over=len(lives) == 1)
 
     def digest(self) -> str:
         """Return a hash of what happened; it does not depend on the wording of messages."""
-        told = [(*map(one.body.get, ANSWER), rule_of(one.body), one.moment) for one in self.told]
+        result = [
+            (*map(item.body.get, ANSWER), rule_of(item.body), item.moment) for item in self.told
+        ]
         events = [(number, one["table_root"], one["version"]) for number, one in self.commits]
         logs = [
             [
@@ -236,7 +238,7 @@ class History:
             ]
             for log in self.logs.values()
         ]
-        return hashlib.sha256(json.dumps([told, events, logs]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([result, events, logs]).encode()).hexdigest()
 
     def _life(self, topic: str) -> str:
         """Return a topic's id, which changes when the topic is recreated."""
@@ -249,19 +251,19 @@ class History:
             self.sent.setdefault(sent.key, sent)
 
     def _answered(self, spot: Spot, record: Record) -> None:
-        told = Told(json.loads(record.value or b""), self.moment)
+        result = Told(json.loads(record.value or b""), self.moment)
         self.longest = max(self.longest, len(record.value or b""))
-        self.told.append(told)
-        self.answered.add(told.key)
+        self.told.append(result)
+        self.answered.add(result.key)
 
     def _published(self, spot: Spot, record: Record) -> None:
         self.commits.append((spot[1], json.loads(record.value or b"")))
 
     def home_of(self, table: str) -> int | None:
         """Return the topic partition on which a table is registered, or None."""
-        for one in self.registry.values():
-            if one["table"] == table and one["status"] != "staged":
-                return int(one["topic_partition"])
+        for item in self.registry.values():
+            if item["table"] == table and item["status"] != "staged":
+                return int(item["topic_partition"])
         return None
 
     def _registered(self, spot: Spot, record: Record) -> None:
@@ -291,7 +293,7 @@ class History:
         said = self.registered[root]
         self.registry.pop(root, None)
         if said:
-            first = min(said, key=lambda by: (*(-int(one) for one in _standing(said[by])), by[1]))
+            first = min(said, key=lambda by: (*(-int(item) for item in _standing(said[by])), by[1]))
             self.registry[root] = said[first]
 
 

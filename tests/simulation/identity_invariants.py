@@ -46,9 +46,9 @@ def values_apart(history: History) -> str | None:
     for root, log in history.logs.items():
         spans = Spans()
         for version in range(len(log.entries)):
-            for one in log.provenance(version).get("accepted", ()):
-                sent = history.sent.get(f"{one['id']}/{one['sha256']}")
-                spans.take(one, sent.body.get("identity_usage", []) if sent else [])
+            for item in log.provenance(version).get("accepted", ()):
+                sent = history.sent.get(f"{item['id']}/{item['sha256']}")
+                spans.take(item, sent.body.get("identity_usage", []) if sent else [])
         twice = [two for each in (spans.taken, *spans.used.values()) if (two := _overlap(each))]
         if twice:
             return f"{root} has the same identity values in {twice[0]}"
@@ -66,8 +66,8 @@ def changes_are_told(history: History) -> str | None:
     """
     for root, log in history.logs.items():
         for version, rows in enumerate(log.entries):
-            told = log.provenance(version).get("accepted", ())
-            if not told or "delta.enableChangeDataFeed" not in log.configuration:
+            result = log.provenance(version).get("accepted", ())
+            if not result or "delta.enableChangeDataFeed" not in log.configuration:
                 continue
             joins, leaves = (
                 {row[kind]["path"] for row in rows if kind in row and row[kind].get("dataChange")}

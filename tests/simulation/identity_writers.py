@@ -27,25 +27,25 @@ def write(stage: Stage) -> None:
         return
     for _ in range(stage.dice.choice((1, 1, 2, 4))):
         given = list(_given(stage))
-        told: Row
+        result: Row
         if given and stage.dice.random() < 0.7:
-            told = {"identity_usage": [_from_lease(stage, *stage.dice.choice(given))]}
+            result = {"identity_usage": [_from_lease(stage, *stage.dice.choice(given))]}
         elif stage.dice.random() < 0.4:
-            told = {"identity_leases": [{"column": NUMBERED, "count": stage.dice.randint(1, 4)}]}
+            result = {"identity_leases": [{"column": NUMBERED, "count": stage.dice.randint(1, 4)}]}
         else:
             low = mark_of(log) + 1 + stage.dice.choice((0, 0, 0, 3, -2))
             usage = {"column": NUMBERED, "low": low, "high": low + stage.dice.randint(0, 5)}
-            told = {"identity_usage": [usage]}
+            result = {"identity_usage": [usage]}
         stage.send(
-            table, builders.proposal(*_file(stage, table, told), **told, **_at(stage, table))
+            table, builders.proposal(*_file(stage, table, result), **result, **_at(stage, table))
         )
 
 
 def mark_of(log: Log) -> int:
     """Return the high-water mark in the newest metaData; 0 where there is none."""
     fields = json.loads(log.metadata["schemaString"])["fields"]
-    [found] = [field["metadata"] for field in fields if field["name"] == NUMBERED]
-    return int(found.get(MARK, 0))
+    [result] = [field["metadata"] for field in fields if field["name"] == NUMBERED]
+    return int(result.get(MARK, 0))
 
 
 def _at(stage: Stage, table: Table) -> Row:
@@ -72,6 +72,6 @@ def _from_lease(stage: Stage, lease: UUID, block: Mapping[str, int]) -> Row:
 
 def _given(stage: Stage) -> Iterator[tuple[UUID, Mapping[str, int]]]:
     """Yield the leases of recent outcomes."""
-    for told in stage.history.told[-200:]:
-        for block in (told.body.get("assigned") or {}).get("identity", ()):
-            yield UUID(told.body["proposal_id"]), block
+    for result in stage.history.told[-200:]:
+        for block in (result.body.get("assigned") or {}).get("identity", ()):
+            yield UUID(result.body["proposal_id"]), block

@@ -80,18 +80,18 @@ def outcome_agreement(history: History) -> str | None:
     """I5: committed(v) means that v holds the proposal; rejected, that no version ever does."""
     held = {f"{one['id']}/{one['sha256']}": version for _, version, _, one in history.accepted()}
     by_id = {key.partition("/")[0]: version for key, version in held.items()}
-    for told in history.told:
-        sent = history.sent.get(told.key)
+    for result in history.told:
+        sent = history.sent.get(result.key)
         if sent is None:
-            return f"{told.key} has an outcome and was not sent"
+            return f"{result.key} has an outcome and was not sent"
         if sent.kind in ("register", "halt", "reopen", "drop"):
             continue
-        version = held.get(told.key)
+        version = held.get(result.key)
         if sent.kind == "verbatim":
             version = _version_of_bytes(history, sent)
         if sent.kind == "cancel":
             version = by_id.get(str(sent.body["cancels"]))
-        wrong = _disagreement(told, version)
+        wrong = _disagreement(result, version)
         if wrong is not None:
             return f"{sent.id} {wrong}"
     return None
@@ -128,18 +128,18 @@ def monotone_time(history: History) -> str | None:
         latest = -1
         for version, rows in enumerate(log.entries):
             info = info_of(rows)
-            told = int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
-            if log.provenance(version) and told <= latest:
+            result = int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
+            if log.provenance(version) and result <= latest:
                 return f"version {version} of {root} is not later than the one before it"
-            latest = told
+            latest = result
     return None
 
 
 def dense_events(history: History) -> str | None:
     """I10: versions are published in order and without gaps; a repeated record is identical."""
-    told: dict[str, dict[int, dict[str, Any]]] = {}
+    result: dict[str, dict[int, dict[str, Any]]] = {}
     for _, event in history.commits:
-        mine = told.setdefault(event["table_root"], {})
+        mine = result.setdefault(event["table_root"], {})
         log, version = history.logs[event["table_root"]], event["version"]
         if version in mine:
             # A table whose registration was lost may be registered again under another id.
@@ -195,7 +195,7 @@ def legal_entry(history: History) -> str | None:
             wrong = _illegal(rows)
             if wrong is None and log.provenance(version):
                 accepted = log.provenance(version).get("accepted", [])
-                sent = [history.sent[f"{one['id']}/{one['sha256']}"] for one in accepted]
+                sent = [history.sent[f"{item['id']}/{item['sha256']}"] for item in accepted]
                 wrong = _unlike(rows, [_member(one, rows) for one in sent])
             if wrong is not None:
                 return f"version {version} of {root} {wrong}"
@@ -222,22 +222,24 @@ def positions_are_compared(history: History) -> str | None:
     for root, version, _, one in history.accepted():
         sent = history.sent.get(f"{one['id']}/{one['sha256']}")
         for txn in sent.body.get("app_txns") or () if sent else ():
-            found = history.logs[root].positions[version - 1].get(txn["app_id"], -1)
-            if found != txn["expected"]:
-                return f"version {version} of {root} moves {txn['app_id']} from {found}: {txn}"
+            result = history.logs[root].positions[version - 1].get(txn["app_id"], -1)
+            if result != txn["expected"]:
+                return f"version {version} of {root} moves {txn['app_id']} from {result}: {txn}"
     return None
 
 
 def questions_have_the_answer_of_the_log(history: History) -> str | None:
     """A question is answered with the positions of the version that its answer names."""
-    for told in history.told:
-        if told.body["status"] != "answered":
+    for result in history.told:
+        if result.body["status"] != "answered":
             continue
-        log = history.logs[history.sent[told.key].body["table_root"]]
-        found = log.positions[told.body["version"]]
-        expected = {name: found.get(name, -1) for name in told.body["app_versions"]}
-        if told.body["app_versions"] != expected:
-            return f"{told.key} was answered {told.body['app_versions']}, the log has {expected}"
+        log = history.logs[history.sent[result.key].body["table_root"]]
+        found = log.positions[result.body["version"]]
+        expected = {name: found.get(name, -1) for name in result.body["app_versions"]}
+        if result.body["app_versions"] != expected:
+            return (
+                f"{result.key} was answered {result.body['app_versions']}, the log has {expected}"
+            )
     return None
 
 
@@ -261,10 +263,10 @@ def one_home(history: History) -> str | None:
 
 def logs_not_missed(history: History) -> str | None:
     """No outcome says that versions are missing which exist."""
-    for told in history.told:
-        reason = str((told.body.get("rejection") or {}).get("reason", ""))
+    for result in history.told:
+        reason = str((result.body.get("rejection") or {}).get("reason", ""))
         if any(f"log of {root} ends at version" in reason for root in history.logs):
-            return f"{told.key} was told: {reason}"
+            return f"{result.key} was told: {reason}"
     return None
 
 
@@ -346,8 +348,8 @@ def _version_of_bytes(history: History, sent: Sent) -> int | None:
     """Return the version whose file holds the verbatim entry, or None."""
     files = history.logs[sent.body["table_root"]].files
     wanted = sent.body["claim_check"]["sha256"]
-    found = (v for v, one in files.items() if hashlib.sha256(one).hexdigest() == wanted)
-    return next(found, None)
+    result = (v for v, one in files.items() if hashlib.sha256(one).hexdigest() == wanted)
+    return next(result, None)
 
 
 def _is_first(log: Log, version: int) -> bool:
@@ -379,15 +381,15 @@ def _changes_what_was_read(log: Log, rows: Rows, body: dict[str, Any]) -> bool:
         return True
     if reads.get("whole_table") and (gone or came):
         return True
-    asked = [str(one["value"]) for one in reads.get("predicates", ())]
+    asked = [str(item["value"]) for item in reads.get("predicates", ())]
     return any(values.get("p") in asked for values in came)
 
 
 def _moved(rows: Rows) -> set[str]:
     """Return the keys of the files whose rows the version's row mappings relocate."""
     members = (info_of(rows).get("tidegate") or {}).get("accepted", ())
-    told = [one for member in members for one in member.get("row_mapping", ())]
-    return {unquote(source["path"]) for one in told for source in one["sources"]}
+    result = [item for member in members for item in member.get("row_mapping", ())]
+    return {unquote(source["path"]) for one in result for source in one["sources"]}
 
 
 def _only_lost_rows(log: Log, rows: Rows) -> set[str]:

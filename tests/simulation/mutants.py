@@ -67,21 +67,23 @@ class Mutant:
 
 
 def without_step(step: Step) -> AbstractContextManager[object]:
-    return mock.patch.object(machine, "STEPS", tuple(one for one in steps.STEPS if one is not step))
+    return mock.patch.object(
+        machine, "STEPS", tuple(item for item in steps.STEPS if item is not step)
+    )
 
 
 def instead_of(step: Step, other: Step) -> AbstractContextManager[object]:
-    changed = tuple(other if one is step else one for one in steps.STEPS)
+    changed = tuple(other if item is step else item for item in steps.STEPS)
     return mock.patch.object(machine, "STEPS", changed)
 
 
 def without_sharing(rule: grouping.Sharing) -> AbstractContextManager[object]:
-    kept = tuple(one for one in grouping.SHARING if one is not rule)
+    kept = tuple(item for item in grouping.SHARING if item is not rule)
     return mock.patch.object(grouping, "SHARING", kept)
 
 
 def without_admission(check: admission.AdmissionCheck) -> AbstractContextManager[object]:
-    kept = tuple(one for one in admission.ADMISSION if one is not check)
+    kept = tuple(item for item in admission.ADMISSION if item is not check)
     return mock.patch.object(admission, "ADMISSION", kept)
 
 
@@ -113,8 +115,8 @@ def with_ids_that_only_memory_knows() -> AbstractContextManager[object]:
 def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
     def reject(view: DecisionInput, command: Consider) -> Verdict | None:
         verdict = steps.below_the_log(view, command)
-        told = Rejection(rule="too_old", reason="it is too old", winner_version=0)
-        return verdict._replace(status="rejected", rejection=told) if verdict else None
+        result = Rejection(rule="too_old", reason="it is too old", winner_version=0)
+        return verdict._replace(status="rejected", rejection=result) if verdict else None
 
     return instead_of(steps.below_the_log, reject)
 

@@ -50,9 +50,9 @@ def _ask(stage: Stage, table: Table, **told: str) -> None:
 def halted_by_hand(history: History) -> str | None:
     """A halt's outcome bars later commits until a reopen; a drop's outcome bars them for ever."""
     answered: dict[str, int] = {}
-    for told in history.told:
-        if told.body["status"] == "committed":
-            answered.setdefault(told.key, told.moment)
+    for result in history.told:
+        if result.body["status"] == "committed":
+            answered.setdefault(result.key, result.moment)
     for deliveries in history.spots().values():
         for delivery in deliveries:
             if (
@@ -73,11 +73,11 @@ def halted_by_hand(history: History) -> str | None:
 def _committed(history: History, halt: Sent, since: int, behind: set[str]) -> str | None:
     root = halt.body["table_root"]
     later = [
-        one.moment
-        for one in history.sent.values()
-        if (halt.kind, one.kind) == ("halt", "reopen")
-        and one.body["table_root"] == root
-        and one.moment >= halt.moment
+        item.moment
+        for item in history.sent.values()
+        if (halt.kind, item.kind) == ("halt", "reopen")
+        and item.body["table_root"] == root
+        and item.moment >= halt.moment
     ]
     until = min(later, default=history.moment + 1)
     log = history.logs[root]

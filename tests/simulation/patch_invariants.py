@@ -15,7 +15,7 @@ def patches_say_all(history: History) -> str | None:
         if not body.get("metadata_patch"):
             continue
         entries = history.logs[root].entries
-        before = next(found for rows in reversed(entries[:version]) if (found := _metadata(rows)))
+        before = next(result for rows in reversed(entries[:version]) if (result := _metadata(rows)))
         after = _metadata(entries[version])
         wanted = before
         for change in body["metadata_patch"]["changes"]:
@@ -41,6 +41,6 @@ def _changed(metadata: Told, change: Told) -> Told:
     elif change["op"] == "add_column":
         schema["fields"].append(change["column"])
     else:
-        [field] = [one for one in schema["fields"] if [one["name"]] == change["path"]]
+        [field] = [item for item in schema["fields"] if [item["name"]] == change["path"]]
         field["metadata"] = {**field["metadata"], "comment": change["comment"]}
     return {**metadata, "configuration": own, "schemaString": json.dumps(schema)}

@@ -149,9 +149,9 @@ def compact(sight: Sight) -> Proposal | None:
     sight.stage.write_file(sight.table, path)
     reads, operation = ReadSet(files=tuple(read)), Operation(name="OPTIMIZE")
     store, sources, count = sight.stage.stores[sight.table.root], [], 0
-    for one in read:
-        left = live_file(store, sight.live[one]).left
-        sources.append({"path": one, "offset": count, "rows": left})
+    for item in read:
+        left = live_file(store, sight.live[item]).left
+        sources.append({"path": item, "offset": count, "rows": left})
         count += left
     mapping = ({"path": path, "sources": sources},) if sight.dice.random() < 0.7 else ()
     new = builders.add(path, dataChange=False, stats=json.dumps({"numRecords": count}))
@@ -206,8 +206,8 @@ def patch(sight: Sight) -> Proposal | None:
         )
     )
     operation = Operation(name="ALTER TABLE")
-    told = {"changes": [change]}
-    return sight.propose(metadata_patch=told, operation=operation, reads=ReadSet())
+    result = {"changes": [change]}
+    return sight.propose(metadata_patch=result, operation=operation, reads=ReadSet())
 
 
 def claimed(sight: Sight) -> Proposal:

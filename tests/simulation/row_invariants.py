@@ -43,17 +43,17 @@ class Step:
 
     def intended(self, body: dict[str, Any]) -> Iterator[tuple[str, Bitmap, str]]:
         """Yield file, rows and purpose of each intent of a member, at the present positions."""
-        for one in body.get("dv_intents", ()):
-            path, rows = one["path"], rows_of(self.store, one["rows"])
+        for item in body.get("dv_intents", ()):
+            path, rows = item["path"], rows_of(self.store, item["rows"])
             while path in self.moved:
                 path, rows = self.moved[path].target, self.moved[path].follow(rows)
             if rows.blocks:
-                yield path, rows, one.get("op", "delete")
+                yield path, rows, item.get("op", "delete")
 
     def moves(self, body: dict[str, Any]) -> Iterator[tuple[str, Moved]]:
         """Yield each file whose rows a member relocates, and where to."""
         removed = [row["remove"] for row in body["actions"] if "remove" in row]
-        table_definitions = {one["path"]: one.get("deletionVector") for one in removed}
+        table_definitions = {item["path"]: item.get("deletionVector") for item in removed}
         for one in body.get("row_mapping", ()):
             for source in one["sources"]:
                 base = rows_of(self.store, table_definitions[source["path"]])
@@ -75,7 +75,7 @@ class Steps:
             files, moved = self.files.setdefault(root, {}), self.moved.setdefault(root, {})
             for version in range(self.seen.get(root, 0), len(log.entries)):
                 rows, accepted = log.entries[version], log.provenance(version).get("accepted", ())
-                members = [bodies[f"{one['id']}/{one['sha256']}"] for one in accepted]
+                members = [bodies[f"{item['id']}/{item['sha256']}"] for item in accepted]
                 name = f"version {version} of {root}"
                 step = Step(name, log.store, rows, dict(files), members, dict(moved))
                 yield step
@@ -123,9 +123,9 @@ def vectors_are_unions(step: Step) -> str | None:
             if len(union) < file.rows:
                 return f"{step.name}: {path} is gone with {file.rows - len(union)} rows"
             continue
-        found = rows_of(step.store, after[path].get("deletionVector"))
-        if found != union:
-            return f"{step.name}: {path} has {len(found)} deleted rows, not {len(union)}"
+        result = rows_of(step.store, after[path].get("deletionVector"))
+        if result != union:
+            return f"{step.name}: {path} has {len(result)} deleted rows, not {len(union)}"
     return None
 
 

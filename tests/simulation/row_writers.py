@@ -97,8 +97,8 @@ def intent(dice: Random, path: str, file: LiveFile, op: str, number: int) -> Row
         name = UUID(int=(number << 8) + len(path))
         content, [vector] = in_file([rows], name)
         file.store.put(f"deletion_vector_{name}.bin", content)
-    told = vector.model_dump(by_alias=True, exclude_none=True)
-    stated = {"path": path, "base": file.base, "rows": told, "num_records": file.rows, "op": op}
+    result = vector.model_dump(by_alias=True, exclude_none=True)
+    stated = {"path": path, "base": file.base, "rows": result, "num_records": file.rows, "op": op}
     return RowIntent.model_validate(stated)
 
 
@@ -112,8 +112,8 @@ def exchange(dice: Random, store: MemoryStore, live: Mapping[str, Row]) -> list[
     gone = file.gone | some_rows(dice, file)
     if file.vector and dice.random() < 0.3:
         gone = of_rows(dice.sample(list(file.gone), len(file.gone) // 2))
-    told = inline(gone).model_dump(by_alias=True, exclude_none=True)
-    vector = {"deletionVector": told} if gone.blocks else {}
+    result = inline(gone).model_dump(by_alias=True, exclude_none=True)
+    vector = {"deletionVector": result} if gone.blocks else {}
     if vector.get("deletionVector") == file.vector:
         return []
     # The bounds are no longer tight; a writer that proposes this has to state it.

@@ -253,7 +253,7 @@ class Stage:
     def bury(self) -> None:
         """Let the broker drop the members whose processes are dead."""
         alive = [process.loop.consumer for process in self.processes if process.loop is not None]
-        inner = [one.inner for one in alive if isinstance(one, StormyConsumer)]
+        inner = [item.inner for item in alive if isinstance(item, StormyConsumer)]
         for member in [member for member in self.members if not any(member is it for it in inner)]:
             self.expel(member)
 
@@ -261,7 +261,7 @@ class Stage:
         """End a member's session."""
         self.bus.expire(member)
         alive = [process.loop.consumer for process in self.processes if process.loop is not None]
-        if not any(isinstance(one, StormyConsumer) and one.inner is member for one in alive):
+        if not any(isinstance(item, StormyConsumer) and item.inner is member for item in alive):
             self.members.remove(member)
 
     # Stores and topics.

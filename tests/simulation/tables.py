@@ -49,16 +49,16 @@ class Table:
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties at creation, with the prefix `delta.`."""
-        told: Mapping[str, str] = self.rows[1]["metaData"]["configuration"]
-        return told
+        result: Mapping[str, str] = self.rows[1]["metaData"]["configuration"]
+        return result
 
     def opening(self, proposal_id: UUID) -> Proposal:
         """Return the proposal that creates or registers the table."""
-        told: Row = {"proposal_id": proposal_id, "table": self.id, "table_root": self.root}
+        result: Row = {"proposal_id": proposal_id, "table": self.id, "table_root": self.root}
         if self.is_found:
-            return builders.proposal(kind="register", read_version=0, **told)
+            return builders.proposal(kind="register", read_version=0, **result)
         operation = Operation(name="CREATE TABLE")
-        return builders.proposal(*self.rows, read_version=-1, operation=operation, **told)
+        return builders.proposal(*self.rows, read_version=-1, operation=operation, **result)
 
 
 VECTORS: Final = ("deletionVectors",)

@@ -93,14 +93,16 @@ def test_no_seed_is_kept_for_a_rule_that_is_gone() -> None:
 
 
 def test_every_flaw_that_the_research_names_has_a_mutant() -> None:
-    told = {number for mutant in MUTANTS.values() for number in re.findall(r"F(\d+)", mutant.rule)}
+    result = {
+        number for mutant in MUTANTS.values() for number in re.findall(r"F(\d+)", mutant.rule)
+    }
     # F3 is a rejected design: the models show it, and no code could have it.
-    assert told == {str(number) for number in range(1, 17) if number != 3}
+    assert result == {str(number) for number in range(1, 17) if number != 3}
 
 
 def test_the_document_names_every_predicate_and_only_mutants_that_there_are() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    predicates = {getattr(one, "__name__", "") for one in (*ALWAYS, *AT_REST)}
+    predicates = {getattr(item, "__name__", "") for item in (*ALWAYS, *AT_REST)}
     assert [name for name in sorted(predicates) if f"`{name}`" not in text] == []
     named = set(re.findall(r"`(with(?:out)?_\w+)`", text))
     assert named <= MUTANTS.keys()

@@ -95,7 +95,7 @@ def told(world: World) -> Counter[str]:
             seen["values leased"] += any("identity_blocks" in one for one in accepted)
             seen["leased values used"] += any("identity_used" in one for one in accepted)
             seen["change files"] += any("cdc" in row for row in log.entries[version])
-            keys = [f"{one['id']}/{one['sha256']}" for one in accepted]
+            keys = [f"{item['id']}/{item['sha256']}" for item in accepted]
             seen["claimed"] += any("claim_check" in world.history.sent[key].body for key in keys)
     return seen
 

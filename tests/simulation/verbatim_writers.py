@@ -38,8 +38,8 @@ def _begin(stage: Stage) -> None:
         rows.append(removal(log.live, stage.dice.choice(list(log.live))))
     elif stage.dice.random() < 0.4:
         rows += exchange(stage.dice, stage.stores[table.root], log.live)
-    told: Row = {"read_version": log.head, "files_since_ms": stage.clock.now_ms()}
-    _propose(stage, table, rows, {**told, "txn_id": f"w{stage.next()}"})
+    result: Row = {"read_version": log.head, "files_since_ms": stage.clock.now_ms()}
+    _propose(stage, table, rows, {**result, "txn_id": f"w{stage.next()}"})
 
 
 def _try_again(stage: Stage, table: Table, one: Proposal) -> None:
@@ -90,9 +90,9 @@ def _refused(stage: Stage) -> Iterator[tuple[Table, Proposal]]:
     """Yield the last attempt of each transaction whose version was taken."""
     last = {one.txn_id: (table, one) for table, one in stage.past if one.kind == "verbatim"}
     taken = {
-        told.body["proposal_id"]
-        for told in stage.history.told
-        if (told.body.get("rejection") or {}).get("rule") == "version_taken"
+        result.body["proposal_id"]
+        for result in stage.history.told
+        if (result.body.get("rejection") or {}).get("rule") == "version_taken"
     }
     for table, one in last.values():
         if str(one.proposal_id) in taken:

@@ -13,19 +13,19 @@ from tidegate_runtime.kafka.topic_admin import SEVERAL, differing_topics, missin
 
 def connection(kafka: KafkaSettings) -> list[Check]:
     """Return whether the brokers can be reached and let us in; the last check decides."""
-    servers = [one.strip() for one in kafka.bootstrap_servers.split(",") if one.strip()]
-    found = [_server(server, kafka) for server in servers]
-    if all(check.verdict == "wrong" for check in found):
-        return [*found, Check("login", "skipped", "no broker can be reached")]
+    servers = [item.strip() for item in kafka.bootstrap_servers.split(",") if item.strip()]
+    result = [_server(server, kafka) for server in servers]
+    if all(check.verdict == "wrong" for check in result):
+        return [*result, Check("login", "skipped", "no broker can be reached")]
     error = login_error(kafka)
     if error is None:
-        return [*found, Check("login", "ok", _as_whom(kafka))]
+        return [*result, Check("login", "ok", _as_whom(kafka))]
     verdict: Verdict = "away" if isinstance(error, Unavailable) else "wrong"
     if not kafka.security.uses_tls and any(speaks_tls(server) for server in servers):
         do = "the port speaks TLS: set `kafka.security.protocol` to SSL or SASL_SSL"
-        return [*found, Check("login", "wrong", str(error), do)]
+        return [*result, Check("login", "wrong", str(error), do)]
     do = "mend the way to the brokers above; or look at their logs for this client"
-    return [*found, Check("login", verdict, str(error), do)]
+    return [*result, Check("login", verdict, str(error), do)]
 
 
 def cluster(kafka: KafkaSettings) -> Iterator[Check]:
@@ -70,12 +70,12 @@ def topics(kafka: KafkaSettings) -> Iterator[Check]:
     except TidegateError as error:
         yield Check("topics", "skipped", f"their settings may not be read: {error}")
         return
-    for one in differing:
+    for item in differing:
         yield Check(
             "topics",
-            "note" if one.setting == "partitions" else "wrong",
-            f"{one.topic} has {one.setting} {one.found}, declared is {one.declared}",
-            _remedy(one.topic, one.setting, one.declared),
+            "note" if item.setting == "partitions" else "wrong",
+            f"{item.topic} has {item.setting} {item.found}, declared is {item.declared}",
+            _remedy(item.topic, item.setting, item.declared),
         )
     if not missing and not differing:
         yield Check("topics", "ok", f"all {len(declared)} are there, as declared")

@@ -162,7 +162,7 @@ def _add_overviews(app: FastAPI, pages: Pages) -> None:
         read = pages.overview()
         by_name = {record.name: record for record in read.tables.values()}
         order = {"stopped": 0, "behind": 1, "snapshot": 2, "not begun": 3, "up to date": 4}
-        found = [
+        result = [
             (stream, by_name.get(stream.table))
             for stream in sorted(
                 read.streams, key=lambda stream: (order[stream.state], stream.table)
@@ -174,7 +174,7 @@ def _add_overviews(app: FastAPI, pages: Pages) -> None:
             states[stream.state] = states.get(stream.state, 0) + 1
         topics = read.topics
         return pages.page(
-            request, "streams", streams=found, q=q, state=state, states=states, topics=topics
+            request, "streams", streams=result, q=q, state=state, states=states, topics=topics
         )
 
     @app.get("/dead-letters")
@@ -188,8 +188,8 @@ def _add_tables(app: FastAPI, pages: Pages) -> None:
     @app.get("/tables")
     def tables(request: Request, q: Text = "", state: Text = "", page: int = 1) -> Response:
         rows = page_values.table_rows(pages.overview())
-        found = page_values.table_page(rows, q, state, page)
-        return pages.page(request, "tables", found=found, q=q, state=state)
+        result = page_values.table_page(rows, q, state, page)
+        return pages.page(request, "tables", found=result, q=q, state=state)
 
     @app.get("/tables/{table}")
     def table(request: Request, table: UUID, done: Text = "") -> Response:
@@ -206,9 +206,9 @@ def _add_tables(app: FastAPI, pages: Pages) -> None:
     @app.get("/tables/{table}/shape")
     def shape(request: Request, table: UUID) -> Response:
         record = pages.table(table)
-        found = reading.shape(record)
+        result = reading.shape(record)
         return pages.page(
-            request, "table_shape", record=record, facts=found.facts, health=found.health
+            request, "table_shape", record=record, facts=result.facts, health=result.health
         )
 
     @app.get("/tables/{table}/holders")
@@ -227,7 +227,7 @@ def _add_proposals(app: FastAPI, pages: Pages) -> None:
         if id.strip():
             return RedirectResponse(f"/proposals/{_proposal_id(id)}", HTTPStatus.SEE_OTHER)
         record = pages.table(table) if table is not None else None
-        found = [
+        result = [
             proposal
             for proposal in reading.proposals(record, PROPOSALS)
             if not status or proposal.status == status
@@ -235,7 +235,7 @@ def _add_proposals(app: FastAPI, pages: Pages) -> None:
         return pages.page(
             request,
             "proposals",
-            proposals=found,
+            proposals=result,
             record=record,
             tables=pages.overview().tables,
             status_=status,

@@ -55,7 +55,7 @@ def table_page(rows: Iterable[TableRow], text: str, state: str, number: int) -> 
     for row in all_rows:
         states[row.state] = states.get(row.state, 0) + 1
     wanted = text.casefold()
-    found = [
+    result = [
         row
         for row in all_rows
         if (not state or row.state == state)
@@ -66,10 +66,10 @@ def table_page(rows: Iterable[TableRow], text: str, state: str, number: int) -> 
             or wanted in str(row.record.table)
         )
     ]
-    last = max(1, -(-len(found) // PER_PAGE))
+    last = max(1, -(-len(result) // PER_PAGE))
     number = min(max(1, number), last)
-    shown = found[(number - 1) * PER_PAGE : number * PER_PAGE]
-    return TablePage(shown, len(found), number, last, states)
+    shown = result[(number - 1) * PER_PAGE : number * PER_PAGE]
+    return TablePage(shown, len(result), number, last, states)
 
 
 def _row(

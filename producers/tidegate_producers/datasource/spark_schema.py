@@ -80,8 +80,10 @@ def _without_limits(kind: SparkType) -> SparkType:
             return SparkMap(key, value, kind.valueContainsNull)
         case SparkSchema():
             inner = (
-                SparkField(one.name, _without_limits(one.dataType), one.nullable, one.metadata)
-                for one in kind.fields
+                SparkField(
+                    field.name, _without_limits(field.dataType), field.nullable, field.metadata
+                )
+                for field in kind.fields
             )
             return SparkSchema(list(inner))
         case _:

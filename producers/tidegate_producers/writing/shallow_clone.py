@@ -106,7 +106,7 @@ def clone(client: Client, options: WriteOptions, request: CloneRequest) -> Outco
     adds = [_placed(add, request.source.root) for add in rows_to_adds(source.files)]
     body = proposal_drafts.Body(
         _operation(request.source.root, source, adds, live),
-        tuple(one.to_row() for one in (*definition, *_domains(source, now), *removes, *adds)),
+        tuple(item.to_row() for item in (*definition, *_domains(source, now), *removes, *adds)),
         proposal_drafts.NOTHING if now is None else proposal_drafts.WHOLE_TABLE,
     )
     proposal = proposal_drafts.of_body("commit", target, stamp, body)
@@ -155,19 +155,19 @@ def _definition(
 
 def _domains(source: Snapshot, now: Snapshot | None) -> list[DomainMetadata]:
     """Return the domains of the clone, and removals of those that only the replaced table has."""
-    found = {
+    result = {
         name: one
         for name, one in source.domains.items()
         if name != row_tracking.DOMAIN and not one.removed
     }
     if now is not None:
-        gone = now.domains.keys() - found.keys() - {row_tracking.DOMAIN}
-        found |= {
+        gone = now.domains.keys() - result.keys() - {row_tracking.DOMAIN}
+        result |= {
             name: now.domains[name].with_(removed=True)
             for name in gone
             if not now.domains[name].removed
         }
-    return [found[name] for name in sorted(found)]
+    return [result[name] for name in sorted(result)]
 
 
 def _placed(add: Add, root: str) -> Add:
@@ -204,5 +204,5 @@ def _operation(root: str, source: Snapshot, adds: list[Add], removed: list[Add])
         "removedFilesSize": sum(add.size for add in removed),
         "copiedFilesSize": 0,
     }
-    told = {name: str(value) for name, value in metrics.items()}
-    return Operation(name="CLONE", parameters=parameters, metrics=told)
+    result = {name: str(value) for name, value in metrics.items()}
+    return Operation(name="CLONE", parameters=parameters, metrics=result)

@@ -82,8 +82,8 @@ def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predi
 def _fault(error: SqlglotError) -> str:
     """Return where a text is no SQL, without the parser's own names."""
     if isinstance(error, ParseError) and error.errors:
-        found = error.errors[0]
-        return f"correct what begins with {found['highlight']!r}, at character {found['col']}"
+        result = error.errors[0]
+        return f"correct what begins with {result['highlight']!r}, at character {result['col']}"
     return " ".join(_STYLED.sub("", str(error)).split())
 
 

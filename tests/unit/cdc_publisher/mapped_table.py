@@ -37,16 +37,16 @@ class Column:
     @property
     def metadata(self) -> dict[str, Any]:
         """The field in the table's schema."""
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "delta.columnMapping.id": self.number,
             "delta.columnMapping.physicalName": self.physical,
         }
         if len(self.types) > 1:
-            told["delta.typeChanges"] = [
+            result["delta.typeChanges"] = [
                 {"fromType": before, "toType": after}
                 for before, after in zip(self.types, self.types[1:], strict=False)
             ]
-        return {"name": self.name, "type": self.types[-1], "nullable": True, "metadata": told}
+        return {"name": self.name, "type": self.types[-1], "nullable": True, "metadata": result}
 
 
 @dataclass

@@ -81,7 +81,7 @@ class Topic:
 
     def ops(self, version: int) -> list[str]:
         """Return the operations of a version's changes."""
-        return [one["op"] for one in self.told if one["source"]["txId"] == version]
+        return [item["op"] for item in self.told if item["source"]["txId"] == version]
 
     def replayed(self) -> Rows:
         """Return the rows that remain when a reader keeps the last record of each key."""

@@ -36,7 +36,7 @@ def told(table: WrittenTable, rules: ColumnRules, **form: Any) -> Topic:
 def test_a_column_that_is_left_out_is_in_no_image(table: WrittenTable, rules: ColumnRules) -> None:
     topic = told(table, rules)
     assert [one["op"] for one in topic.told] == ["r", "r", "u", "u"]
-    images = [one[side] for one in topic.told for side in ("before", "after") if one[side]]
+    images = [item[side] for item in topic.told for side in ("before", "after") if item[side]]
     assert len(images) == 6
     assert {tuple(image) for image in images} == {("id", "price")}
     [introduction] = topic.schema_changes
@@ -46,7 +46,7 @@ def test_a_column_that_is_left_out_is_in_no_image(table: WrittenTable, rules: Co
 
 def test_texts_are_masked_and_hashed_and_nulls_stay(table: WrittenTable) -> None:
     table.append([{"id": 3, "name": None, "price": None}])
-    masked = [one["after"]["name"] for one in told(table, ColumnRules(mask=("name",))).told]
+    masked = [item["after"]["name"] for item in told(table, ColumnRules(mask=("name",))).told]
     assert masked == [MASK, MASK, None, MASK, MASK, MASK]
     hashed = told(table, ColumnRules(hash=("name",), salt="salt")).told[0]["after"]["name"]
     assert hashed == sha256(b"saltnew 1").hexdigest()

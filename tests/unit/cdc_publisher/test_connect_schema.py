@@ -51,9 +51,9 @@ def sent(table: pa.Table, op: Op = "c", form: RecordForm = WITH_SCHEMA) -> list[
 def column(values: list[Any], kind: pa.DataType, form: RecordForm = WITH_SCHEMA) -> tuple[Any, Any]:
     """Return the schema of a column in `after`, and its values."""
     table = pa.table({"c": pa.array(values, kind)})
-    told = [record.value for record in sent(table, form=form)]
-    image = json.loads(told[0] or b"")["schema"]["fields"][1]
-    return image["fields"][0], [payload(value)["after"]["c"] for value in told]
+    result = [record.value for record in sent(table, form=form)]
+    image = json.loads(result[0] or b"")["schema"]["fields"][1]
+    return image["fields"][0], [payload(value)["after"]["c"] for value in result]
 
 
 GOLDEN = [
@@ -166,8 +166,8 @@ GOLDEN_OF_DEBEZIUM = [
 def test_a_column_in_debeziums_types(
     kind: pa.DataType, value: Any, schema: dict[str, Any], expected: Any
 ) -> None:
-    told, values = column([None, value], kind, in_debeziums_types())
-    assert told == {**schema, "optional": True, "field": "c"}
+    result, values = column([None, value], kind, in_debeziums_types())
+    assert result == {**schema, "optional": True, "field": "c"}
     assert values == [None, expected]
 
 
@@ -179,8 +179,8 @@ def test_decimals_are_texts_or_doubles_where_set(
     decimals: Decimals, schema: dict[str, Any], expected: Any
 ) -> None:
     form = in_debeziums_types(decimals=decimals)
-    told, values = column([Decimal("12.30"), None], pa.decimal128(10, 2), form)
-    assert told == {**schema, "optional": True, "field": "c"}
+    result, values = column([Decimal("12.30"), None], pa.decimal128(10, 2), form)
+    assert result == {**schema, "optional": True, "field": "c"}
     assert values == [expected, None]
 
 
@@ -202,16 +202,16 @@ NESTED = [
 def test_nested_values_are_json_in_a_text_where_set(
     kind: pa.DataType, value: Any, expected: str
 ) -> None:
-    told, values = column([value, None], kind, in_debeziums_types(structs="json"))
-    assert told == {**JSON, "optional": True, "field": "c"}
+    result, values = column([value, None], kind, in_debeziums_types(structs="json"))
+    assert result == {**JSON, "optional": True, "field": "c"}
     assert values == [expected, None]
 
 
 def test_the_types_inside_a_struct_are_debeziums_too() -> None:
     kind = pa.struct([("d", pa.date32()), ("n", pa.decimal128(4, 1))])
     value = {"d": date(1970, 1, 2), "n": Decimal("0.1")}
-    told, values = column([None, value], kind, in_debeziums_types())
-    assert [one["name"] for one in told["fields"]] == [DATE["name"], decimal(4, 1)["name"]]
+    result, values = column([None, value], kind, in_debeziums_types())
+    assert [item["name"] for item in result["fields"]] == [DATE["name"], decimal(4, 1)["name"]]
     assert values == [None, {"d": 1, "n": base64(1)}]
 
 
@@ -245,8 +245,8 @@ def test_rows_that_differ_only_in_what_a_type_loses_are_an_update() -> None:
 def test_a_column_has_the_connect_type_of_its_values(
     kind: pa.DataType, value: Any, schema: dict[str, Any], expected: Any
 ) -> None:
-    told, values = column([None, value], kind)
-    assert told == {**schema, "optional": True, "field": "c"}
+    result, values = column([None, value], kind)
+    assert result == {**schema, "optional": True, "field": "c"}
     assert values == [None, expected]
 
 
@@ -279,24 +279,24 @@ def test_a_record_is_written_whole_with_its_schemas() -> None:
     assert (before, after) == ({**image, "field": "before"}, {**image, "field": "after"})
     assert (source["name"], source["field"]) == ("cdc.t.Source", "source")
     assert [other["field"] for other in others] == ["op", "ts_ms", "transaction"]
-    told = payload(deleted.value)
+    result = payload(deleted.value)
     plain = json.loads(sent(table, "d", RecordForm())[0].value or b"")
-    assert told == plain
-    assert told["before"] == {"k": 1, "v": "a"}
+    assert result == plain
+    assert result["before"] == {"k": 1, "v": "a"}
 
 
 @pytest.mark.parametrize("op", ["c", "u", "d", "r"])
 def test_a_value_of_each_kind_fits_its_schema(op: Op) -> None:
     table = pa.table({"k": [1, 2], "v": ["a", None]})
-    told = [record.value for record in sent(table, op) if record.value is not None]
-    assert [payload(value)["op"] for value in told] == [op, op]
+    result = [record.value for record in sent(table, op) if record.value is not None]
+    assert [payload(value)["op"] for value in result] == [op, op]
 
 
 def test_nan_and_infinities_are_null_where_a_reader_would_take_them_for_zero() -> None:
     schema = pa.schema([pa.field("f", pa.float64(), nullable=False)])
     table = pa.table({"f": [float("nan"), float("-inf"), 1.5]}, schema=schema)
-    told = [payload(record.value)["after"]["f"] for record in sent(table)]
-    assert told == [None, None, 1.5]
+    result = [payload(record.value)["after"]["f"] for record in sent(table)]
+    assert result == [None, None, 1.5]
 
 
 def test_key_and_value_have_formats_of_their_own() -> None:
@@ -322,7 +322,7 @@ def test_a_deleted_row_keeps_the_schema_that_it_was_written_with() -> None:
         (schemas.value, ["int64", "boolean"]),
     ):
         images_of = json.loads(text or "")["fields"][:2]
-        assert [[one["type"] for one in image["fields"]] for image in images_of] == [types] * 2
+        assert [[item["type"] for item in image["fields"]] for image in images_of] == [types] * 2
 
 
 def test_the_key_of_a_delete_has_the_schema_before_the_version() -> None:
@@ -352,13 +352,13 @@ def test_a_stream_with_schemas_has_the_payloads_of_the_stream_without(tmp_path: 
     dice = random.Random(7)
     for _ in range(20):
         change_at_random(table, dice)
-    plain, told = Topic(), Topic()
-    for topic, form in ((plain, RecordForm()), (told, WITH_SCHEMA)):
+    plain, result = Topic(), Topic()
+    for topic, form in ((plain, RecordForm()), (result, WITH_SCHEMA)):
         following = stream(table, topic, chunk_rows=40, form=form)
         following.catch_up(6)
         following.catch_up(table.version)
-    assert {one["op"] for one in plain.told} == {"r", "c", "u", "d"}
-    for one, other in zip(plain.records, told.records, strict=True):
+    assert {item["op"] for item in plain.told} == {"r", "c", "u", "d"}
+    for one, other in zip(plain.records, result.records, strict=True):
         assert payload(other.key) == json.loads(one.key or b"")
         assert (other.value is None) == (one.value is None)
         if one.value is not None:

@@ -73,7 +73,7 @@ class Scene:
         return list(read_follower_state(self.bus, TOPICS).values())
 
     def told(self, table: WrittenTable) -> list[int]:
-        return [one["after"]["id"] for one in self.topics[table.id].told]
+        return [item["after"]["id"] for item in self.topics[table.id].told]
 
     def poll(self) -> None:
         """Poll twice: a table without an owner is taken over at the second poll."""
@@ -83,7 +83,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    bus, clock, told = MemoryBus(TOPICS.declared()), Clock(), dict[UUID, Writer]()
+    bus, clock, result = MemoryBus(TOPICS.declared()), Clock(), dict[UUID, Writer]()
     bad, good = [
         WrittenTable(tmp_path / name, id=UUID(int=at)).create()
         for at, name in enumerate(("bad", "good"), 1)
@@ -93,17 +93,17 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         table.append(rows(1))
 
     def positions(*_: object) -> dict[UUID, Any]:
-        return {table: one.position for table, one in told.items() if one.position}
+        return {table: one.position for table, one in result.items() if one.position}
 
     def writer_of(_kafka: object, table: UUID, *_: object) -> Writer:
-        return told.setdefault(table, Writer())
+        return result.setdefault(table, Writer())
 
     monkeypatch.setattr(service, "ChangeWriter", writer_of)
     monkeypatch.setattr(PositionReader, "read", positions)
     monkeypatch.setattr(service, "create_topics", lambda *_: None)
     settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})
     follower = CdcPublisher(settings, bus, Running(clock, Health(clock)))
-    return Scene(bus, clock, bad, good, told, follower)
+    return Scene(bus, clock, bad, good, result, follower)
 
 
 def failing(module: Any, name: str) -> Callable[..., Any]:
@@ -135,14 +135,14 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     with mock.patch.object(module, name, failing(module, name)):
         scene.poll()
         assert scene.told(scene.good) == [1]
-        [told] = scene.state()
-        assert (told.service, told.name, told.error_class) == ("cdc-publisher", "bad", "Odd")
-        assert told.reason.startswith("Odd: of an odd kind")
-        assert told.attempts == 1
+        [result] = scene.state()
+        assert (result.service, result.name, result.error_class) == ("cdc-publisher", "bad", "Odd")
+        assert result.reason.startswith("Odd: of an odd kind")
+        assert result.attempts == 1
     # Neither a poll before its retry time nor a notification makes it retry.
     scene.poll()
     scene.follower.notice(scene.bad.notification())
-    assert scene.state() == [told]
+    assert scene.state() == [result]
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.poll()
     assert scene.state() == []
@@ -156,7 +156,7 @@ def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene)
         table.append(rows(2))
         scene.follower.notice(table.notification())
     assert scene.told(scene.good) == [1, 2]
-    assert [one.name for one in scene.state()] == ["bad"]
+    assert [item.name for item in scene.state()] == ["bad"]
     scene.topics[scene.bad.id].fails = False
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.follower.poll()
@@ -174,7 +174,7 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
         tell_follower_state(scene.bus, TOPICS, {key: None})
         scene.clock.boot += 31.0
         scene.follower.poll()
-        assert [one.attempts for one in scene.state()] == [attempts]
+        assert [item.attempts for item in scene.state()] == [attempts]
     scene.topics[scene.bad.id].fails = False
     tell_follower_state(scene.bus, TOPICS, {key: None})
     scene.clock.boot += 31.0

@@ -88,13 +88,13 @@ def test_the_transaction_numbers_the_changes_of_a_version_from_one() -> None:
 
 def test_the_rows_of_a_snapshot_say_where_it_begins_and_ends() -> None:
     sent = records(ORIGIN, batch("r", ends=True), 99, "with")
-    assert [told(one)["source"]["snapshot"] for one in sent] == ["first", "true", "last"]
+    assert [told(item)["source"]["snapshot"] for item in sent] == ["first", "true", "last"]
     assert told(sent[0])["transaction"] is None
 
 
 def test_a_chunk_in_the_middle_of_a_snapshot_neither_begins_nor_ends_it() -> None:
     sent = records(ORIGIN, batch("r", 20), 99, "with")
-    assert {told(one)["source"]["snapshot"] for one in sent} == {"true"}
+    assert {told(item)["source"]["snapshot"] for item in sent} == {"true"}
 
 
 def test_only_the_last_slice_ends_a_snapshot() -> None:
@@ -104,7 +104,7 @@ def test_only_the_last_slice_ends_a_snapshot() -> None:
 
 def test_a_slice_keeps_the_indices_of_its_changes() -> None:
     sent = records(ORIGIN, batch("c").slice(1, 2), 99, "with")
-    assert [json.loads(told(one)["source"]["sequence"])[1] for one in sent] == ["1", "2"]
+    assert [json.loads(told(item)["source"]["sequence"])[1] for item in sent] == ["1", "2"]
 
 
 def test_an_event_id_is_the_same_at_every_reading_and_differs_from_all_others() -> None:

@@ -41,8 +41,10 @@ def test_a_flat_change_is_a_row_and_a_deleted_one_says_so(
     tmp_path: Path, with_schema: bool
 ) -> None:
     topic = published(tmp_path, "flat", with_schema=with_schema)
-    told = values(topic, with_schema=with_schema)
-    shown = [one and (one["__op"], one["id"], one["price"], one["__deleted"]) for one in told]
+    result = values(topic, with_schema=with_schema)
+    shown = [
+        item and (item["__op"], item["id"], item["price"], item["__deleted"]) for item in result
+    ]
     assert shown == [
         ("r", 1, 0.25, "false"),
         ("r", 2, 0.5, "false"),
@@ -51,7 +53,7 @@ def test_a_flat_change_is_a_row_and_a_deleted_one_says_so(
         ("u", 1, 9.0, "false"),
         ("c", 3, 0.75, "false"),
     ]
-    first, last = told[0], told[-1]
+    first, last = result[0], result[-1]
     assert first is not None
     assert last is not None
     assert (first["__version"], first["__index"], first["__snapshot"]) == (1, 0, "first")
@@ -75,8 +77,8 @@ def test_a_flat_record_of_a_small_row_is_small(tmp_path: Path) -> None:
 @pytest.mark.parametrize("with_schema", [False, True])
 def test_a_change_feed_has_two_rows_for_an_update(tmp_path: Path, with_schema: bool) -> None:
     topic = published(tmp_path, "delta", with_schema=with_schema)
-    told = values(topic, with_schema=with_schema)
-    shown = [one and (one["_change_type"], one["id"], one["price"]) for one in told]
+    result = values(topic, with_schema=with_schema)
+    shown = [item and (item["_change_type"], item["id"], item["price"]) for item in result]
     assert shown == [
         ("insert", 1, 0.25),
         ("insert", 2, 0.5),
@@ -86,7 +88,7 @@ def test_a_change_feed_has_two_rows_for_an_update(tmp_path: Path, with_schema: b
         ("update_postimage", 1, 9.0),
         ("insert", 3, 0.75),
     ]
-    last = told[-1]
+    last = result[-1]
     assert last is not None
     assert (last["_commit_version"], last["_commit_timestamp"]) == (
         3,

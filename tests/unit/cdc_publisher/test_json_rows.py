@@ -97,8 +97,8 @@ def test_bytes_that_are_no_utf8_become_the_replacement_character(end: bytes) -> 
     stored = pa.array([b"a\xffb" + end, None, b"c"])
     offsets, bytes_ = stored.buffers()[1:]
     text = pa.Array.from_buffers(pa.string(), 3, [stored.buffers()[0], offsets, bytes_])
-    told = [json.loads(one)["c"] for one in in_utf8(row_texts(pa.table({"c": text})))]
-    assert told == ["a\ufffdb" + end.decode(), None, "c"]
+    result = [json.loads(item)["c"] for item in in_utf8(row_texts(pa.table({"c": text})))]
+    assert result == ["a\ufffdb" + end.decode(), None, "c"]
 
 
 def test_a_whole_double_shows_that_it_is_no_integer() -> None:

@@ -38,7 +38,7 @@ def told(table: WrittenTable, policy: LargeRows, form: RecordForm = PLAIN) -> To
 @pytest.mark.parametrize("form", [PLAIN, RecordForm(value_format="json_schema")])
 def test_texts_are_cut_until_the_record_fits(table: WrittenTable, form: RecordForm) -> None:
     topic = told(table, "truncate", form)
-    [record] = [one for one in topic.records if "truncated" in dict(one.headers)]
+    [record] = [item for item in topic.records if "truncated" in dict(item.headers)]
     value = json.loads(record.value or b"")
     after = value.get("payload", value)["after"]
     assert (after["id"], after["name"]) == (2, LARGE[:65_536])
@@ -48,7 +48,7 @@ def test_texts_are_cut_until_the_record_fits(table: WrittenTable, form: RecordFo
 
 def test_a_row_is_left_out_and_noted(table: WrittenTable) -> None:
     topic = told(table, "dead_letter")
-    assert [one["after"]["id"] for one in topic.told] == [1, 3]
+    assert [item["after"]["id"] for item in topic.told] == [1, 3]
     [letter] = [
         change for change in topic.schema_changes if change.place and change.place.topic == "dead"
     ]

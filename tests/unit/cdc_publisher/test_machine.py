@@ -88,14 +88,14 @@ def test_another_order_is_welcome_where_nothing_of_the_version_is_told() -> None
 
 
 def test_following_the_machine_tells_every_version_once() -> None:
-    state, told = fresh("no_data"), []
+    state, result = fresh("no_data"), []
     for head in (3, 3, 5, 9):
         while due := decide(state, Notice(head)):
             version = due[0].version  # type: ignore[union-attr]  # the log never goes back here
-            told.append(version)
+            result.append(version)
             told_now = Position(table=TABLE, version=version, complete=True, order=ORDER)
             state = evolve(state, Published(told_now))
-    assert told == [3, 4, 5, 6, 7, 8, 9]
+    assert result == [3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class History(JudgedTable):
         """Return some of the table's rows, with the columns of the beginning."""
         names = SCHEMA.names
         chosen = [row for row in self.rows() if self.dice.random() < share]
-        return [{name: one[name] for name in names} for one in chosen]
+        return [{name: item[name] for name in names} for item in chosen]
 
     def step(self) -> str:
         """Write a version; return what it did."""
@@ -73,7 +73,7 @@ class History(JudgedTable):
         write_deltalake(self.folder, content, mode="append", schema_mode="merge")
 
     def _merge_some(self) -> None:
-        changed = [{**one, "ratio": self.dice.random()} for one in self.some(0.3)]
+        changed = [{**item, "ratio": self.dice.random()} for item in self.some(0.3)]
         self._merge_in(changed + self.fresh(2))
 
     def _change_keys(self) -> None:
@@ -86,7 +86,7 @@ class History(JudgedTable):
         ids = ", ".join(str(one["id"]) for one in again) or "-1"
         self.table.delete(f"id IN ({ids})")
         kept = {(row["region"], row["id"]) for row in self.rows()}
-        self._append([one for one in again if (one["region"], one["id"]) not in kept])
+        self._append([item for item in again if (item["region"], item["id"]) not in kept])
 
     def _overwrite(self) -> None:
         content = self.some(0.6) + self.fresh(1)
@@ -96,7 +96,7 @@ class History(JudgedTable):
     def _add_column(self) -> None:
         self.more += 1
         wider = SCHEMA.append(pa.field(f"more{self.more}", pa.int32()))
-        content = [{**one, f"more{self.more}": 7} for one in self.fresh(2)]
+        content = [{**item, f"more{self.more}": 7} for item in self.fresh(2)]
         table = pa.Table.from_pylist(content, schema=wider)
         write_deltalake(self.folder, table, mode="append", schema_mode="merge")
 
@@ -143,8 +143,8 @@ def test_a_subscriber_has_the_table_at_every_version(tmp_path: Path, seed: int) 
                 version += 1
                 published.catch_up(version)
                 for record in topic.records[sent:]:
-                    told = [(name, one) for name, one in record.headers if isinstance(one, bytes)]
-                    bus.append(at, record.key, record.value, tuple(told))
+                    result = [(name, one) for name, one in record.headers if isinstance(one, bytes)]
+                    bus.append(at, record.key, record.value, tuple(result))
                 sent = len(topic.records)
                 for change in follower.changes(quiet_s=0.02):
                     copy.apply(change)

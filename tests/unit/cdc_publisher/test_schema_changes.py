@@ -72,8 +72,8 @@ def test_a_copy_is_the_table_at_every_version(tmp_path: Path) -> None:
         change()
         stream(table, topic).catch_up(table.version)
         assert by_id(copied(topic)) == by_id(table.shown)
-    told = [[step.change for step in announcement.steps] for announcement in announcements(topic)]
-    assert told == [[], ["rename"], ["drop"], ["add"], ["add"]]
+    result = [[step.change for step in announcement.steps] for announcement in announcements(topic)]
+    assert result == [[], ["rename"], ["drop"], ["add"], ["add"]]
     assert topic.ops(table.version) == ["d"], "a copied row did not change"
 
 
@@ -124,11 +124,11 @@ def test_values_of_a_widened_column_are_carried_as_the_publisher_writes_them(
         stream(table, topic, form=RecordForm(types=types)).catch_up(1)
         table.widen("v", after)
         stream(table, topic, form=RecordForm(types=types)).catch_up(2)
-        told = {row["id"]: row["v"] for row in copied(topic)}
+        result = {row["id"]: row["v"] for row in copied(topic)}
         anew = Topic()
         stream(table, anew, form=RecordForm(types=types)).catch_up(2)
-        assert told == {row["id"]: row["v"] for row in anew.replayed()}
-        assert told == {1: iso if number == 0 else debezium, 2: None}
+        assert result == {row["id"]: row["v"] for row in anew.replayed()}
+        assert result == {1: iso if number == 0 else debezium, 2: None}
 
 
 def test_a_marker_is_a_tombstone_that_no_key_has_and_says_what_changed(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ def test_a_marker_is_a_tombstone_that_no_key_has_and_says_what_changed(tmp_path:
             assert key == {"tidegate_marker": "schema:2"}
         content = headers["schema_change"]
         assert isinstance(content, bytes)
-        told = codec.decode(SchemaChange, b64decode(content))
-        assert [column.before for column in told.columns] == ["id", "b", "n"]
-        assert [column.name for column in told.columns] == ["id", "c", "n"]
+        result = codec.decode(SchemaChange, b64decode(content))
+        assert [column.before for column in result.columns] == ["id", "b", "n"]
+        assert [column.name for column in result.columns] == ["id", "c", "n"]
 
 
 def test_a_renamed_key_column_gives_rows_their_new_keys(tmp_path: Path) -> None:

@@ -75,14 +75,14 @@ def test_avro_records_are_those_of_json(tmp_path: Path) -> None:
         key = read(record.key, SerializationContext("cdc.t", MessageField.KEY))
         assert key == json.loads(expected.key or b"")
         value = read(record.value, SerializationContext("cdc.t", MessageField.VALUE))
-        told = None if expected.value is None else json.loads(expected.value)
-        if told is None:
+        result = None if expected.value is None else json.loads(expected.value)
+        if result is None:
             assert value is None
             continue
         assert (value["op"], value["before"], value["after"]) == (
-            told["op"], told["before"], told["after"],
+            result["op"], result["before"], result["after"],
         )  # fmt: skip
-        assert {k: v for k, v in value["source"].items() if v is not None} == told["source"]
+        assert {k: v for k, v in value["source"].items() if v is not None} == result["source"]
     assert sorted(client.get_subjects()) == ["cdc.t-key", "cdc.t-value"]
     schema = json.loads(client.get_latest_version("cdc.t-value").schema.schema_str)
     assert (schema["namespace"], schema["name"]) == ("cdc.t", "Envelope")
@@ -118,15 +118,15 @@ def test_json_with_a_registered_schema_has_the_payload_behind_the_schemas_id(
     stream(table, topic, form=form("json_schema_registry", types), registry=registry).catch_up(1)
     for record, expected in zip(topic.records, plain.records, strict=True):
         assert record.value is not None
-        told, wanted = json.loads(record.value[5:]), json.loads(expected.value or b"")
-        assert told["after"] == wanted["after"]
+        result, wanted = json.loads(record.value[5:]), json.loads(expected.value or b"")
+        assert result["after"] == wanted["after"]
         schema = client.get_schema(int.from_bytes(record.value[1:5], "big"))
         assert schema.schema_type == "JSON"
     body = json.loads(schema.schema_str)
     image = body["properties"]["after"]["oneOf"][1]
     assert body["title"] == "cdc.t.Envelope"
     assert image["properties"]["amount"]["oneOf"][1]["title"].endswith("data.Decimal")
-    assert b64decode(told["after"]["blob"] or "") == b""
+    assert b64decode(result["after"]["blob"] or "") == b""
 
 
 def nested(tmp_path: Path) -> WrittenTable:
@@ -150,8 +150,8 @@ def nested(tmp_path: Path) -> WrittenTable:
     table.append([ROW, {"id": 2}])
     log = table.folder / "_delta_log" / f"{0:020d}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    told = [{"protocol": protocol} if "protocol" in line else line for line in lines]
-    log.write_text("".join(json.dumps(line) + "\n" for line in told))
+    result = [{"protocol": protocol} if "protocol" in line else line for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in result))
     return table
 
 

@@ -61,13 +61,13 @@ def tables(tmp_path: Path, bus: MemoryBus) -> tuple[WrittenTable, WrittenTable]:
 @pytest.fixture
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
     """Return the change topics by table id."""
-    told: dict[UUID, Writer] = {}
+    result: dict[UUID, Writer] = {}
 
     def writer_of(_kafka: object, table: UUID, *_: object) -> Writer:
-        return told.setdefault(table, Writer())
+        return result.setdefault(table, Writer())
 
     def positions(*_: object) -> dict[UUID, Any]:
-        return {table: one.position for table, one in told.items() if one.position}
+        return {table: one.position for table, one in result.items() if one.position}
 
     def publish(self: Writer, _topic: str, records: Any, position: Any, *more: Any) -> None:
         Topic.publish(self, "cdc.t", records, position, *more)
@@ -76,7 +76,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
     monkeypatch.setattr(service, "ChangeWriter", writer_of)
     monkeypatch.setattr(PositionReader, "read", positions)
     monkeypatch.setattr(service, "create_topics", lambda *_: None)
-    return told
+    return result
 
 
 def publisher(bus: MemoryBus, clock: Clock | None = None, **section: Any) -> CdcPublisher:
@@ -94,7 +94,7 @@ def say(bus: MemoryBus, table: WrittenTable, **update: Any) -> None:
 
 
 def told(topic: Topic) -> list[int]:
-    return [one["after"]["id"] for one in topic.told]
+    return [item["after"]["id"] for item in topic.told]
 
 
 @pytest.mark.parametrize("found", ["by an audit", "at the head"])

@@ -25,10 +25,10 @@ def test_a_tables_key_columns_can_be_given_on_the_command_line() -> None:
 def test_a_table_may_have_a_name_of_three_parts(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {"main.air.flights": TableChanges(key_columns=("carrier",))}
-    assert load(CdcSettings, None, {name: value}).cdc.tables == told
+    result = {"main.air.flights": TableChanges(key_columns=("carrier",))}
+    assert load(CdcSettings, None, {name: value}).cdc.tables == result
     monkeypatch.setenv(f"TIDEGATE__{name.upper().replace('.', '__')}", value)
-    assert load(CdcSettings, None, {}).cdc.tables == told
+    assert load(CdcSettings, None, {}).cdc.tables == result
 
 
 def test_a_table_can_be_declared_to_have_no_key() -> None:
@@ -37,17 +37,17 @@ def test_a_table_can_be_declared_to_have_no_key() -> None:
 
 
 def test_a_table_may_have_another_format_than_the_others() -> None:
-    told = {"cdc.value_format": "json_schema", "cdc.tables.t.value_format": "json"}
-    cdc = load(CdcSettings, None, {**told, "cdc.tables.u.key_format": "json_schema"}).cdc
+    result = {"cdc.value_format": "json_schema", "cdc.tables.t.value_format": "json"}
+    cdc = load(CdcSettings, None, {**result, "cdc.tables.u.key_format": "json_schema"}).cdc
     assert cdc.form("t") == RecordForm()
     assert cdc.form("u") == RecordForm("json_schema", "json_schema")
     assert cdc.form("v") == RecordForm("json_schema")
 
 
 def test_a_tables_types_come_before_those_of_all_tables() -> None:
-    told = {"cdc.types": "debezium", "cdc.decimal_handling_mode": "string"}
+    result = {"cdc.types": "debezium", "cdc.decimal_handling_mode": "string"}
     one = {"cdc.tables.t.types": "iso", "cdc.tables.u.struct_handling": "json"}
-    cdc = load(CdcSettings, None, {**told, **one}).cdc
+    cdc = load(CdcSettings, None, {**result, **one}).cdc
     assert cdc.form("t").types == ISO
     assert cdc.form("u").types == ValueTypes("debezium", "string", "json")
     assert cdc.form("v").types == ValueTypes("debezium", "string", "struct")
@@ -76,8 +76,8 @@ def test_a_mode_without_debeziums_types_is_refused_by_name(told: dict[str, str])
 
 
 def test_one_table_in_debeziums_types_may_use_the_mode_of_all() -> None:
-    told = {"cdc.decimal_handling_mode": "double", "cdc.tables.t.types": "debezium"}
-    cdc = load(CdcSettings, None, told).cdc
+    result = {"cdc.decimal_handling_mode": "double", "cdc.tables.t.types": "debezium"}
+    cdc = load(CdcSettings, None, result).cdc
     assert cdc.form("t").types.decimals == "double"
     assert cdc.form("u").types == ISO
 

@@ -50,8 +50,8 @@ def copy_of(topic: Topic) -> TableCopy:
     bus = MemoryBus({TOPIC: 1})
     for record in topic.records:
         at = TopicPartition(TOPIC, 0)
-        told = tuple((name, value) for name, value in record.headers if isinstance(value, bytes))
-        bus.append(at, record.key, record.value, told)
+        result = tuple((name, value) for name, value in record.headers if isinstance(value, bytes))
+        bus.append(at, record.key, record.value, result)
     copy = TableCopy()
     with ChangeStream(bus, TOPIC) as follower:
         for change in follower.changes(quiet_s=0.1):
@@ -64,8 +64,8 @@ def by_id(content: Any) -> Rows:
 
 
 def markers(topic: Topic) -> list[str]:
-    found = [dict(record.headers).get(MARKER) for record in topic.records]
-    return [kind.decode() for kind in found if isinstance(kind, bytes)]
+    result = [dict(record.headers).get(MARKER) for record in topic.records]
+    return [kind.decode() for kind in result if isinstance(kind, bytes)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_mode_says_how_a_stream_begins(
     opened.catch_up(table.version)
     table.append(rows(99))
     opened.catch_up(table.version)
-    assert [one["op"] for one in topic.told] == told
+    assert [item["op"] for item in topic.told] == told
 
 
 def test_always_publishes_all_rows_at_each_start(table: WrittenTable) -> None:
@@ -93,7 +93,7 @@ def test_always_publishes_all_rows_at_each_start(table: WrittenTable) -> None:
     for _ in range(2):
         stream(table, topic, mode="always", anew=True).catch_up(table.version)
         assert by_id(copy_of(topic).rows) == by_id(table.content)
-    assert [one["op"] for one in topic.told] == ["r"] * 12
+    assert [item["op"] for item in topic.told] == ["r"] * 12
     assert markers(topic) == ["schema"], "copies forget what they had"
 
 
@@ -112,7 +112,7 @@ def test_a_stream_begins_with_the_changes_of_its_start(
 ) -> None:
     topic = Topic()
     stream(table, topic, mode=mode, start=start).catch_up(table.version)
-    assert [(one["source"]["txId"], one["op"]) for one in topic.told] == told
+    assert [(item["source"]["txId"], item["op"]) for item in topic.told] == told
 
 
 def test_a_new_snapshot_stands_for_what_was_not_published(table: WrittenTable) -> None:
@@ -161,7 +161,7 @@ def test_a_stream_that_is_reset_begins_anew_and_is_not_reset_twice(table: Writte
     topic = Topic()
     stream(table, topic).catch_up(table.version)
     obey(table, topic, signal(table, "reset-position", 3))
-    assert [one["op"] for one in topic.told] == ["r"] * 12
+    assert [item["op"] for item in topic.told] == ["r"] * 12
     assert topic.position is not None
     assert (topic.position.signal, topic.position.begins) == (3, False)
 
@@ -238,10 +238,10 @@ def test_an_incremental_snapshot_takes_turns_with_the_versions(table: WrittenTab
         table.append(rows(number))
     opened.receive([signal(table, "execute-snapshot")])
     opened.catch_up(table.version)
-    told = [one["op"] for one in topic.told]
-    assert told.count("r") == 6
-    assert told[-1] == "r", "versions do not wait for the snapshot"
-    assert told[:4] == ["c", "r", "r", "c"], "a file is not cut by a version"
+    result = [item["op"] for item in topic.told]
+    assert result.count("r") == 6
+    assert result[-1] == "r", "versions do not wait for the snapshot"
+    assert result[:4] == ["c", "r", "r", "c"], "a file is not cut by a version"
     assert {one["source"]["snapshot"] for one in topic.told if one["op"] == "r"} == {"incremental"}
     ids = [dict(record.headers)["event_id"] for record in topic.records if record.value]
     assert len(ids) == len(set(ids))
@@ -261,7 +261,7 @@ def test_an_incremental_snapshot_is_paused_resumed_and_goes_on_after_a_death(
     assert topic.told == []
     table.append(rows(90))
     opened.catch_up(table.version)
-    assert [one["op"] for one in topic.told] == ["c"], "versions go on"
+    assert [item["op"] for item in topic.told] == ["c"], "versions go on"
     opened = stream(table, topic, mode="no_data", chunk_rows=1)
     topic.dies_at = len(topic.chunks) + 2
     opened.receive([signal(table, "resume-snapshot", 2)])
@@ -304,7 +304,7 @@ def test_an_incremental_snapshot_takes_only_rows_for_which_its_filter_is_true(
     opened.catch_up(table.version)
     assert topic.position is not None
     assert topic.position.incremental is None
-    assert {one["after"]["id"] for one in topic.told} == {20, 31}
+    assert {item["after"]["id"] for item in topic.told} == {20, 31}
     assert notified(topic)[-1][1] == "COMPLETED"
 
 
@@ -376,7 +376,7 @@ def test_signals_are_read_on_from_where_the_last_reading_ended(table: WrittenTab
         bus.append(at, str(of).encode(), encode(message), headers(message))
     bus.append(at, b"x", b"no signal")
     reader.read()
-    assert [one.offset for one in reader.after(table.id, None)] == [0, 2]
+    assert [item.offset for item in reader.after(table.id, None)] == [0, 2]
     assert [one.offset for one in reader.after(table.id, 0)] == [2]
     assert reader.newest == 3
     assert reader.after(table.id, 99), "offsets of a former topic do not count"
@@ -388,8 +388,8 @@ def test_transactions_have_bounds_and_versions_an_end(table: WrittenTable) -> No
     opened.catch_up(table.version)
     table.rewrite(lambda old: old, data_change=False)
     opened.catch_up(table.version)
-    told = [(bound.version, bound.is_end) for bound in topic.bounds]
-    assert told == [(number, is_end) for number in range(1, 5) for is_end in (False, True)]
+    result = [(bound.version, bound.is_end) for bound in topic.bounds]
+    assert result == [(number, is_end) for number in range(1, 5) for is_end in (False, True)]
     assert markers(topic) == ["end"] * 4
     ends = [dict(record.headers).get(MARKER) == b"end" for record in topic.records]
     assert ends == [False, False, True] * 3 + [True]

@@ -27,7 +27,7 @@ def test_a_version_gone_from_the_log_stops_the_stream(table: WrittenTable) -> No
     with pytest.raises(BrokenLog) as caught:
         stream(table, topic).catch_up(3)
     assert caught.value.error_class == "GAP"
-    assert [one["after"]["id"] for one in topic.told] == [1]
+    assert [item["after"]["id"] for item in topic.told] == [1]
 
 
 def test_versions_before_one_that_cannot_be_told_are_told_whole(table: WrittenTable) -> None:
@@ -41,7 +41,7 @@ def test_versions_before_one_that_cannot_be_told_are_told_whole(table: WrittenTa
         with pytest.raises(BrokenLog) as caught:
             stream(table, topic).catch_up(3)
         assert caught.value.error_class == "DataFileMissing"
-        assert [one["op"] for one in topic.told] == ["c", "u"]
+        assert [item["op"] for item in topic.told] == ["c", "u"]
         assert topic.position is not None
         assert (topic.position.version, topic.position.complete) == (2, True)
 
@@ -63,7 +63,7 @@ def test_other_key_columns_in_the_middle_of_a_version_hold_from_the_next_one(
         stream(table, topic, chunk_rows=4).catch_up(1)
     other = TableChanges(key_columns=("name",))
     stream(table, topic, other).catch_up(1)
-    assert [one["after"]["id"] for one in topic.told] == list(range(10))
+    assert [item["after"]["id"] for item in topic.told] == list(range(10))
     table.append(rows(11))
     stream(table, topic, other).catch_up(2)
     assert topic.keys == [
@@ -193,7 +193,7 @@ def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
     table.append(rows(2))
     with pytest.raises(UnsupportedFeature, match="catalogManaged"):
         stream(table, topic).catch_up(3)
-    assert [one["after"]["id"] for one in topic.told] == [1]
+    assert [item["after"]["id"] for item in topic.told] == [1]
 
 
 def test_a_chunk_that_failed_on_its_way_is_told_before_what_came_after_it(
@@ -210,4 +210,4 @@ def test_a_chunk_that_failed_on_its_way_is_told_before_what_came_after_it(
     assert topic.told == []
     with pytest.raises(BrokenLog):
         stream(table, topic, chunk_rows=4).catch_up(2)
-    assert [one["after"]["id"] for one in topic.told] == [0, 1, 2, 3]
+    assert [item["after"]["id"] for item in topic.told] == [0, 1, 2, 3]

@@ -38,7 +38,7 @@ def test_the_rows_at_the_head_come_first_and_then_the_versions_after_it(
     following.catch_up(table.version)
     assert topic.ops(1) == ["r", "r", "r"]
     assert topic.ops(2) == ["c"]
-    assert [one["source"]["snapshot"] for one in topic.told] == ["first", "true", "last", "false"]
+    assert [item["source"]["snapshot"] for item in topic.told] == ["first", "true", "last", "false"]
     assert by_id(topic.replayed()) == by_id(table.content)
 
 
@@ -60,7 +60,7 @@ def test_without_the_rows_of_the_past_only_later_versions_are_told(table: Writte
     following.catch_up(1)
     table.append(rows(3))
     following.catch_up(2)
-    assert [one["after"]["id"] for one in topic.told] == [3]
+    assert [item["after"]["id"] for item in topic.told] == [3]
 
 
 def test_a_rewrite_tells_only_the_rows_that_it_touched(table: WrittenTable) -> None:
@@ -120,8 +120,8 @@ def test_rows_deleted_by_vectors_are_told_and_so_are_those_that_come_back(
     table.mask(3, 4, 5)
     table.drop("part-00001.parquet")
     stream(table, topic).catch_up(table.version)
-    told = [(one["op"], (one["after"] or one["before"])["id"]) for one in topic.told[6:]]
-    assert told == [("d", 1), ("d", 5), ("d", 3), ("d", 4), ("c", 1), ("d", 1), ("d", 2)]
+    result = [(item["op"], (item["after"] or item["before"])["id"]) for item in topic.told[6:]]
+    assert result == [("d", 1), ("d", 5), ("d", 3), ("d", 4), ("c", 1), ("d", 1), ("d", 2)]
     assert topic.replayed() == table.content == rows(6)
 
 
@@ -230,7 +230,7 @@ def test_a_large_version_is_cut_into_several(table: WrittenTable) -> None:
     table.append(rows(*range(25)))
     stream(table, topic, chunk_rows=10).catch_up(1)
     assert topic.chunks == [1, 10, 10, 5]
-    assert [json.loads(one["source"]["sequence"])[1] for one in topic.told] == [
+    assert [json.loads(item["source"]["sequence"])[1] for item in topic.told] == [
         str(n) for n in range(25)
     ]
 
@@ -303,11 +303,11 @@ def test_a_version_compared_in_buckets_has_the_changes_of_one_compared_whole(
     while not following.catch_up(2, until_s=0.0):
         turns += 1
     assert turns > 5, "a comparison yields its turn"
-    whole, cut = ([one for one in topic.told if one["source"]["txId"] == 2] for topic in topics)
+    whole, cut = ([item for item in topic.told if item["source"]["txId"] == 2] for topic in topics)
     assert [one["op"] for one in cut] == [one["op"] for one in whole]
     images = [
-        sorted(json.dumps([one["op"], one["before"], one["after"]]) for one in told)
-        for told in (whole, cut)
+        sorted(json.dumps([one["op"], one["before"], one["after"]]) for one in result)
+        for result in (whole, cut)
     ]
     assert images[0] == images[1]
 
@@ -315,8 +315,8 @@ def test_a_version_compared_in_buckets_has_the_changes_of_one_compared_whole(
 def test_where_a_version_comes_from_is_told(table: WrittenTable) -> None:
     topic = Topic()
     stream(table, topic).catch_up(0)
-    told = {"accepted": [{"id": str(UUID(int=7)), "offset": 1}], "refused": []}
-    info = {"timestamp": 77, "operation": "STREAMING UPDATE", "tidegate": told}
+    result = {"accepted": [{"id": str(UUID(int=7)), "offset": 1}], "refused": []}
+    info = {"timestamp": 77, "operation": "STREAMING UPDATE", "tidegate": result}
     table.append(rows(1))
     path = table.folder / "_delta_log" / f"{1:020d}.json"
     lines = path.read_text().splitlines()[1:]
@@ -324,7 +324,7 @@ def test_where_a_version_comes_from_is_told(table: WrittenTable) -> None:
         {"txn": {"appId": "app", "version": 5}},
         {"txn": {"appId": "tidegate/topic/0", "version": 31}},
     ]
-    content = [json.dumps(one) for one in ({"commitInfo": info}, *txns)]
+    content = [json.dumps(item) for item in ({"commitInfo": info}, *txns)]
     path.write_text("\n".join([*content, *lines]) + "\n")
     stream(table, topic).catch_up(1)
     source = topic.told[0]["source"]

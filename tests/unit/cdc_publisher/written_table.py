@@ -173,8 +173,8 @@ class WrittenTable:
 
     def _metadata(self) -> dict[str, Any]:
         fields = [
-            {"name": one.name, "type": WIRE[one.type], "nullable": True, "metadata": {}}
-            for one in self.schema
+            {"name": item.name, "type": WIRE[item.type], "nullable": True, "metadata": {}}
+            for item in self.schema
         ]
         return {
             "metaData": {

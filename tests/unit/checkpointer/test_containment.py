@@ -135,15 +135,15 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
         scene.follower.poll()
         good = {path.name for path in (scene.good.folder / "_delta_log").iterdir()}
         assert {checkpoint_name(10), checksum_name(12)} <= good
-        [told] = scene.state()
-        assert (told.service, told.table, told.name) == ("checkpointer", scene.bad.id, "bad")
-        assert (told.error_class, told.attempts) == ("Odd", 1)
-        assert told.reason == "Odd: of an odd kind"
-        assert told.next_try_ms is not None
+        [result] = scene.state()
+        assert (result.service, result.table, result.name) == ("checkpointer", scene.bad.id, "bad")
+        assert (result.error_class, result.attempts) == ("Odd", 1)
+        assert result.reason == "Odd: of an odd kind"
+        assert result.next_try_ms is not None
     # Neither a poll before its retry time nor a notification makes it retry.
     scene.follower.poll()
     scene.follower.notice(scene.bad.notification())
-    assert scene.state() == [told]
+    assert scene.state() == [result]
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.follower.poll()
     assert scene.state() == []
@@ -157,10 +157,10 @@ def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         for attempt in range(1, 4):
             scene.follower.poll()
-            [told] = scene.state()
-            assert told.attempts == attempt
-            assert told.next_try_ms is not None
-            pauses.append(round((told.next_try_ms - scene.clock.now_ms()) / 1000))
+            [result] = scene.state()
+            assert result.attempts == attempt
+            assert result.next_try_ms is not None
+            pauses.append(round((result.next_try_ms - scene.clock.now_ms()) / 1000))
             scene.clock.boot += pauses[-1] + 1
     assert pauses == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
 
@@ -171,8 +171,8 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
         [key] = read_follower_state(scene.bus, TOPICS)
         tell_follower_state(scene.bus, TOPICS, {key: None})
         scene.follower.poll()
-        [told] = scene.state()
-        assert told.attempts == 2, "it was tried, and failed again"
+        [result] = scene.state()
+        assert result.attempts == 2, "it was tried, and failed again"
         tell_follower_state(scene.bus, TOPICS, {key: None})
     scene.follower.poll()
     assert scene.state() == []
@@ -185,7 +185,7 @@ def test_by_a_notification_one_table_is_set_aside_and_the_other_served(scene: Sc
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         for table in (scene.bad, scene.good):
             scene.follower.notice(table.notification())
-    assert [one.name for one in scene.state()] == ["bad"]
+    assert [item.name for item in scene.state()] == ["bad"]
     assert (scene.good.folder / "_delta_log" / checkpoint_name(10)).exists()
 
 
@@ -194,8 +194,8 @@ def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) 
     with mock.patch.object(service, "head_version", broken):
         for _ in range(3):
             scene.follower.poll()
-    [told] = scene.state()
-    assert (told.error_class, told.reason, told.next_try_ms) == (
+    [result] = scene.state()
+    assert (result.error_class, result.reason, result.next_try_ms) == (
         "CorruptCommit",
         "it is torn",
         None,
@@ -229,8 +229,8 @@ def test_another_followers_records_are_its_own(scene: Scene) -> None:
         raise Odd("elsewhere")
     other.tell()
     scene.follower.poll()
-    [told] = scene.state()
-    assert told.service == "cdc-publisher"
+    [result] = scene.state()
+    assert result.service == "cdc-publisher"
 
 
 def test_what_ends_a_process_is_not_contained(scene: Scene) -> None:

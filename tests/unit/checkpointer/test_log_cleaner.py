@@ -86,8 +86,8 @@ def written(folder: Path, form: Form | None = None, versions: int = 20) -> Writt
 def planned(table: WrittenTable, *gates: Gate, memory: CleanupMemory | None = None) -> CleanupPlan:
     store = LocalStore(table.root)
     head = open_snapshot(store)
-    found = CleanedTable(store, head.version, head.protocol, head.metadata)
-    return survey(found, memory or CleanupMemory(), gates, NOW_MS)
+    result = CleanedTable(store, head.version, head.protocol, head.metadata)
+    return survey(result, memory or CleanupMemory(), gates, NOW_MS)
 
 
 def by_delta_rs(table: WrittenTable, version: int) -> list[Any]:
@@ -100,8 +100,8 @@ def ours(table: WrittenTable, version: int) -> list[str]:
 
 
 def log_of(table: WrittenTable) -> set[str]:
-    found = (table.folder / "_delta_log").rglob("*")
-    return {path.name for path in found if path.is_file()}
+    result = (table.folder / "_delta_log").rglob("*")
+    return {path.name for path in result if path.is_file()}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -139,8 +139,8 @@ def test_a_cleanup_that_dies_at_any_file_leaves_a_readable_table(
     store, due = LocalStore(table.root), planned(table)
     kept = range(due.floor, table.version + 1)
     before = [ours(table, version) for version in kept]
-    for one in due.goes:
-        store.delete(one.file.path)
+    for item in due.goes:
+        store.delete(item.file.path)
         assert [ours(table, version) for version in (kept[0], kept[-1])] == [before[0], before[-1]]
         assert by_delta_rs(table, kept[-1]) == before[-1]
         again = planned(table)
@@ -157,7 +157,7 @@ def test_sidecars_of_checkpoints_that_go_go_and_the_others_stay(tmp_path: Path) 
         path.write_bytes(b"x")
         os.utime(path, (at_s, at_s))
     due = planned(table)
-    going = {one.file.name for one in due.goes}
+    going = {item.file.name for item in due.goes}
     assert old.name in going
     assert new.name not in going
     below = {path.name for path in sidecars.iterdir() if path.name[:20].isdigit()}
@@ -168,7 +168,7 @@ def test_whoever_needs_older_versions_holds_the_floor_down(tmp_path: Path) -> No
     table = written(tmp_path / "t")
     free, held = planned(table), planned(table, Gate(7, "a reader"))
     assert held.floor == 6 < free.floor
-    assert [one.why for one in held.blocked] == ["a reader needs the versions from 7 on"]
+    assert [item.why for item in held.blocked] == ["a reader needs the versions from 7 on"]
 
 
 @pytest.mark.parametrize("value", ["false", "FALSE"])
@@ -177,7 +177,7 @@ def test_a_table_that_forbids_cleanup_is_left_as_it_is(tmp_path: Path, value: st
     table.set_metadata(**{"delta.enableExpiredLogCleanup": value})
     due = planned(table)
     assert due.goes == ()
-    assert [one.cause for one in due.blocked] == ["disabled"]
+    assert [item.cause for item in due.blocked] == ["disabled"]
 
 
 def test_protected_checkpoints_go_only_with_everything_before_the_bound(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_protected_checkpoints_go_only_with_everything_before_the_bound(tmp_path
     table.set_metadata(**{bound: str(floor + 1)})
     held = planned(table)
     assert held.floor == -1
-    assert not [one for one in held.goes if "checkpoint" in one.file.name]
+    assert not [item for item in held.goes if "checkpoint" in item.file.name]
     assert "protected" in [one.cause for one in held.blocked]
     table.set_metadata(**{bound: str(floor)})
     assert planned(table).floor >= floor
@@ -235,8 +235,8 @@ def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_wrong(
         write_classic(store, open_snapshot(store, table.version), NOW_MS)
     later_ms = NOW_MS + 6 * DAY_MS
     head = open_snapshot(store)
-    found = CleanedTable(store, head.version, head.protocol, head.metadata)
-    newer = survey(found, restarted, (), later_ms)
+    result = CleanedTable(store, head.version, head.protocol, head.metadata)
+    newer = survey(result, restarted, (), later_ms)
     assert newer.floor > due.floor
     assert verify(store, newer, restarted, later_ms)
     assert restarted.unverifiable == ""

@@ -61,9 +61,9 @@ def test_a_log_weighs_at_most_three_times_its_commits_and_two_checkpoints(rewrit
         cutoff = cutoff_ms(now_ms, RETENTION_MS)
         newest_old = (cutoff - START_MS) // (EVERY_S * 1000) if cutoff >= START_MS else -1
         due = plan(listing, Circumstances(now_ms, newest_old, sidecars_of=sidecars_of))
-        for one in due.goes:
-            del files[one.file.name]
-            sidecars_of.pop(one.file.name, None)
+        for item in due.goes:
+            del files[item.file.name]
+            sidecars_of.pop(item.file.name, None)
         cleaned_ms, written, rest = now_ms, 0, due.rest_bytes
         weight = sum(file.size_bytes for file in files.values())
         if version > 360:

@@ -30,8 +30,8 @@ def settle(state: SummaryState, due: object) -> SummaryState:
 
 def attend(state: SummaryState, head: int, interval: int = 10) -> tuple[SummaryState, list[object]]:
     due = decide(state, Notice(head, interval))
-    for one in due:
-        state = settle(state, one)
+    for item in due:
+        state = settle(state, item)
     return state, list(due)
 
 
@@ -80,7 +80,7 @@ def test_compactions_are_followed_by_longer_ones_over_them() -> None:
 
 def test_after_a_pause_only_the_longest_compactions_are_written() -> None:
     _, due = attend(FRESH, 160, 1000)
-    compactions = [one for one in due if isinstance(one, CompactionDue)]
+    compactions = [item for item in due if isinstance(item, CompactionDue)]
     assert compactions == [
         CompactionDue(0, 124),
         CompactionDue(125, 149),
@@ -91,17 +91,17 @@ def test_after_a_pause_only_the_longest_compactions_are_written() -> None:
 
 def test_after_a_pause_only_the_newest_checkpoint_is_written() -> None:
     _, due = attend(FRESH, 47)
-    assert [one for one in due if isinstance(one, CheckpointDue)] == [CheckpointDue(40)]
+    assert [item for item in due if isinstance(item, CheckpointDue)] == [CheckpointDue(40)]
 
 
 def test_after_a_pause_compactions_begin_behind_the_checkpoint_that_is_due() -> None:
     _, due = attend(FRESH, 47)
-    assert [one for one in due if isinstance(one, CompactionDue)] == [CompactionDue(41, 45)]
+    assert [item for item in due if isinstance(item, CompactionDue)] == [CompactionDue(41, 45)]
 
 
 def test_after_a_long_pause_old_versions_stay_without_a_checksum() -> None:
     _, due = attend(FRESH, 1_000)
-    sums = [one.version for one in due if isinstance(one, ChecksumDue)]
+    sums = [item.version for item in due if isinstance(item, ChecksumDue)]
     assert sums == list(range(1_001 - RECENT_MAX, 1_001))
 
 

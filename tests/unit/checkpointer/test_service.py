@@ -99,9 +99,9 @@ def test_notifications_bring_checksums_compactions_and_checkpoints(
     expected |= {checkpoint_name(10), checkpoint_name(20)}
     expected |= {compacted_name(0, 4), compacted_name(5, 9), compacted_name(11, 15)}
     assert expected <= log_of(table)
-    found = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
-    assert found is not None
-    assert found.version == 20
+    result = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
+    assert result is not None
+    assert result.version == 20
 
 
 def test_the_table_reads_the_same_with_what_was_written(
@@ -156,9 +156,9 @@ def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
     store = LocalStore(table.root)
     checkpoint_writer.write_classic(store, open_snapshot(store, 10), 0)
     checkpointer(bus).poll()
-    found = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
-    assert found is not None
-    assert found.version == 10
+    result = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
+    assert result is not None
+    assert result.version == 10
 
 
 def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
@@ -224,9 +224,9 @@ def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
     assert top.name.startswith(f"{10:020d}.checkpoint.")
     assert not list(log.glob("*.checkpoint*.parquet"))
     assert list((log / "_sidecars").iterdir())
-    found = last_checkpoint.decode((log / "_last_checkpoint").read_bytes())
-    assert found is not None
-    assert (found.version, found.num_of_add_files) == (10, len(table.files))
+    result = last_checkpoint.decode((log / "_last_checkpoint").read_bytes())
+    assert result is not None
+    assert (result.version, result.num_of_add_files) == (10, len(table.files))
     for old in range(10):
         (log / f"{old:020d}.json").unlink()
     for old_name in (compacted_name(0, 4), compacted_name(5, 9)):
@@ -433,7 +433,7 @@ def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBu
     table.drop(gone)
     checkpointer(bus).poll()
     parquet = pq.read_table(table.folder / "_delta_log" / checkpoint_name(10))
-    removed = [one["path"] for one in parquet["remove"].to_pylist() if one]
+    removed = [item["path"] for item in parquet["remove"].to_pylist() if item]
     assert removed == [gone]
 
 
@@ -579,7 +579,7 @@ def test_the_state_goes_first_that_spares_the_least_time() -> None:
     slow, quick, old = view(2.0, 10.0), view(1.0, 10.0), view(2.0, 60.0)
     assert slow.warm is not None
     settle([slow, quick, old], slow.warm.size_bytes * 2)
-    assert [one.warm is not None for one in (slow, quick, old)] == [True, True, False]
+    assert [item.warm is not None for item in (slow, quick, old)] == [True, True, False]
     settle([slow, quick, old], slow.warm.size_bytes)
     assert [one.warm is not None for one in (slow, quick, old)] == [True, False, False]
 

@@ -52,7 +52,7 @@ def findings(table: WrittenTable, *arguments: str) -> list[dict[str, Any]]:
     result = run(table, "--json", *arguments)
     assert result.exit_code in (0, 1), result.output
     found: list[dict[str, Any]] = json.loads(result.stdout)["findings"]
-    assert (result.exit_code == 1) == bool([one for one in found if not one["repair"]] or found)
+    assert (result.exit_code == 1) == bool([item for item in found if not item["repair"]] or found)
     return found
 
 
@@ -146,9 +146,9 @@ def test_each_damage_is_found_and_said_what_to_do_about(
 ) -> None:
     damage(table)
     kind, can_repair = DAMAGES[damage]
-    found = findings(table)
-    assert kind in [one["kind"] for one in found]
-    one = next(one for one in found if one["kind"] == kind)
+    result = findings(table)
+    assert kind in [item["kind"] for item in result]
+    one = next(one for one in result if one["kind"] == kind)
     assert (one["repair"] is not None) == can_repair
     printed = run(table)
     assert printed.exit_code == 1
@@ -205,7 +205,7 @@ def test_a_commit_that_is_not_what_the_committer_wrote_is_found(table: WrittenTa
     request = CheckRequest(NOW_MS, committed=own)
     assert list(check_log(store, request, lambda _: None)) == []
     path.write_bytes(path.read_bytes().replace(b'"WRITE"', b'"MERGE"'))
-    kinds = [one.kind for one in check_log(store, request, lambda _: None)]
+    kinds = [item.kind for item in check_log(store, request, lambda _: None)]
     assert kinds == ["overwritten_commit"]
 
 
@@ -229,9 +229,9 @@ def test_a_lost_or_wrong_file_of_deletion_vectors_is_named(table: WrittenTable) 
     name = next(iter(table.files))
     size = (table.folder / name).stat().st_size
     body = {"path": name, "partitionValues": {}, "size": size, "dataChange": True}
-    told = vector.model_dump(by_alias=True, exclude_none=True)
+    result = vector.model_dump(by_alias=True, exclude_none=True)
     stats = json.dumps({"numRecords": 2})
-    added = {**body, "modificationTime": 0, "deletionVector": told, "stats": stats}
+    added = {**body, "modificationTime": 0, "deletionVector": result, "stats": stats}
     table.commit("DELETE", {"remove": {**body, "deletionTimestamp": NOW_MS}}, {"add": added})
     assert findings(table) == []
     (table.folder / path).write_bytes(content[:-4] + b"torn")

@@ -45,18 +45,18 @@ def test_a_table_in_order_has_the_whole_score_and_nothing_to_do() -> None:
 def test_what_costs_readers_lowers_the_score_and_names_the_task(
     facts: TableFacts, task: str
 ) -> None:
-    found = assess(facts)
-    assert [one.name for one in found.tasks] == [task]
-    assert found.score == 100 - found.tasks[0].penalty < 100
+    result = assess(facts)
+    assert [item.name for item in result.tasks] == [task]
+    assert result.score == 100 - result.tasks[0].penalty < 100
 
 
 def test_the_costliest_comes_first_and_the_score_is_never_below_zero() -> None:
     bad = replace(WELL, doubt="?", tail=900, files=9_000, deleted_rows=900, orphans=1)
-    found = assess(replace(bad, orphan_bytes=WELL.size_bytes))
-    assert found.score == 0
-    penalties = [task.penalty for task in found.tasks]
+    result = assess(replace(bad, orphan_bytes=WELL.size_bytes))
+    assert result.score == 0
+    penalties = [task.penalty for task in result.tasks]
     assert penalties == sorted(penalties, reverse=True)
-    assert found.tasks[0].name == "check the table"
+    assert result.tasks[0].name == "check the table"
 
 
 def test_an_empty_table_is_well() -> None:
@@ -87,7 +87,7 @@ def test_the_command_tells_costs_histogram_and_the_next_task(tmp_path: Path) -> 
     data = json.loads(result.stdout)
     assert (data["files"], data["rows"], data["deleted_rows"]) == (25, 50, 5)
     assert data["orphans"] == 0, "it is younger than the retention"
-    assert {one["name"] for one in data["tasks"]} >= {"merge data files", "write a checkpoint"}
+    assert {item["name"] for item in data["tasks"]} >= {"merge data files", "write a checkpoint"}
 
 
 def test_checkpoints_compactions_and_checksums_are_shown_then_written(tmp_path: Path) -> None:

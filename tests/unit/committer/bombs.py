@@ -256,14 +256,14 @@ def main(name: str, folder: str) -> None:
     outcomes = here.ask(bomb)
     if outcomes:
         rejection = outcomes[-1].rejection
-        told = [outcomes[-1].status, rejection.rule if rejection else "", str(rejection)]
+        result = [outcomes[-1].status, rejection.rule if rejection else "", str(rejection)]
     else:
-        told = [
+        result = [
             "set aside",
-            *(dict(here.gate.letters()[-1].headers)[one].decode() for one in ("rule", "reason")),
+            *(dict(here.gate.letters()[-1].headers)[item].decode() for item in ("rule", "reason")),
         ]
     good = here.ask(here.proposal(add("good")))[-1].status
-    json.dump({"told": told, "good": good}, sys.stdout)
+    json.dump({"told": result, "good": good}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,6 @@ def version_beside_a_flood(gate: Gate) -> int | None:
     gate.send(*flood, headers=(("producer", b"flood"),))
     gate.send(other, headers=(("producer", b"other"),))
     gate.settle(30)
-    told = {outcome.proposal_id: outcome for outcome in gate.outcomes()}
-    assert {told[outcome.proposal_id].status for outcome in flood} == {"committed"}
-    return told[other.proposal_id].version
+    result = {outcome.proposal_id: outcome for outcome in gate.outcomes()}
+    assert {result[outcome.proposal_id].status for outcome in flood} == {"committed"}
+    return result[other.proposal_id].version

@@ -125,9 +125,9 @@ def new(**changed: Any) -> Row:
 
 def stored(gate: Gate, *rows: int, number: int = 0) -> Row:
     """Write a file of one vector and return the vector's descriptor."""
-    content, (found,) = in_file([of_rows(rows)], UUID(int=number))
-    gate.stores[ROOT].put(path_of(found), content)
-    return found.model_dump(by_alias=True, exclude_none=True)
+    content, (result,) = in_file([of_rows(rows)], UUID(int=number))
+    gate.stores[ROOT].put(path_of(result), content)
+    return result.model_dump(by_alias=True, exclude_none=True)
 
 
 def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> None:
@@ -259,8 +259,8 @@ def test_a_file_with_another_vector_stays_in_its_partition(values: str, rule: st
     gate.ask(proposal(add("p=1/a")))
     stats = '{"numRecords":10,"tightBounds":false}'
     here = inline(of_rows([1])).model_dump(by_alias=True, exclude_none=True)
-    told = {"partitionValues": {"p": values}, "stats": stats, "deletionVector": here}
-    one = proposal(remove("p=1/a"), add("p=1/a", **told), read_version=1)
+    result = {"partitionValues": {"p": values}, "stats": stats, "deletionVector": here}
+    one = proposal(remove("p=1/a"), add("p=1/a", **result), read_version=1)
     [outcome] = gate.ask(one)
     assert (outcome.rejection and outcome.rejection.rule) == rule
 

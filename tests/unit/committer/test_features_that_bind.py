@@ -36,10 +36,10 @@ def test_the_features_that_bind_are_those_that_delta_spark_names() -> None:
 
 @pytest.mark.parametrize("name", BINDING)
 def test_a_feature_that_binds_writers_fails_who_read_before(name: str) -> None:
-    [told] = gate_told = behind(name).ask(proposal(add("a")))
+    [result] = gate_told = behind(name).ask(proposal(add("a")))
     assert statuses(gate_told) == ["feature_binds_writers"]
-    assert told.rejection is not None
-    assert told.rejection.error_class == "DELTA_PROTOCOL_CHANGED"
+    assert result.rejection is not None
+    assert result.rejection.error_class == "DELTA_PROTOCOL_CHANGED"
 
 
 @pytest.mark.parametrize("name", FREE)

@@ -85,9 +85,9 @@ def test_no_path_of_the_corpus_is_taken_wherever_it_stands(propose: object) -> N
     for start in range(0, len(PATHS), AT_ONCE):
         paths = PATHS[start : start + AT_ONCE]
         sent = [propose(path) for path in paths]
-        told = {one.proposal_id: one for one in gate.ask(*sent)}
+        result = {item.proposal_id: item for item in gate.ask(*sent)}
         for one, path in zip(sent, paths, strict=True):
-            outcome = told[one.proposal_id]
+            outcome = result[one.proposal_id]
             assert outcome.rejection is not None, path
             assert (outcome.status, outcome.rejection.rule) in refused_as(propose, path), path
     rows = [row for entry in gate.entries()[2:] for row in entry]
@@ -102,16 +102,16 @@ def of_a_clone(*proposals: Proposal) -> list[str]:
     gate = Gate()
     gate.stores[builders.ROOT] = builders.table_in_memory([info("CLONE"), *TABLE, add(CLONE)])
     gate.ask(proposal(kind="register", read_version=-1))
-    told = [gate.ask(one)[-1] for one in proposals]
-    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told]
+    result = [gate.ask(item)[-1] for item in proposals]
+    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result]
 
 
 def test_a_file_that_lies_elsewhere_already_may_leave_and_lose_rows() -> None:
     lesser = builders.row_delete(rows_of(CLONE, [1]), read_version=0)
     bare = proposal(remove(CLONE), add(CLONE, deletionVector=vector([1]), stats=WIDE))
     again = proposal(add(CLONE, dataChange=False))
-    for one in (builders.delete(CLONE), lesser, bare, again):
-        assert of_a_clone(one) == ["committed"], one
+    for item in (builders.delete(CLONE), lesser, bare, again):
+        assert of_a_clone(item) == ["committed"], item
 
 
 def test_no_file_joins_elsewhere() -> None:
@@ -132,8 +132,8 @@ SHALLOW = Operation(name="CLONE")
 def created(*rows: Row) -> str:
     """Return the result of creating a table with some rows, where tables may lie below ALLOWED."""
     gate = Gate()
-    told = gate.ask(proposal(*TABLE, *rows, read_version=-1, operation=SHALLOW))[-1]
-    return told.rejection.rule if told.rejection else told.status
+    result = gate.ask(proposal(*TABLE, *rows, read_version=-1, operation=SHALLOW))[-1]
+    return result.rejection.rule if result.rejection else result.status
 
 
 def vector_at(path: str) -> Row:

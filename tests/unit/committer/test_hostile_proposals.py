@@ -213,8 +213,8 @@ PAIRS: tuple[tuple[str, tuple[Row, Row]], ...] = (
 
 def vector(kind: str, place: str = "0" * 20, size: int = 40) -> Row:
     """Return a descriptor of one row."""
-    told = {"storageType": kind, "pathOrInlineDv": place, "sizeInBytes": size, "cardinality": 1}
-    return told if kind == "i" else {**told, "offset": 1}
+    result = {"storageType": kind, "pathOrInlineDv": place, "sizeInBytes": size, "cardinality": 1}
+    return result if kind == "i" else {**result, "offset": 1}
 
 
 FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -573,8 +573,8 @@ def test_who_would_create_a_table_that_is_there_may_have_read_it_or_delete_rows(
         proposal(protocol(), metadata(), read_version=-1, reads=reads),
         proposal(read_version=-1, dv_intents=(rows_of("a", [1]),), reads=reads),
     ]
-    for one in again:
-        [outcome] = gate.ask(one)
+    for item in again:
+        [outcome] = gate.ask(item)
         assert outcome.rejection is not None
         assert outcome.rejection.rule == "table_exists"
 
@@ -598,8 +598,8 @@ def tracking() -> Gate:
 def test_row_ids_are_taken_off_no_file_that_must_have_some_and_has_no_count() -> None:
     gate = tracking()
     uncounted = add("b", stats=None, baseRowId=0, defaultRowCommitVersion=1)
-    [told] = gate.ask(proposal(uncounted, read_version=1))
-    assert told.status == "committed"
+    [result] = gate.ask(proposal(uncounted, read_version=1))
+    assert result.status == "committed"
     [refused] = gate.ask(proposal(read_version=1, operation=TAKES))
     assert refused.rejection is not None
     assert refused.rejection.rule == "row_ids_without_statistics"
@@ -615,8 +615,8 @@ def test_row_ids_are_taken_off_no_file_that_loses_rows_by_the_same_proposal() ->
 
 
 def test_row_ids_are_taken_off_what_came_before_the_table_tracked_rows(gate: Gate) -> None:
-    [told] = gate.ask(proposal(add("b")))
-    assert told.status == "committed"
+    [result] = gate.ask(proposal(add("b")))
+    assert result.status == "committed"
     on = {
         "enableRowTracking": "true",
         "rowTracking.materializedRowIdColumnName": "_ids",

@@ -167,13 +167,13 @@ def test_a_foreign_version_that_says_what_nobody_can_read_halts_its_table_alone(
 def test_ready_bytes_that_are_dated_far_ahead_are_refused(name: str, at_ms: int) -> None:
     gate = begun(*TIMED)
     near = gate.clock.now_ms() + AHEAD_MAX_MS // 2
-    told: Row = {"inCommitTimestamp": near, "timestamp": near}
-    far = verbatim(gate, 1, info(txnId="w", **{**told, name: at_ms}), add("a"))
+    result: Row = {"inCommitTimestamp": near, "timestamp": near}
+    far = verbatim(gate, 1, info(txnId="w", **{**result, name: at_ms}), add("a"))
     [outcome] = gate.ask(far)
     assert outcome.rejection is not None
     assert outcome.rejection.rule in ("timestamp_ahead", "malformed")
     assert f"commitInfo.{name}" in outcome.rejection.reason
-    [outcome] = gate.ask(verbatim(gate, 1, info(txnId="w", **told), add("a")))
+    [outcome] = gate.ask(verbatim(gate, 1, info(txnId="w", **result), add("a")))
     assert outcome.status == "committed"
 
 

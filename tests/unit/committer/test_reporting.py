@@ -75,8 +75,8 @@ def tables(gate: Gate) -> dict[str, float]:
     """Return the number of tables in each state, without empty states."""
     gate.clock.boot += 1
     gate.loop.step()
-    found = {state: value("tidegate_tables", state=state) for state in STATES}
-    return {state: count for state, count in found.items() if count}
+    result = {state: value("tidegate_tables", state=state) for state in STATES}
+    return {state: count for state, count in result.items() if count}
 
 
 def foreign(gate: Gate, *rows: Row) -> None:
@@ -95,9 +95,9 @@ def test_who_has_no_turn_is_a_standby_and_ready() -> None:
     gate.loop.step()
     heir.step()
     gate.loop.step()
-    told = sorted(loop.readiness for loop in (gate.loop, heir))
-    assert [is_ready for is_ready, _ in told] == [True, True]
-    assert [why.partition(":")[0] for _, why in told] == ["active", "standby"]
+    result = sorted(loop.readiness for loop in (gate.loop, heir))
+    assert [is_ready for is_ready, _ in result] == [True, True]
+    assert [why.partition(":")[0] for _, why in result] == ["active", "standby"]
 
 
 def test_tables_are_counted_by_what_goes_on_at_them(gate: Gate) -> None:
@@ -175,11 +175,11 @@ def test_groups_are_measured_and_lost_races_counted(gate: Gate) -> None:
 
 def test_what_strangers_call_their_tables_is_no_label(gate: Gate) -> None:
     fields: dict[str, Any] = {"table": UUID(int=77), "table_root": "memory://elsewhere/x"}
-    [told] = gate.ask(create(**fields, name="labels-without-end"))
-    assert told.status == "denied"
+    [result] = gate.ask(create(**fields, name="labels-without-end"))
+    assert result.status == "denied"
     fields["table_root"] = "memory://tables/x"
-    [told] = gate.ask(proposal(add("../x"), read_version=-1, **fields, name="labels-without-end"))
-    assert told.status == "denied"
+    [result] = gate.ask(proposal(add("../x"), read_version=-1, **fields, name="labels-without-end"))
+    assert result.status == "denied"
     exposed = prometheus_client.generate_latest().decode()
     assert "labels-without-end" not in exposed
     [worker] = gate.loop.workers.values()
@@ -200,9 +200,9 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     registry = {table.table: table}
     with mock.patch.object(RegistryReader, "read", return_value=registry):
         gate.restart()
-        [told] = gate.ask(one)[-1:]
-    assert told.rejection is not None
-    assert told.rejection.rule == "made_up_by_somebody"
+        [result] = gate.ask(one)[-1:]
+    assert result.rejection is not None
+    assert result.rejection.rule == "made_up_by_somebody"
     assert "made_up_by_somebody" not in prometheus_client.generate_latest().decode()
 
 
@@ -243,9 +243,9 @@ def test_a_sampled_proposal_has_a_span_from_its_arrival_to_its_outcome(
 
 
 def test_who_creates_a_table_that_is_there_is_no_conflict(gate: Gate) -> None:
-    [told] = gate.ask(create())
-    assert told.rejection is not None
-    assert (told.rejection.rule, told.rejection.winner_version) == ("table_exists", 0)
+    [result] = gate.ask(create())
+    assert result.rejection is not None
+    assert (result.rejection.rule, result.rejection.winner_version) == ("table_exists", 0)
     [conflicts] = CONFLICTS.collect()
     assert "table_exists" not in [sample.labels["kind"] for sample in conflicts.samples]
 
@@ -276,8 +276,8 @@ def test_what_was_committed_was_not_given_up(gate: Gate, lines: list[dict[str, A
     gate.ask(done)
     for outcome in (done, unwanted):
         gate.ask(proposal(kind="cancel", cancels=outcome.proposal_id))
-    told = [line["proposal"] for line in lines if line["event"] == "gave_up"]
-    assert told == [str(unwanted.proposal_id)]
+    result = [line["proposal"] for line in lines if line["event"] == "gave_up"]
+    assert result == [str(unwanted.proposal_id)]
 
 
 def test_a_table_under_a_root_of_another_release_is_halted_and_the_others_go_on(gate: Gate) -> None:
@@ -291,9 +291,9 @@ def test_a_table_under_a_root_of_another_release_is_halted_and_the_others_go_on(
     )
     gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
     gate.restart()
-    [told] = gate.ask(proposal(add("a"), table=other, table_root="hdfs://x/t"))
-    assert told.rejection is not None
-    assert told.rejection.rule == "table_halted"
-    assert "hdfs" in told.rejection.reason
+    [result] = gate.ask(proposal(add("a"), table=other, table_root="hdfs://x/t"))
+    assert result.rejection is not None
+    assert result.rejection.rule == "table_halted"
+    assert "hdfs" in result.rejection.reason
     assert gate.ask(proposal(add("a")))[0].status == "committed"
     assert tables(gate) == {"idle": 1, "halted": 1}

@@ -18,8 +18,8 @@ def test_the_defaults_of_settings_and_policy_agree() -> None:
 
 
 def test_what_is_set_reaches_the_judgement() -> None:
-    told = CommitterSection(group_members_max=3, id_window=9, weakest_isolation="Serializable")
-    policy = told.policy
+    result = CommitterSection(group_members_max=3, id_window=9, weakest_isolation="Serializable")
+    policy = result.policy
     assert (policy.group_members_max, policy.window) == (3, 9)
     assert policy.weakest_isolation == "Serializable"
 

@@ -60,8 +60,8 @@ class Slow:
 
     def _answer(self) -> Outcome | None:
         wanted = self.asked.proposal_id if self.asked else None
-        found = (outcome for outcome in self.gate.outcomes() if outcome.proposal_id == wanted)
-        return next(found, None)
+        result = (outcome for outcome in self.gate.outcomes() if outcome.proposal_id == wanted)
+        return next(result, None)
 
 
 def gate_with(grace_ms: int) -> Gate:

@@ -123,9 +123,9 @@ def test_a_malformed_commit_to_an_unknown_table_is_denied(gate: Gate) -> None:
 
 def test_a_creation_where_version_0_is_in_the_log_is_rejected(gate: Gate) -> None:
     assert ask(gate, value_of(create())) == [("rejected", "table_exists")]
-    found = Gate(stores={ROOT: table_in_memory(creation())})
-    assert ask(found, value_of(create())) == [("rejected", "table_exists")]
-    assert TABLE not in found.tables()
+    result = Gate(stores={ROOT: table_in_memory(creation())})
+    assert ask(result, value_of(create())) == [("rejected", "table_exists")]
+    assert TABLE not in result.tables()
 
 
 def test_a_creation_at_the_root_of_another_tables_registration_is_denied(gate: Gate) -> None:

@@ -52,8 +52,8 @@ def at_other(*actions: Any) -> Proposal:
 
 def test_a_store_that_hangs_keeps_no_other_table_waiting(gate: Gate, held: Held) -> None:
     gate.send(proposal(add("a")))
-    [told] = gate.ask(at_other(add("b")))
-    assert (told.table, told.status) == (OTHER, "committed")
+    [result] = gate.ask(at_other(add("b")))
+    assert (result.table, result.status) == (OTHER, "committed")
     held.answer()
     gate.settle()
     assert [(outcome.table, outcome.version) for outcome in gate.outcomes()[-2:]] == [
@@ -98,8 +98,8 @@ def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: Held) -> No
     gate.settle()
     gate.clock.boot += 2 * gate.settings.view_age_max_s
     gate.send(proposal(add("a")))
-    [told] = gate.ask(at_other(add("b")))
-    assert told.table == OTHER
+    [result] = gate.ask(at_other(add("b")))
+    assert result.table == OTHER
     held.answer()
     gate.settle()
     assert gate.outcomes()[-1].table == TABLE
@@ -120,8 +120,8 @@ def test_a_load_that_fails_is_for_its_table_alone(
     held.held.clear()
     gate.clock.boot += 60.0
     gate.settle()
-    told = gate.ask(proposal(add("a")), at_other(add("b")))
-    assert [outcome.status for outcome in told] == ["committed", "committed"]
+    result = gate.ask(proposal(add("a")), at_other(add("b")))
+    assert [outcome.status for outcome in result] == ["committed", "committed"]
 
 
 def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
@@ -149,7 +149,7 @@ def test_tables_of_one_store_are_read_one_by_one_and_stores_beside_each_other() 
     many.begin("file:///data/t", lambda: order.append("local")).result(10.0)
     assert [many.is_free(root) for root in ("s3://bucket/d", "s3://other/a")] == [False, True]
     assert many.is_free("file:///data/u")
-    assert [one.done() for one in (first, second)] == [False, False]
+    assert [item.done() for item in (first, second)] == [False, False]
     going_on.set()
     second.result(10.0)
     assert order == ["other", "local", "first", "second"]

@@ -21,8 +21,8 @@ def test_what_a_newer_release_says_of_a_table_stays_in_the_registry() -> None:
     gate.restart()
     [outcome] = gate.ask(proposal(add("a"), read_version=0))
     assert outcome.status == "committed"
-    told = gate.tables()[TABLE]
-    assert (told.published_through, told.model_extra) == (1, {"from_a_newer_release": {"a": 1}})
+    result = gate.tables()[TABLE]
+    assert (result.published_through, result.model_extra) == (1, {"from_a_newer_release": {"a": 1}})
 
 
 def test_what_a_newer_release_committed_is_not_committed_again() -> None:
@@ -30,9 +30,9 @@ def test_what_a_newer_release_committed_is_not_committed_again() -> None:
     one = proposal(add("a"), read_version=0)
     assert [outcome.version for outcome in gate.ask(create(), one)] == [0, 1]
     rows = gate.entries()[1]
-    told = rows[0]["commitInfo"]["tidegate"]
-    told["from_a_newer_release"], told["accepted"][0]["and_this"] = ["x"], {"y": None}
-    assert Provenance.model_validate(told).accepted[0].id == one.proposal_id
+    result = rows[0]["commitInfo"]["tidegate"]
+    result["from_a_newer_release"], result["accepted"][0]["and_this"] = ["x"], {"y": None}
+    assert Provenance.model_validate(result).accepted[0].id == one.proposal_id
     path = in_log(commit_name(1))
     gate.stores[ROOT].put(path, to_bytes(rows))
     heir = Gate(stores=gate.stores)
@@ -48,8 +48,8 @@ def test_what_another_release_tells_otherwise_is_not_committed_again_either() ->
     one = proposal(add("a"), read_version=0)
     gate.ask(create(), one)
     rows = gate.entries()[1]
-    told = rows[0]["commitInfo"]["tidegate"]
-    told["rules"], told["accepted"][0]["metrics"] = "12.1", ["files: 1"]
+    result = rows[0]["commitInfo"]["tidegate"]
+    result["rules"], result["accepted"][0]["metrics"] = "12.1", ["files: 1"]
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes(rows))
     heir = Gate(stores=gate.stores)
     heir.ask(proposal(kind="register", table=TABLE, table_root=ROOT, proposal_id=UUID(int=9)))

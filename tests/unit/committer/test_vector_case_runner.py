@@ -143,7 +143,7 @@ def test_what_a_case_leaves_out_is_nothing(cases: list[Case]) -> None:
     """Empty read lists and null actions mean the same as missing ones."""
     [case] = [case for case in cases if case["name"] == "delete_delete/same-file"]
     bare = copy.deepcopy(case)
-    bare["reads"] = {key: told or None for key, told in case["reads"].items()}
+    bare["reads"] = {key: result or None for key, result in case["reads"].items()}
     del bare["reads"]["app_ids"]
     for rows in (*bare["table"]["base"], *bare["winners"], bare["actions"]):
         for row in rows:

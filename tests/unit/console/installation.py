@@ -27,7 +27,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 def tables(count: int) -> dict[UUID, TableRecord]:
     """Return tables of which the first three need somebody."""
-    told: dict[UUID, dict[str, object]] = {
+    result: dict[UUID, dict[str, object]] = {
         HALTED: {"status": "halted", "reason": f"LogGap: version 41 is missing {HOSTILE}"},
         BY_HAND: {"status": "halted", "halted_by_hand": "a restore from the backup of 04:00"},
     }
@@ -40,7 +40,7 @@ def tables(count: int) -> dict[UUID, TableRecord]:
                 "proposals_topic": TOPICS.proposals,
                 "topic_partition": number % 2,
                 "published_through": 40 + number,
-                **told.get(UUID(int=number), {}),
+                **result.get(UUID(int=number), {}),
             }
         )
         for number in range(1, count + 1)
@@ -49,11 +49,11 @@ def tables(count: int) -> dict[UUID, TableRecord]:
 
 def overview(count: int = 12) -> Overview:
     """Return an overview of an installation in which several things are wrong."""
-    found = tables(count)
+    result = tables(count)
     aside = FollowerRecord(
         service="cdc-publisher",
         table=ASIDE,
-        name=found[ASIDE].name,
+        name=result[ASIDE].name,
         reason="the key column id is gone; set tidegate.cdc.keyColumns",
         error_class="InvalidRequest",
         since_ms=NOW_MS - 3_600_000,
@@ -74,12 +74,12 @@ def overview(count: int = 12) -> Overview:
         StreamStatus(one.name, "behind", one.published_through, one.published_through - 2)
         if number % 5 == 0
         else StreamStatus(one.name, "up to date", one.published_through, one.published_through)
-        for number, one in enumerate(found.values())
+        for number, one in enumerate(result.values())
     ]
-    streams[1] = StreamStatus(found[ASIDE].name, "stopped", 42, 39, reason=aside.reason)
+    streams[1] = StreamStatus(result[ASIDE].name, "stopped", 42, 39, reason=aside.reason)
     return replace(
         well(),
-        tables=found,
+        tables=result,
         aside={ASIDE: [aside]},
         streams=streams,
         letters=DeadLetters(3, (letter,)),
@@ -107,11 +107,11 @@ class MadeUp:
             status="rejected",
             rejection=Rejection(rule="concurrent_append", reason="r", winner_version=44),
         )
-        found = [
+        result = [
             ProposalOutcomes(REJECTED, WELL, None, 0, 5, NOW_MS - 5_000, (outcome,), 31),
             ProposalOutcomes(UUID(int=78), WELL, None, 0, 6, NOW_MS - 1_000, ()),
         ]
-        return [one for one in found if table is None or one.table == table.table][:limit]
+        return [item for item in result if table is None or item.table == table.table][:limit]
 
     def explanation(self, proposal: UUID, table: str | None) -> Explanation:
         """Return why the rejected proposal was rejected."""

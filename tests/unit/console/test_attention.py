@@ -70,7 +70,7 @@ def with_table(**changed: object) -> Overview:
 
 
 def found(overview: Overview) -> list[tuple[str, str]]:
-    return [(one.level, one.about) for one in attention(overview)]
+    return [(item.level, item.about) for item in attention(overview)]
 
 
 def test_an_installation_that_works_needs_no_attention() -> None:
@@ -79,15 +79,15 @@ def test_an_installation_that_works_needs_no_attention() -> None:
 
 
 def test_a_service_without_a_member_is_a_problem() -> None:
-    [told] = attention(of_committer(well()))
-    assert (told.level, told.about) == ("problem", "committer")
-    assert told.do == "start one: `tidegate committer`"
+    [result] = attention(of_committer(well()))
+    assert (result.level, result.about) == ("problem", "committer")
+    assert result.do == "start one: `tidegate committer`"
 
 
 def test_a_partition_without_an_owner_is_a_problem() -> None:
     half = of_committer(well(), member(TOPICS.proposals, 0), member(TOPICS.proposals))
-    [told] = attention(half)
-    assert told.what.startswith("1 of 2 partitions of tidegate.proposals have no owner")
+    [result] = attention(half)
+    assert result.what.startswith("1 of 2 partitions of tidegate.proposals have no owner")
 
 
 def test_one_committer_alone_is_worth_a_note() -> None:
@@ -106,8 +106,8 @@ def test_proposals_that_wait_for_more_than_a_minute_are_a_problem(
 def test_a_halted_table_is_a_problem_and_one_halted_by_hand_a_note() -> None:
     assert found(with_table(status="halted", reason="LogGap: version 3")) == [("problem", "t")]
     by_hand = with_table(status="halted", reason="by hand: move", halted_by_hand="move")
-    [told] = attention(by_hand)
-    assert (told.level, told.do) == ("note", "when it is over: `tidegate table reopen t`")
+    [result] = attention(by_hand)
+    assert (result.level, result.do) == ("note", "when it is over: `tidegate table reopen t`")
 
 
 def test_a_table_that_a_follower_has_set_aside_is_one_problem_not_two() -> None:
@@ -136,16 +136,16 @@ def test_dead_letters_of_the_last_day_are_worth_a_note() -> None:
     old = replace(well(), letters=DeadLetters(9, (letter(DAY_MS),)))
     assert attention(old) == []
     new = replace(well(), letters=DeadLetters(9, (letter(5), letter(DAY_MS))))
-    [told] = attention(new)
-    assert told.what == "1 in the last day; the newest, of tidegate.proposals/0@9: no JSON"
+    [result] = attention(new)
+    assert result.what == "1 in the last day; the newest, of tidegate.proposals/0@9: no JSON"
 
 
 def test_problems_come_before_notes_and_say_what_to_do() -> None:
     alone = of_committer(well(), member(TOPICS.proposals, 0, 1))
     overview = replace(alone, unread={"dead letters": "TOPIC_AUTHORIZATION_FAILED"})
-    told = attention(overview)
-    assert [one.level for one in told] == ["problem", "note"]
-    screen = list(lines(overview, told))
+    result = attention(overview)
+    assert [item.level for item in result] == ["problem", "note"]
+    screen = list(lines(overview, result))
     assert "! dead letters: could not be read: TOPIC_AUTHORIZATION_FAILED" in screen
     assert "  do: `tidegate doctor` says what is missing (docs/operations.md#running)" in screen
 
@@ -156,8 +156,8 @@ def test_the_screen_counts_what_there_is() -> None:
     assert screen["committer"].endswith("1 active, 1 standby, nothing waits")
     assert screen["tables"].endswith("1: 1 open")
     waiting = of_committer(well(), member(TOPICS.proposals, 0, 1), waiting=3, oldest_ms=1500)
-    told = next(line for line in lines(waiting, []) if line.startswith("committer"))
-    assert told.endswith("1 active, 0 standby, 3 records waiting, the oldest for 1.5 s")
+    result = next(line for line in lines(waiting, []) if line.startswith("committer"))
+    assert result.endswith("1 active, 0 standby, 3 records waiting, the oldest for 1.5 s")
 
 
 def test_the_json_form_has_the_same_facts() -> None:

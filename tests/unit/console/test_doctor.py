@@ -23,11 +23,11 @@ ROLES: list[Role] = list(RIGHTS)
 
 def held(role: Role) -> dict[tuple[str, str], frozenset[str] | None]:
     """Return exactly what a role needs, as brokers show it."""
-    found: dict[tuple[str, str], frozenset[str] | None] = {}
+    result: dict[tuple[str, str], frozenset[str] | None] = {}
     for right in (*RIGHTS[role], *EVERYBODY):
         if not right.name.endswith("*") and right.kind != "transactional id":
-            found[right.kind, f"p.{right.name}"] = frozenset(right.operations)
-    return found
+            result[right.kind, f"p.{right.name}"] = frozenset(right.operations)
+    return result
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -52,8 +52,8 @@ def test_a_skew_is_what_the_round_trip_proves() -> None:
 
 
 def record(name: str, root: str, **more: str) -> TableRecord:
-    told = {"table": UUID(int=1), "table_root": root, "name": name, "proposals_topic": "p"}
-    return TableRecord.model_validate({**told, "topic_partition": 0, **more})
+    result = {"table": UUID(int=1), "table_root": root, "name": name, "proposals_topic": "p"}
+    return TableRecord.model_validate({**result, "topic_partition": 0, **more})
 
 
 def test_one_served_table_of_each_store_is_opened() -> None:
@@ -69,9 +69,9 @@ def test_one_served_table_of_each_store_is_opened() -> None:
 
 def test_a_table_that_can_be_read_and_written_is_well(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
-    found = list(stores([(tmp_path / "t").as_uri()], {}, probes=True))
-    assert [check.verdict for check in found] == ["ok", "ok"]
-    assert "put-if-absent holds" in found[1].found
+    result = list(stores([(tmp_path / "t").as_uri()], {}, probes=True))
+    assert [check.verdict for check in result] == ["ok", "ok"]
+    assert "put-if-absent holds" in result[1].found
     assert not [path for path in (tmp_path / "t" / "_tidegate").rglob("*") if path.is_file()]
 
 
@@ -83,20 +83,20 @@ def test_a_checksum_that_contradicts_the_log_is_wrong(tmp_path: Path) -> None:
     path.write_bytes(version_checksum.encode(right))
     assert [check.verdict for check in stores([store.root], {}, probes=False)] == ["ok"]
     path.write_bytes(version_checksum.encode(replace(right, num_files=9)))
-    found = list(stores([store.root], {}, probes=False))
-    assert [(check.name, check.verdict) for check in found] == [
+    result = list(stores([store.root], {}, probes=False))
+    assert [(check.name, check.verdict) for check in result] == [
         ("store", "ok"),
         ("checksum", "wrong"),
     ]
-    assert "numFiles" in found[1].found
+    assert "numFiles" in result[1].found
 
 
 def test_a_root_without_a_table_is_wrong_and_the_next_is_looked_at(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
     roots = [(tmp_path / name).as_uri() for name in ("nothing", "t")]
-    found = list(stores(roots, {}, probes=False))
-    assert [check.verdict for check in found] == ["wrong", "ok"]
-    assert found[0].do == "see the paragraph of InvalidRequest in docs/operations.md#errors"
+    result = list(stores(roots, {}, probes=False))
+    assert [check.verdict for check in result] == ["wrong", "ok"]
+    assert result[0].do == "see the paragraph of InvalidRequest in docs/operations.md#errors"
 
 
 def test_a_version_of_another_release_is_worth_a_note(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_a_version_of_another_release_is_worth_a_note(tmp_path: Path) -> None:
     assert "engineInfo" in was
     import_name = was.partition('"engineInfo":"')[2].partition('"')[0]
     log.write_text(was.replace(import_name, "Tidegate/0.0.9"), encoding="utf-8")
-    found = list(stores([(tmp_path / "t").as_uri()], {}, probes=False))
-    assert [(check.name, check.verdict) for check in found] == [
+    result = list(stores([(tmp_path / "t").as_uri()], {}, probes=False))
+    assert [(check.name, check.verdict) for check in result] == [
         ("store", "ok"),
         ("versions", "note"),
     ]
-    assert "Tidegate/0.0.9" in found[1].found
+    assert "Tidegate/0.0.9" in result[1].found

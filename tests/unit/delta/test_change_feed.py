@@ -91,7 +91,11 @@ def test_of_a_file_that_stays_the_rows_of_one_vector_and_not_of_the_other_change
 
 def test_deletions_come_before_insertions_whatever_they_are_read_from() -> None:
     rows = [add("b"), add("a"), remove("a", deletionVector=OLD), remove("c")]
-    assert [one[:2] for one in chosen(*rows)] == [("delete", "c"), ("insert", "b"), ("insert", "a")]
+    assert [item[:2] for item in chosen(*rows)] == [
+        ("delete", "c"),
+        ("insert", "b"),
+        ("insert", "a"),
+    ]
 
 
 def test_a_file_that_is_removed_and_added_as_it_was_holds_no_changes() -> None:
@@ -110,5 +114,5 @@ def test_where_nothing_is_partitioned_a_remove_need_not_say_its_partition_values
 
 
 def test_the_plan_carries_version_and_time() -> None:
-    found = plan(commit(), 5)
-    assert (found.version, found.timestamp_ms, found.files) == (4, 5, ())
+    result = plan(commit(), 5)
+    assert (result.version, result.timestamp_ms, result.files) == (4, 5, ())

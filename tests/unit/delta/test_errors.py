@@ -24,9 +24,9 @@ def test_an_error_is_the_same_told_of_a_table() -> None:
 
 def test_an_error_comes_whole_out_of_another_process() -> None:
     error: TidegateError = BrokenLog("torn", error_class="CorruptCommit", remedy="restore it")
-    for one in (error, error.with_fault("t is torn")):
-        found = pickle.loads(pickle.dumps(one))
-        assert (str(found), vars(found)) == (str(one), vars(one))
+    for item in (error, error.with_fault("t is torn")):
+        result = pickle.loads(pickle.dumps(item))
+        assert (str(result), vars(result)) == (str(item), vars(item))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_an_error_comes_whole_out_of_another_process() -> None:
     ],
 )
 def test_a_schema_that_is_none_is_told_in_words(text: str, words: str) -> None:
-    with pytest.raises(BrokenLog, match=words) as told:
+    with pytest.raises(BrokenLog, match=words) as raised:
         parse_schema(text)
-    assert "Error(" not in str(told.value)
+    assert "Error(" not in str(raised.value)

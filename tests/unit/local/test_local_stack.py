@@ -32,12 +32,12 @@ def test_what_was_killed_and_started_again_is_taken_down_with_the_rest(tmp_path:
         stack.kill_and_start("committer")
         state = read_state(tmp_path)
         assert state is not None
-        [told] = state.running()
-        assert (told.pid, told.address) == (service.child.pid, service.address())
-        assert told.pid != first
+        [result] = state.running()
+        assert (result.pid, result.address) == (service.child.pid, service.address())
+        assert result.pid != first
         assert stop_detached(tmp_path, lambda _: None) == ["committer"]
         assert service.child.wait(10.0) is not None
-        assert not is_running(told.pid)
+        assert not is_running(result.pid)
     finally:
         service.child.stop()
 

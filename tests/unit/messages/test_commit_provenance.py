@@ -23,8 +23,8 @@ ORIGIN = Provenance(
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    told = json.loads(ORIGIN.model_dump_json(exclude_none=True, exclude_defaults=True))
-    assert of(commit(1, info(tidegate=told), add("a"))) == ORIGIN
+    result = json.loads(ORIGIN.model_dump_json(exclude_none=True, exclude_defaults=True))
+    assert of(commit(1, info(tidegate=result), add("a"))) == ORIGIN
 
 
 @pytest.mark.parametrize("row", [info(), info(tidegate=None), add("a")])
@@ -38,9 +38,9 @@ def test_what_is_not_ours_in_shape_is_not_ours(told: Row) -> None:
 
 
 def as_another_release_tells(change: Callable[[Row], object]) -> Provenance | None:
-    told = json.loads(ORIGIN.model_dump_json(exclude_none=True))
-    change(told)
-    return of(commit(1, info(tidegate=told)))
+    result = json.loads(ORIGIN.model_dump_json(exclude_none=True))
+    change(result)
+    return of(commit(1, info(tidegate=result)))
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,20 @@ def as_another_release_tells(change: Callable[[Row], object]) -> Provenance | No
 def test_whose_an_entry_is_is_known_though_the_rest_is_told_otherwise(
     change: Callable[[Row], object],
 ) -> None:
-    found = as_another_release_tells(change)
-    assert found is not None
-    assert [(one.id, one.sha256) for one in found.accepted] == [(ORIGIN.accepted[0].id, "a" * 64)]
-    assert found.files_removed == (), "it is nothing without the others"
-    [refused] = found.refused
+    result = as_another_release_tells(change)
+    assert result is not None
+    assert [(item.id, item.sha256) for item in result.accepted] == [
+        (ORIGIN.accepted[0].id, "a" * 64)
+    ]
+    assert result.files_removed == (), "it is nothing without the others"
+    [refused] = result.refused
     assert (refused.id, refused.reason.rule) == (ORIGIN.refused[0].id, "bad_path")
 
 
 def test_a_refusal_that_nobody_can_read_holds() -> None:
-    found = as_another_release_tells(lambda told: told["refused"][0].update(reason="no"))
-    assert found is not None
-    assert found.refused[0].reason.rule == "unknown"
+    result = as_another_release_tells(lambda told: told["refused"][0].update(reason="no"))
+    assert result is not None
+    assert result.refused[0].reason.rule == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -86,8 +88,8 @@ def test_an_entry_that_names_nobody_is_not_ours(change: Callable[[Row], object])
 
 
 def test_fields_of_a_newer_release_survive() -> None:
-    told = {**json.loads(ORIGIN.model_dump_json(exclude_none=True)), "future": [1]}
-    found = of(commit(1, info(tidegate=told)))
+    result = {**json.loads(ORIGIN.model_dump_json(exclude_none=True)), "future": [1]}
+    found = of(commit(1, info(tidegate=result)))
     assert found is not None
     assert found.model_dump(mode="json")["future"] == [1]
 

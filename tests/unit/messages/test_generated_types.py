@@ -84,8 +84,8 @@ def judged(folder: Path, source: str) -> str:
     path = folder / "generated.py"
     path.write_text(source, encoding="utf-8")
     options = ["--no-incremental", "--cache-dir", str(folder / "cache"), "--config-file", ""]
-    told, faults, _ = api.run([*options, "--python-version", "3.11", str(path)])
-    return told + faults
+    result, faults, _ = api.run([*options, "--python-version", "3.11", str(path)])
+    return result + faults
 
 
 def typed(kind: type[Message], *bodies: Mapping[str, Any]) -> str:
@@ -100,8 +100,8 @@ def typed(kind: type[Message], *bodies: Mapping[str, Any]) -> str:
 
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.__name__)
 def test_examples_have_the_types_that_are_generated(kind: type[Message], tmp_path: Path) -> None:
-    told = judged(tmp_path, typed(kind, *examples_of(kind).values()))
-    assert told == "Success: no issues found in 1 source file\n"
+    result = judged(tmp_path, typed(kind, *examples_of(kind).values()))
+    assert result == "Success: no issues found in 1 source file\n"
 
 
 def test_a_generated_type_tells_a_wrong_proposal(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_generated_type_tells_a_wrong_proposal(tmp_path: Path) -> None:
         {**good, "actions": [{"add": named}]},
         {**good, "reads": {"predicates": [{"op": "like", "column": "a"}]}},
     ]
-    told = judged(tmp_path, typed(Proposal, *wrong))
-    lines = {line.split(":")[1] for line in told.splitlines() if ": error:" in line}
+    result = judged(tmp_path, typed(Proposal, *wrong))
+    lines = {line.split(":")[1] for line in result.splitlines() if ": error:" in line}
     source = (tmp_path / "generated.py").read_text(encoding="utf-8").splitlines()
     starts = [place for place, line in enumerate(source, 1) if line.startswith("example_")]
     found = {max(start for start in starts if start <= int(line)) for line in lines}

@@ -39,12 +39,12 @@ def test_what_is_no_position_stops_its_table_alone_and_says_what_to_do(value: by
     broken = UUID(int=1)
     newest: dict[bytes | None, bytes | None] = dict.fromkeys([b"flights", b"\xff", None], value)
     newest |= {str(broken).encode(): value, str(sound.table).encode(): codec.encode(sound)}
-    found = positions_of(newest)
-    assert found.keys() == {broken, sound.table}
-    assert position_of(found, sound.table) == sound
-    assert position_of(found, UUID(int=3)) is None
+    result = positions_of(newest)
+    assert result.keys() == {broken, sound.table}
+    assert position_of(result, sound.table) == sound
+    assert position_of(result, UUID(int=3)) is None
     with pytest.raises(MalformedRecord, match=f"{broken}.*tombstone"):
-        position_of(found, broken)
+        position_of(result, broken)
 
 
 def test_a_tombstone_takes_a_position_away_and_one_under_a_name_takes_none() -> None:

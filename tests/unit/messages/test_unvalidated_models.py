@@ -6,10 +6,10 @@ BODY = {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 2, "d
 
 def test_a_model_is_what_its_validator_would_have_made() -> None:
     wanted = Add.model_validate(BODY)
-    found = trusted(Add, dict(vars(wanted)), set(wanted.model_fields_set), {})
-    assert found == wanted
-    assert found.model_fields_set == wanted.model_fields_set
-    assert (found.model_extra, found.to_row()) == (wanted.model_extra, wanted.to_row())
+    result = trusted(Add, dict(vars(wanted)), set(wanted.model_fields_set), {})
+    assert result == wanted
+    assert result.model_fields_set == wanted.model_fields_set
+    assert (result.model_extra, result.to_row()) == (wanted.model_extra, wanted.to_row())
 
 
 def test_what_models_share_is_not_changed_by_a_copy_of_one() -> None:

@@ -144,7 +144,7 @@ def writing_rows(rows: dict[str, list[Any]], mode: WriteMode = "append", **given
     def act(line: Line) -> object:
         content = pa.table({name: pa.array(values) for name, values in rows.items()})
         options = line.options(constraintsenforced=_checked(line), **given)
-        columns = StructType(tuple(one for one in COLUMNS if one.name in rows))
+        columns = StructType(tuple(item for item in COLUMNS if item.name in rows))
         made = with_condition(plan(line.client, columns, mode, options), options)
         writer = FileWriter(line.yes.store, made.layout, line.client.clock)
         writer.write(content, made.replace_where)
@@ -590,4 +590,4 @@ def assert_names(told: str, *parts: str) -> None:
 
 
 def test_there_are_as_many_misuses_as_were_promised() -> None:
-    assert len({one.name for one in MISUSES}) == len(MISUSES) >= 60
+    assert len({item.name for item in MISUSES}) == len(MISUSES) >= 60

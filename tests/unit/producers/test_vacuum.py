@@ -68,13 +68,13 @@ def commit_by_another(line: Line, version: int, *rows: dict[str, Any]) -> None:
 
 
 def why(told: dict[str, Any], kind: str) -> dict[str, str]:
-    return {one["path"]: one["why"] for one in told[kind]}
+    return {item["path"]: item["why"] for item in told[kind]}
 
 
 def test_a_dry_run_says_of_each_file_why_it_goes_or_stays_and_deletes_nothing(line: Line) -> None:
     before = dict(in_memory(line).files)
-    told = line.json(table_commands.app, "vacuum", "shop")
-    goes, stays = why(told, "goes"), why(told, "stays")
+    result = line.json(table_commands.app, "vacuum", "shop")
+    goes, stays = why(result, "goes"), why(result, "stays")
     assert goes.keys() == {"a", "orphan", "_change_data/c"}
     assert goes["a"].startswith("removed before")
     assert goes["orphan"].startswith("no version that the log knows names it")
@@ -92,8 +92,8 @@ def test_a_dry_run_says_of_each_file_why_it_goes_or_stays_and_deletes_nothing(li
 
 
 def test_what_goes_is_deleted_between_two_commits_that_record_it(line: Line) -> None:
-    told = line.json(table_commands.app, "vacuum", "shop", "--apply")
-    assert (told["deleted"], told["start"], told["end"]) == (3, 3, 4)
+    result = line.json(table_commands.app, "vacuum", "shop", "--apply")
+    assert (result["deleted"], result["start"], result["end"]) == (3, 3, 4)
     assert data_files(line) == {"b", "young", "_hidden/x", ".crc"}
     start, end = (rows[0]["commitInfo"] for rows in line.gate.entries()[3:])
     assert (start["operation"], end["operation"]) == ("VACUUM START", "VACUUM END")
@@ -119,8 +119,8 @@ def test_what_was_removed_within_the_retention_stays(line: Line) -> None:
     assert refused.exit_code == 2
     assert "VacuumRetentionTooShort" in refused.stderr
     assert "168 hours" in refused.stderr
-    told = line.json(table_commands.app, *fewer, "--no-retention-check")
-    assert "b" in why(told, "goes")
+    result = line.json(table_commands.app, *fewer, "--no-retention-check")
+    assert "b" in why(result, "goes")
     assert line.run(table_commands.app, "vacuum", "shop", "--retention-hours", -1).exit_code == 2
 
 
@@ -130,17 +130,17 @@ def test_files_of_versions_that_a_lease_or_the_publisher_needs_stay(line: Line) 
     take_lease(
         bus, topics, LeaseRecord(table=TABLE, holder="audit", needed_from=1, until_ms=later_ms)
     )
-    told = line.json(table_commands.app, "vacuum", "shop")
-    assert "audit, by a lease until" in why(told, "stays")["a"]
-    assert told["notes"] == [note for note in told["notes"] if "from version 1 on" in note]
+    result = line.json(table_commands.app, "vacuum", "shop")
+    assert "audit, by a lease until" in why(result, "stays")["a"]
+    assert result["notes"] == [note for note in result["notes"] if "from version 1 on" in note]
     give_back_lease(bus, topics, "audit", TABLE)
     assert "a" in why(line.json(table_commands.app, "vacuum", "shop"), "goes")
 
     position = Position(table=TABLE, version=2, complete=False, order="1")
     at = TopicPartition(topics.cdc_positions, 0)
     bus.append(at, str(TABLE).encode(), position.model_dump_json().encode())
-    told = line.json(table_commands.app, "vacuum", "shop")
-    assert why(told, "stays")["a"].startswith("the change publisher from version 2 on"), (
+    result = line.json(table_commands.app, "vacuum", "shop")
+    assert why(result, "stays")["a"].startswith("the change publisher from version 2 on"), (
         "the changes of version 2 are the rows of the file that it removed"
     )
 
@@ -166,10 +166,10 @@ def test_files_stay_from_when_the_work_of_an_open_proposal_began(line: Line) -> 
     since_ms = SystemClock().now_ms() - 30 * DAY_MS
     one = proposal(add("pending"), read_version=2, files_since_ms=since_ms)
     line.gate.send(one)
-    told = line.json(table_commands.app, "vacuum", "shop")
-    assert str(one.proposal_id) in why(told, "stays")["pending"]
-    assert "before" in why(told, "goes")
-    assert told["cutoff_ms"] == since_ms
+    result = line.json(table_commands.app, "vacuum", "shop")
+    assert str(one.proposal_id) in why(result, "stays")["pending"]
+    assert "before" in why(result, "goes")
+    assert result["cutoff_ms"] == since_ms
     line.gate.settle()
     answered = line.json(table_commands.app, "vacuum", "shop")
     assert answered["cutoff_ms"] > since_ms
@@ -190,9 +190,9 @@ def test_old_files_that_an_open_proposal_brings_back_stay(line: Line) -> None:
     claim = ClaimCheck(path=path, size=len(content), sha256=digest_of(content))
     claiming = proposal(read_version=2, claim_check=claim, files_since_ms=now_ms)
     line.gate.send(restoring, claiming)
-    told = line.json(table_commands.app, "vacuum", "shop")
-    assert why(told, "goes").keys() == {"_change_data/c"}
-    stays = why(told, "stays")
+    result = line.json(table_commands.app, "vacuum", "shop")
+    assert why(result, "goes").keys() == {"_change_data/c"}
+    stays = why(result, "stays")
     assert stays["a"] == f"proposal {restoring.proposal_id} needs it"
     assert stays["orphan"] == stays[file] == f"proposal {claiming.proposal_id} needs it"
 
@@ -209,9 +209,9 @@ def test_lite_takes_files_from_the_log_and_goes_on_where_it_ended(line: Line) ->
         {"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 9, "dataChange": False}},
     )
     line.gate.settle()
-    told = line.json(table_commands.app, "vacuum", "shop", "--lite")
-    assert why(told, "goes").keys() == {"a", "_change_data/c"}, "no version names the orphan"
-    assert "from 0 on" in told["notes"][0]
+    result = line.json(table_commands.app, "vacuum", "shop", "--lite")
+    assert why(result, "goes").keys() == {"a", "_change_data/c"}, "no version names the orphan"
+    assert "from 0 on" in result["notes"][0]
     done = line.json(table_commands.app, "vacuum", "shop", "--lite", "--apply")
     assert done["deleted"] == 2
     assert data_files(line) == {"b", "orphan", "young", "_hidden/x", ".crc"}
@@ -228,8 +228,8 @@ def test_lite_comes_back_for_what_it_kept(line: Line) -> None:
     line.gate.settle()
     assert line.json(table_commands.app, "vacuum", "shop", "--lite", "--apply")["deleted"] == 1
     fewer = ("--retention-hours", 12, "--no-retention-check")
-    told = line.json(table_commands.app, "vacuum", "shop", "--lite", *fewer)
-    assert why(told, "goes").keys() == {"b"}
+    result = line.json(table_commands.app, "vacuum", "shop", "--lite", *fewer)
+    assert why(result, "goes").keys() == {"b"}
 
 
 def test_a_vacuum_that_fails_says_so_in_the_log(
@@ -264,8 +264,8 @@ def test_killed_at_any_delete_the_table_is_whole_and_the_next_run_ends_it(
 
         monkeypatch.setattr(store, "delete", dying)
         line.run(table_commands.app, "vacuum", "shop", "--apply")
-        found = open_snapshot(store).files["path"].to_pylist()
-        assert found == ["b"]
+        result = open_snapshot(store).files["path"].to_pylist()
+        assert result == ["b"]
         assert "b" in store.files
     monkeypatch.setattr(store, "delete", delete_file)
     line.json(table_commands.app, "vacuum", "shop", "--apply")

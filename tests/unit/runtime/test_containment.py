@@ -51,11 +51,11 @@ def test_work_that_fails_has_the_treatments_answer() -> None:
 
 
 def test_a_fault_is_told_by_its_class_and_what_it_is_about() -> None:
-    with pytest.raises(OverflowError) as found, about("table t"), about("version 3"):
+    with pytest.raises(OverflowError) as raised, about("table t"), about("version 3"):
         raise OverflowError("too large")
-    assert is_fault(found.value)
-    assert class_of(found.value) == "OverflowError"
-    assert reason_of(found.value) == "OverflowError: too large (version 3) (table t)"
+    assert is_fault(raised.value)
+    assert class_of(raised.value) == "OverflowError"
+    assert reason_of(raised.value) == "OverflowError: too large (version 3) (table t)"
     assert reason_of(KeyError()) == "KeyError"
     assert len(reason_of(ValueError("x" * 10**6))) < REASON_CHARS_MAX + 100
 

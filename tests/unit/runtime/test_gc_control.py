@@ -40,14 +40,14 @@ def sweeper() -> Iterator[GarbageSweeper]:
 @pytest.fixture
 def looks() -> Iterator[list[int]]:
     """Yield the generations that were collected."""
-    found: list[int] = []
+    result: list[int] = []
 
     def note(phase: str, told: dict[str, int]) -> None:
         if phase == "stop":
-            found.append(told["generation"])
+            result.append(told["generation"])
 
     gc.callbacks.append(note)
-    yield found
+    yield result
     gc.callbacks.remove(note)
 
 

@@ -53,8 +53,8 @@ def test_an_empty_topic_is_an_empty_registry(bus: MemoryBus) -> None:
 
 def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: MemoryBus) -> None:
     tell(bus, table(1), table(2), table(3), table(1, published_through=7))
-    found = read_registry(bus, TOPICS)
-    assert {key.int: record.published_through for key, record in found.items()} == {
+    result = read_registry(bus, TOPICS)
+    assert {key.int: record.published_through for key, record in result.items()} == {
         1: 7,
         2: -1,
         3: -1,
@@ -64,9 +64,9 @@ def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: Memo
 def test_a_root_that_an_earlier_release_spelled_otherwise_is_found(bus: MemoryBus) -> None:
     now, then = (f"abfss://c@a.{kind}.core.windows.net/t" for kind in ("dfs", "blob"))
     tell(bus, table(1).model_copy(update={"table_root": then}))
-    found = read_registry(bus, TOPICS)
-    assert [record.table_root for record in found.values()] == [now]
-    assert find_table(found, then) is find_table(found, now) is not None
+    result = read_registry(bus, TOPICS)
+    assert [record.table_root for record in result.values()] == [now]
+    assert find_table(result, then) is find_table(result, now) is not None
 
 
 def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
@@ -106,9 +106,9 @@ def test_a_record_of_a_newer_format_is_not_read_as_one_of_ours(
 @pytest.mark.parametrize("asked", ["t2", "file:///lake/2", "/lake/2", "/lake/2/", str(UUID(int=2))])
 def test_a_table_is_found_by_name_root_and_id(asked: str) -> None:
     registry = {UUID(int=n): table(n) for n in (1, 2)}
-    found = find_table(registry, asked)
-    assert found is not None
-    assert found.table.int == 2
+    result = find_table(registry, asked)
+    assert result is not None
+    assert result.table.int == 2
 
 
 def test_what_is_not_registered_is_not_found() -> None:
@@ -135,7 +135,7 @@ class Hurried(MemoryBus):
 def test_a_name_is_that_of_the_table_that_is_there() -> None:
     gone = table(1, "shop").model_copy(update={"status": "dropped"})
     there = table(2, "shop")
-    assert find_table({one.table: one for one in (gone, there)}, "shop") == there
+    assert find_table({item.table: item for item in (gone, there)}, "shop") == there
     assert find_table({gone.table: gone}, "shop") == gone
 
 
@@ -231,9 +231,9 @@ def test_who_asks_again_reads_what_is_new() -> None:
     assert registry.read() == read_registry(bus, TOPICS)
     bus.read = 0
     tell(bus, table(3), table(2, "renamed"))
-    found = registry.read()
+    result = registry.read()
     assert bus.read == 2
-    assert found == read_registry(bus, TOPICS)
+    assert result == read_registry(bus, TOPICS)
     bus.append(TopicPartition(TOPICS.table_state, 2), str(UUID(int=2)).encode(), None)
     assert registry.read() == read_registry(bus, TOPICS)
     bus.read = 0

@@ -39,8 +39,8 @@ def rule(*rows: Any, **told: Any) -> str | None:
     state = table([info(), protocol(), metadata()], [info(), add("old")])
     one = proposal(*(rows or (add("a"),)), **told)
     place = AdmissionInput(state.root, state.table_definition, NOW_MS)
-    found = refusal(considered(one), place, POLICY)
-    return found.rule if found else None
+    result = refusal(considered(one), place, POLICY)
+    return result.rule if result else None
 
 
 def named(length: int) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def test_partition_values_are_spelt_as_all_readers_understand_them() -> None:
 
     def told(*rows: Row, name: str = "WRITE") -> str | None:
         one = proposal(*rows, read_version=1, operation=Operation(name=name))
-        found = refusal(considered(one), place, POLICY)
-        return found.rule if found else None
+        result = refusal(considered(one), place, POLICY)
+        return result.rule if result else None
 
     assert told(add("p=1/a")) is None
     for text in (" 1 ", ""):
@@ -150,8 +150,8 @@ def test_a_partition_column_that_was_widened_has_values_of_before() -> None:
         known["metaData"]["schemaString"] = text
         state = table([info(), protocol(), known])
         one = considered(proposal(add("a", partitionValues={"p": "1.20"})))
-        found = refusal(one, AdmissionInput(state.root, state.table_definition, NOW_MS), POLICY)
-        assert (found is None) == ("typeChanges" in text)
+        result = refusal(one, AdmissionInput(state.root, state.table_definition, NOW_MS), POLICY)
+        assert (result is None) == ("typeChanges" in text)
 
 
 def test_an_application_is_named_once() -> None:
@@ -165,7 +165,7 @@ def test_a_file_that_was_there_has_its_values_as_its_writer_spelt_them() -> None
     row["metaData"]["schemaString"] = schema(x="long", p="boolean")
     state = table([info(), protocol(), row], [info(), add("p=yes/a")])
     restore = Operation(name="RESTORE")
-    told = {
+    result = {
         "comes again": proposal(add("p=yes/b")),
         "is rewritten": proposal(
             remove("p=yes/a", dataChange=False), add("p=yes/b", dataChange=False)
@@ -173,7 +173,7 @@ def test_a_file_that_was_there_has_its_values_as_its_writer_spelt_them() -> None
         "comes back": proposal(add("p=yes/b"), operation=restore),
     }
     place = AdmissionInput(state.root, state.table_definition, NOW_MS)
-    found = {name: refusal(considered(one), place, POLICY) for name, one in told.items()}
+    found = {name: refusal(considered(one), place, POLICY) for name, one in result.items()}
     assert {name: one.rule for name, one in found.items() if one} == {
         "comes again": "partition_values"
     }

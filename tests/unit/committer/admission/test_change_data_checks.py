@@ -97,8 +97,8 @@ def test_rows_that_replace_others_are_told_by_the_word_of_their_writer() -> None
     overwrites = (remove("a"), add("b"))
     assert rule(fed("a"), *overwrites, cdc_mode="implicit") is None
     for operation in ("DELETE", "UPDATE"):
-        told = {"operation": Operation(name=operation), "cdc_mode": "implicit"}
-        assert rule(fed("a"), *overwrites, **told) == "change_files_missing"
+        result = {"operation": Operation(name=operation), "cdc_mode": "implicit"}
+        assert rule(fed("a"), *overwrites, **result) == "change_files_missing"
     images = (rows_of("a", [1], op="update"),)
     assert rule(fed("a"), add("b"), dv_intents=images, cdc_mode="implicit") == (
         "change_files_missing"
@@ -159,9 +159,9 @@ def test_rows_deleted_by_vectors_beside_change_files_have_one_of_their_partition
     def deleting(*changes: Row) -> Proposal:
         return proposal(*changes, dv_intents=(rows_of("p=1/a", [1]),), read_version=1)
 
-    told = gate.ask(deleting(cdc("p=2/x")), deleting(cdc("p=1/x")))
+    result = gate.ask(deleting(cdc("p=2/x")), deleting(cdc("p=1/x")))
     assert [
-        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result
     ] == [*("change_files_missing", "committed")]
 
 
@@ -188,8 +188,8 @@ def test_a_null_partition_is_one_however_it_is_spelt() -> None:
     ],
 )
 def test_a_change_file_is_checked_as_other_files_are(changed: Row, expected: str | None) -> None:
-    told = {"cdc": {**cdc("p=1/x")["cdc"], **changed}}
-    assert rule(fed("p=1/a", of=PARTITIONED), remove("p=1/a"), told) == expected
+    result = {"cdc": {**cdc("p=1/x")["cdc"], **changed}}
+    assert rule(fed("p=1/a", of=PARTITIONED), remove("p=1/a"), result) == expected
 
 
 def test_a_change_file_is_named_once() -> None:
@@ -249,8 +249,8 @@ def mapped(**names: str) -> Row:
         }
         for place, (physical, name) in enumerate(names.items(), 1)
     ]
-    told = json.dumps({"type": "struct", "fields": fields})
-    return {"metaData": {**row["metaData"], "schemaString": told}}
+    result = json.dumps({"type": "struct", "fields": fields})
+    return {"metaData": {**row["metaData"], "schemaString": result}}
 
 
 def test_columns_are_mapped_renamed_and_dropped_in_versions_alone() -> None:

@@ -78,11 +78,11 @@ def test_new_rows_come_with_the_hash_of_what_held_for_them(meta: Row, words: str
         "fix",
     )
     assert words in wrong.reason
-    told = demanded(meta)
-    assert refused(state, proposal(add("a"), constraints_enforced=told)) is None
+    result = demanded(meta)
+    assert refused(state, proposal(add("a"), constraints_enforced=result)) is None
     others = ["0" * 64, *demanded(metadata(**{"constraints.c": "x > 1"}))]
     assert refused(state, proposal(add("a"), constraints_enforced=others)) is not None
-    assert refused(state, proposal(add("a"), constraints_enforced=[*others, *told])) is None
+    assert refused(state, proposal(add("a"), constraints_enforced=[*others, *result])) is None
 
 
 def test_a_refusal_names_one_of_many() -> None:
@@ -112,8 +112,8 @@ def test_a_file_that_comes_again_with_other_rows_deleted_brings_none() -> None:
 
 
 def test_a_new_constraint_is_validated_where_no_append_can_slip_in() -> None:
-    state, told = table([info(), PROTOCOL, metadata()]), tuple(demanded(CHECKED))
-    asked: dict[str, Any] = {"reads": WHOLE, "constraints_enforced": told}
+    state, result = table([info(), PROTOCOL, metadata()]), tuple(demanded(CHECKED))
+    asked: dict[str, Any] = {"reads": WHOLE, "constraints_enforced": result}
     assert refused(state, proposal(CHECKED, isolation="WriteSerializable", **asked)) is None
     careless = proposal(CHECKED, isolation="SnapshotIsolation", **asked)
     lax = Policy(weakest_isolation="SnapshotIsolation")
@@ -149,8 +149,8 @@ def test_a_proposal_is_held_to_the_table_that_it_writes_itself() -> None:
     wrong = refused(state, both)
     assert wrong is not None
     assert wrong.rule == "constraint_not_validated"
-    told = demanded(CHECKED)
-    assert refused(state, both.model_copy(update={"constraints_enforced": tuple(told)})) is None
+    result = demanded(CHECKED)
+    assert refused(state, both.model_copy(update={"constraints_enforced": tuple(result)})) is None
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_rows_that_joined_meanwhile_rule_a_new_constraint_out() -> None:
 
 
 def test_a_new_constraint_is_no_matter_of_snapshots() -> None:
-    told: Row = {"constraints_enforced": demanded(CHECKED), "reads": WHOLE}
-    asked = proposal(CHECKED, isolation="SnapshotIsolation", **told)
+    result: Row = {"constraints_enforced": demanded(CHECKED), "reads": WHOLE}
+    asked = proposal(CHECKED, isolation="SnapshotIsolation", **result)
     wrong = refused(table([info(), PROTOCOL, metadata()]), asked)
     assert wrong is not None
     assert wrong.rule in ("isolation_not_allowed", "constraint_not_validated")
@@ -202,8 +202,8 @@ def test_a_new_constraint_is_no_matter_of_snapshots() -> None:
 
 def test_a_constraint_that_a_winner_added_rules_rows_out_even_with_its_hash() -> None:
     state = table([info(), PROTOCOL, metadata()], [info("ADD CONSTRAINT"), CHECKED])
-    for told in ([], demanded(CHECKED)):
-        wrong = refused(state, proposal(add("a"), constraints_enforced=told))
+    for result in ([], demanded(CHECKED)):
+        wrong = refused(state, proposal(add("a"), constraints_enforced=result))
         assert wrong is not None
         assert (wrong.rule, wrong.winner_version) == ("metadata_changed", 1)
     later = proposal(add("a"), read_version=1, constraints_enforced=demanded(CHECKED))
@@ -282,8 +282,8 @@ def test_bounds_of_a_variant_are_for_shredded_ones() -> None:
 )
 def test_a_column_that_no_writer_could_fill_is_refused(feature: str, field: Row) -> None:
     state = table([info(), listed(feature), metadata()])
-    told: Row = {"constraints_enforced": ["0" * 64], "reads": WHOLE}
-    wrong = refused(state, proposal(with_columns(column("x"), field), **told))
+    result: Row = {"constraints_enforced": ["0" * 64], "reads": WHOLE}
+    wrong = refused(state, proposal(with_columns(column("x"), field), **result))
     assert wrong is not None
     assert wrong.rule == "bad_metadata"
     assert "'y'" in wrong.reason

@@ -43,7 +43,7 @@ def told(gate: Gate, *proposals: Proposal) -> list[str]:
     def word(one: Outcome) -> str:
         return one.rejection.rule if one.rejection else one.status
 
-    return [word(one) for one in gate.ask(*proposals)]
+    return [word(item) for item in gate.ask(*proposals)]
 
 
 def version(gate: Gate, one: Proposal) -> int:
@@ -146,5 +146,5 @@ def test_columns_get_no_other_names_than_the_files_that_stay_have_for_them(
         verbatim(gate, 4, info(txnId="w"), after),
         proposal(after, remove("a"), remove("b"), add("c"), read_version=1),
     ]
-    found = [word for one in told_of[: len(expected)] for word in told(gate, one)]
-    assert [word.replace("denied", "bad_metadata") for word in found] == expected
+    result = [word for item in told_of[: len(expected)] for word in told(gate, item)]
+    assert [word.replace("denied", "bad_metadata") for word in result] == expected

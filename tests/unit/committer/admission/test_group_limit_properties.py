@@ -36,8 +36,8 @@ def table_with(**configuration: str) -> Proposal:
 def test_a_property_lowers_its_limit(
     configuration: Mapping[str, str], expected: tuple[int, int, int]
 ) -> None:
-    found = within(POLICY, configuration)
-    limits = (found.group_members_max, found.group_actions_max, found.group_bytes_max)
+    result = within(POLICY, configuration)
+    limits = (result.group_members_max, result.group_actions_max, result.group_bytes_max)
     assert limits == expected
 
 
@@ -51,8 +51,8 @@ def test_what_limits_nothing_is_found(name: str, text: str) -> None:
 def test_a_table_that_wants_its_commits_apart_has_them_apart() -> None:
     gate = Gate()
     gate.ask(table_with(groupMembersMax="1"))
-    told = gate.ask(*[proposal(add(name)) for name in "abc"])
-    assert [(one.version, one.sub_index) for one in told] == [(1, 0), (2, 0), (3, 0)]
+    result = gate.ask(*[proposal(add(name)) for name in "abc"])
+    assert [(item.version, item.sub_index) for item in result] == [(1, 0), (2, 0), (3, 0)]
 
 
 def test_at_a_table_that_wants_them_apart_a_flood_starves_nobody() -> None:
@@ -74,14 +74,14 @@ def test_ready_bytes_whose_turn_comes_before_those_ahead_of_them_are_decided_on(
 def test_other_tables_share_entries_beside_it() -> None:
     gate = Gate()
     gate.ask(create())
-    told = gate.ask(*[proposal(add(name)) for name in "abc"])
-    assert [one.version for one in told] == [1, 1, 1]
+    result = gate.ask(*[proposal(add(name)) for name in "abc"])
+    assert [item.version for item in result] == [1, 1, 1]
 
 
 def test_a_limit_that_is_none_is_refused_by_name() -> None:
-    [told] = Gate().ask(table_with(groupMembersMax="none"))
-    assert told.status == "denied", "there is no table yet into whose log a refusal could go"
-    assert told.rejection is not None
-    assert told.rejection.rule == "bad_metadata"
-    assert MEMBERS in told.rejection.reason
-    assert "whole number" in told.rejection.reason
+    [result] = Gate().ask(table_with(groupMembersMax="none"))
+    assert result.status == "denied", "there is no table yet into whose log a refusal could go"
+    assert result.rejection is not None
+    assert result.rejection.rule == "bad_metadata"
+    assert MEMBERS in result.rejection.reason
+    assert "whole number" in result.rejection.reason

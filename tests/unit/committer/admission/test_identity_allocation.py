@@ -65,8 +65,8 @@ def ids(path: str, low: int, high: int) -> Row:
 
 
 def used(low: int, high: int, lease: UUID | None = None, column: str = "id") -> Row:
-    told = {"column": column, "low": low, "high": high}
-    return told if lease is None else {**told, "lease": str(lease)}
+    result = {"column": column, "low": low, "high": high}
+    return result if lease is None else {**result, "lease": str(lease)}
 
 
 def claim(path: str, low: int, high: int, lease: UUID | None = None, **told: Any) -> Proposal:
@@ -96,8 +96,8 @@ def test_claims_of_a_group_move_the_mark_behind_them_all() -> None:
     assert mark_of(state) == 25
     [info_row] = bodies(rows, "commitInfo")
     assert info_row["tags"] == TAGGED["commitInfo"]["tags"]
-    [told] = bodies(rows, "metaData")
-    assert json.loads(told["schemaString"])["fields"][0]["metadata"][MARK] == 25
+    [result] = bodies(rows, "metaData")
+    assert json.loads(result["schemaString"])["fields"][0]["metadata"][MARK] == 25
 
 
 def test_claims_of_one_column_leave_the_mark_of_another_where_it_is() -> None:
@@ -106,8 +106,8 @@ def test_claims_of_one_column_leave_the_mark_of_another_where_it_is() -> None:
     schema["fields"][1] = {**schema["fields"][0], "name": "other"}
     meta["metaData"]["schemaString"] = json.dumps(schema)
     state = table([info(), PROTOCOL, meta])
-    told: dict[str, Any] = {"identity_usage": [used(11, 20), used(11, 12, column="other")]}
-    state = landed(state, proposal(add("a"), **told))
+    result: dict[str, Any] = {"identity_usage": [used(11, 20), used(11, 12, column="other")]}
+    state = landed(state, proposal(add("a"), **result))
     state = landed(state, leasing(5), leasing(7, column="other"), leasing(1))
     marks = {name: column.mark for name, column in state.table_definition.numbered.items()}
     assert marks == {"id": 26, "other": 19}
@@ -218,13 +218,15 @@ def test_each_of_several_columns_is_asked_for_itself() -> None:
     meta = numbered(10)
     schema = json.loads(meta["metaData"]["schemaString"])
     open_to_all = {**schema["fields"][0]["metadata"], "delta.identity.allowExplicitInsert": True}
-    for own, told in ((open_to_all, None), (schema["fields"][0]["metadata"], "other")):
+    for own, result in ((open_to_all, None), (schema["fields"][0]["metadata"], "other")):
         schema["fields"][1] = {**schema["fields"][0], "name": "other", "metadata": own}
         meta["metaData"]["schemaString"] = json.dumps(schema)
         state = table([info(), PROTOCOL, meta])
         assert rule(state, proposal(add("a"))) == "identity_values_not_told"
         wrong = refused(state, proposal(add("a"), identity_usage=[used(11, 12)]))
-        assert (told is None and wrong is None) or (wrong and f"{told!r} has new" in wrong.reason)
+        assert (result is None and wrong is None) or (
+            wrong and f"{result!r} has new" in wrong.reason
+        )
 
 
 def test_what_is_told_in_parts_is_told_from_the_least_to_the_greatest() -> None:
@@ -248,9 +250,9 @@ def test_images_of_updated_rows_have_the_values_they_had() -> None:
         claim("z", 1, 10),
     )
     update: dict[str, Any] = {"dv_intents": (rows_of("z", [1], op="update"),), "read_version": 1}
-    told = gate.ask(proposal(ids("a", 3, 11), **update), proposal(ids("b", 3, 9), **update))
+    result = gate.ask(proposal(ids("a", 3, 11), **update), proposal(ids("b", 3, 9), **update))
     assert [
-        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result
     ] == [*("identity_values_not_told", "committed")]
 
 
@@ -271,9 +273,9 @@ def test_who_may_bring_values_of_his_own_need_not_tell() -> None:
 def test_a_lease_gives_values_that_are_nobody_elses() -> None:
     lease = leasing(100)
     state, rows = written(of(mark=10), lease, claim("a", 111, 120))
-    [told] = bodies(rows, "commitInfo")
+    [result] = bodies(rows, "commitInfo")
     block = {"column": "id", "first": 11, "step": 1, "count": 100}
-    assert told["tidegate"]["accepted"][0]["identity_blocks"] == [block]
+    assert result["tidegate"]["accepted"][0]["identity_blocks"] == [block]
     assert mark_of(state) == 120
     assert rule(state, claim("b", 50, 60)) == "identity_values_taken"
     state = landed(state, claim("b", 50, 60, lease.proposal_id))
@@ -350,8 +352,8 @@ def test_a_lease_of_one_column_is_none_of_another() -> None:
     state = table([info(), PROTOCOL, two_columns(10, 10)])
     lease = leasing(100)
     state = landed(state, lease)
-    told = [used(20, 21, lease.proposal_id, column="other"), used(11, 12)]
-    wrong = refused(state, proposal(add("a"), identity_usage=told))
+    result = [used(20, 21, lease.proposal_id, column="other"), used(11, 12)]
+    wrong = refused(state, proposal(add("a"), identity_usage=result))
     assert wrong is not None
     assert wrong.rule == "outside_identity_lease"
 
@@ -392,14 +394,14 @@ def test_a_lease_is_in_the_log() -> None:
     assert taken.status == "committed"
     gate.restart()
     gate.settle()
-    told = [gate.ask(claim("b", low, low + 5, lease.proposal_id))[0] for low in (9, 10)]
+    result = [gate.ask(claim("b", low, low + 5, lease.proposal_id))[0] for low in (9, 10)]
     assert [
-        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result
     ] == [
         "identity_values_taken",
         "committed",
     ]
-    assert told[1].assigned == {}
+    assert result[1].assigned == {}
     store = gate.stores[ROOT]
     fresh = recovery.load(store, TABLE, 1_000)
     assert not fresh.leases, "the lease lies before what was read"

@@ -57,11 +57,11 @@ def warned(gate: Gate) -> float:
 @pytest.mark.parametrize("word", ["stop", "", "true"])
 def test_a_word_that_means_nothing_is_refused_by_name(word: str) -> None:
     gate = served(BUCKET, said=word)
-    [told] = gate.outcomes()
-    assert told.rejection is not None
-    assert (told.status, told.rejection.rule) == ("denied", "bad_metadata")
-    assert "tidegate.unsafeWriters" in told.rejection.reason
-    assert "say `warn` or `halt`" in told.rejection.reason
+    [result] = gate.outcomes()
+    assert result.rejection is not None
+    assert (result.status, result.rejection.rule) == ("denied", "bad_metadata")
+    assert "tidegate.unsafeWriters" in result.rejection.reason
+    assert "say `warn` or `halt`" in result.rejection.reason
 
 
 @pytest.mark.parametrize("root", [BUCKET, FOLDER])
@@ -88,9 +88,9 @@ def test_a_table_that_wants_it_is_halted_and_its_heir_halts_it_too(
     gate.restart()
     gate.settle(12)
     assert status(gate) == "halted"
-    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
-    assert told.rejection is not None
-    assert told.rejection.rule == "table_halted"
+    [result] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert result.rejection is not None
+    assert result.rejection.rule == "table_halted"
     assert [commit.version for commit in gate.commits()] == [0]
 
 
@@ -101,8 +101,8 @@ def test_it_is_healed_once_the_operator_has_settled_it() -> None:
     gate.restart()
     gate.settle(12)
     assert status(gate) == "open"
-    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
-    assert (told.status, told.version) == ("committed", 2)
+    [result] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert (result.status, result.version) == ("committed", 2)
     assert [commit.version for commit in gate.commits()] == [0, 1, 2]
 
 
@@ -113,19 +113,19 @@ def test_who_would_reopen_it_before_that_hears_why_it_stays_halted(by_hand: bool
         gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
     write_past(gate, BUCKET, SPARK)
     before = gate.tables()[TABLE]
-    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
-    assert told.rejection is not None
-    assert (told.status, told.rejection.rule) == ("denied", "table_halted")
-    assert "version 1" in told.rejection.reason
-    assert "committer.unsafe_writers" in told.rejection.reason
+    [result] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
+    assert result.rejection is not None
+    assert (result.status, result.rejection.rule) == ("denied", "table_halted")
+    assert "version 1" in result.rejection.reason
+    assert "committer.unsafe_writers" in result.rejection.reason
     gate.clock.boot += 60
     gate.settle()
     assert gate.tables()[TABLE] == before
     gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
     gate.restart()
     gate.settle(12)
-    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
-    assert (told.status, status(gate)) == ("committed", "open")
+    [result] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
+    assert (result.status, status(gate)) == ("committed", "open")
     assert [commit.version for commit in gate.commits()] == [0, 1]
 
 
@@ -133,8 +133,8 @@ def test_a_proposal_that_meets_such_a_version_is_answered_by_what_became_of_it()
     gate = served(BUCKET, "halt")
     path = in_log(commit_name(1))
     gate.stores[BUCKET].put(path, to_bytes([info(engineInfo=SPARK), add("foreign")]))
-    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
-    assert (told.status, told.version) == ("committed", 2)
+    [result] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert (result.status, result.version) == ("committed", 2)
     assert status(gate) == "halted"
 
 
@@ -157,13 +157,13 @@ def test_who_puts_if_absent_is_a_writer_like_others(root: str, engine: str) -> N
 def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
     gate = served(BUCKET, "halt")
     before = warned(gate)
-    [told] = gate.ask(proposal(add("a"), table_root=BUCKET, engine_info=SPARK))
-    assert told.status == "committed"
+    [result] = gate.ask(proposal(add("a"), table_root=BUCKET, engine_info=SPARK))
+    assert result.status == "committed"
     assert SPARK in gate.entries(BUCKET)[-1][0]["commitInfo"]["engineInfo"]
     assert (status(gate), warned(gate)) == ("open", before)
     state = gate.table_committer().cache.state
     assert state is not None
-    own = replace(state.entries[told.version or 0], by_delta_spark=True)  # as a restart reads it
+    own = replace(state.entries[result.version or 0], by_delta_spark=True)  # as a restart reads it
     assert not is_unsafe(own, gate.tables()[TABLE])
     assert is_unsafe(replace(own, provenance=None), gate.tables()[TABLE])
 
@@ -190,15 +190,15 @@ def test_a_table_that_halts_while_an_entry_flies_heals_and_takes_the_same_bytes(
     gate.settle(2)
     assert status(gate) == "halted"
     puts.release()
-    [told] = gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
-    assert told.status == "committed", "nothing is waited for any more"
+    [result] = gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
+    assert result.status == "committed", "nothing is waited for any more"
     gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
     gate.restart()
     gate.settle(12)
-    assert {told.status for told in gate.ask(proposal(kind="reopen", table_root=BUCKET))} == {
+    assert {result.status for result in gate.ask(proposal(kind="reopen", table_root=BUCKET))} == {
         "committed"
     }
-    [told] = gate.ask(one)
-    assert (told.status, told.version) == ("committed", 2)
+    [result] = gate.ask(one)
+    assert (result.status, result.version) == ("committed", 2)
     assert status(gate) == "open"
     assert len(gate.entries(BUCKET)) == 3

@@ -40,8 +40,8 @@ def between(low: int, high: int) -> dict[str, str]:
 def delete(*predicates: Predicate, **fields: Any) -> Proposal:
     """Return a delete of the existing file by a writer that read version 1."""
     reads = ReadSet(files=("old",), predicates=predicates)
-    told = {"reads": reads, "operation": Operation(name="DELETE"), "read_version": 1, **fields}
-    return proposal(remove("old"), **told)
+    result = {"reads": reads, "operation": Operation(name="DELETE"), "read_version": 1, **fields}
+    return proposal(remove("old"), **result)
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def first_proposals() -> list[Proposal]:
 
 def test_the_predicate_is_named_that_a_new_file_may_match(gate: Gate) -> None:
     gate.ask(proposal(add("new", **between(6, 9)), read_version=1))
-    [told] = gate.ask(delete(is_("=", 5), is_("=", 7)))
-    assert told.rejection is not None
-    assert (told.rejection.path, told.rejection.predicate) == ("new", 1)
-    assert told.rejection.reason.endswith("added 'new', which may match reads.predicates[1]")
+    [result] = gate.ask(delete(is_("=", 5), is_("=", 7)))
+    assert result.rejection is not None
+    assert (result.rejection.path, result.rejection.predicate) == ("new", 1)
+    assert result.rejection.reason.endswith("added 'new', which may match reads.predicates[1]")
 
 
 def rule(gate: Gate, one: Proposal) -> str:
@@ -128,9 +128,9 @@ def test_members_of_the_group_are_asked_for_their_statistics_too(gate: Gate) -> 
         for value in (7, 70)
     ]
     gate.ask(proposal(add("other"), read_version=1))
-    told = gate.ask(image, *more)
+    result = gate.ask(image, *more)
     assert [
-        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in told
+        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result
     ] == [*("committed", "concurrent_append", "committed")]
 
 
@@ -250,8 +250,8 @@ def test_a_file_that_is_gone_bears_the_name_of_the_append_that_delta_spark_finds
     """delta-spark reads no statistics; without partitions every append is a conflict."""
     rewrite = proposal(remove("old"), add("new", **between(6, 9)), read_version=1)
     assert rule(gate, rewrite) == "committed"
-    for one in (delete(is_("=", 5)), delete()):
-        [outcome] = gate.ask(one)
+    for item in (delete(is_("=", 5)), delete()):
+        [outcome] = gate.ask(item)
         assert outcome.rejection is not None
         assert outcome.rejection.rule == "concurrent_delete_read"
         assert outcome.rejection.error_class == "DELTA_CONCURRENT_APPEND"
@@ -287,9 +287,9 @@ def test_who_asks_much_of_a_group_waits_for_the_next(
         )
         for path in ("other", "another")
     ]
-    told = gate.ask(*images, delete(heavy, read_version=2))
-    assert [one.version for one in told[:2]] == [3, 3]
-    last = told[2]
+    result = gate.ask(*images, delete(heavy, read_version=2))
+    assert [item.version for item in result[:2]] == [3, 3]
+    last = result[2]
     assert last.rejection is not None
     assert (last.rejection.rule, last.rejection.winner_version) == ("concurrent_append", 3)
 

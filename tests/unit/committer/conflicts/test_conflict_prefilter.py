@@ -45,14 +45,14 @@ class Meeting:
 
     @property
     def winner(self) -> Entry:
-        told = info(self.operation, isBlindAppend=self.is_blind)
-        commit = made(1, told, *self.rows)
+        result = info(self.operation, isBlindAppend=self.is_blind)
+        commit = made(1, result, *self.rows)
         return replace(entry_of(commit, "0" * 64, 1), adds=tuple(commit.adds))
 
     @property
     def rebase_state(self) -> RebaseState:
         winner = self.winner
-        vectors = [one.after for one in winner.revised.values() if one.after is not None]
+        vectors = [item.after for item in winner.revised.values() if item.after is not None]
         known = FetchedInputs(
             rows={key_of(vector): inline_rows(vector) for vector in vectors},
             growths={(NO_VECTOR, key_of(vector)): True for vector in vectors},
@@ -193,8 +193,8 @@ def test_what_was_carried_over_a_changed_table_is_judged_by_both() -> None:
 
 def test_rows_that_moved_are_met_by_the_files_that_they_left() -> None:
     move = Relocation("p=1/g", 0, 10, 10, None, None)
-    for one in (reading(add("p=1/b"), files=("p=1/a",)), row_delete(rows_of("p=1/a", [1]))):
-        meeting = Meeting(one, [remove("p=1/a", **KEPT), add("p=1/g", **KEPT)])
+    for item in (reading(add("p=1/b"), files=("p=1/a",)), row_delete(rows_of("p=1/a", [1]))):
+        meeting = Meeting(item, [remove("p=1/a", **KEPT), add("p=1/g", **KEPT)])
         winner = replace(meeting.winner, moved={"p=1/a": move})
         assert not passes_by(meeting.rebase_state, winner.write_summary, winner.adds)
     away = Meeting(reading(add("p=1/b"), files=("p=1/z",)), [remove("p=1/a", **KEPT)])

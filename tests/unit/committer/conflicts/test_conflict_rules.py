@@ -167,10 +167,10 @@ def test_a_winner_that_says_two_things_of_one_domain_is_told_by_deltas_name() ->
         for text in ("x", "y")
     ]
     twice, one = winner(1, *rows), delete("p=1/a")
-    told = found(one, twice, features=("domainMetadata",))
-    assert told is not None
-    assert told.rejection.error_class == "DELTA_DUPLICATE_DOMAIN_METADATA_INTERNAL_ERROR"
-    assert told.rejection.exception not in CONCURRENT
+    result = found(one, twice, features=("domainMetadata",))
+    assert result is not None
+    assert result.rejection.error_class == "DELTA_DUPLICATE_DOMAIN_METADATA_INTERNAL_ERROR"
+    assert result.rejection.exception not in CONCURRENT
     assert found(one, winner(1, rows[0]), features=("domainMetadata",)) is None
     assert found(one, twice, features=("appendOnly",)) is None
 
@@ -180,10 +180,10 @@ def test_a_switch_that_is_neither_on_nor_off_is_no_conflict_by_name() -> None:
     for text, is_conflict in (("false", True), ("yes", False), ("1", False)):
         row = metadata(["p"])
         row["metaData"]["configuration"] = {"delta.enableInCommitTimestamps": text}
-        told = found(proposal(add("p=1/a")), winner(1, row), features=feature)
-        assert told is not None
-        assert told.rule == "metadata_changed"
-        assert (told.rejection.exception in CONCURRENT) is is_conflict
+        result = found(proposal(add("p=1/a")), winner(1, row), features=feature)
+        assert result is not None
+        assert result.rule == "metadata_changed"
+        assert (result.rejection.exception in CONCURRENT) is is_conflict
         elsewhere = found(proposal(add("p=1/a")), winner(1, row), features=("appendOnly",))
         assert elsewhere is not None
         assert elsewhere.rejection.exception in CONCURRENT
@@ -205,8 +205,8 @@ def test_what_two_versions_do_not_imply_together_is_not_dropped() -> None:
     names = ["appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"]
     listed = winner(1, protocol(1, 7, writerFeatures=names))
     for reader, is_dropped in ((1, False), (2, True)):
-        told = found(proposal(add("p=1/a")), listed, versions=(reader, 5))
-        assert (rule_of(told) == "protocol_changed") is is_dropped
+        result = found(proposal(add("p=1/a")), listed, versions=(reader, 5))
+        assert (rule_of(result) == "protocol_changed") is is_dropped
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from tidegate_delta.log.actions import Metadata
 
 
 def made(row: Row) -> Metadata:
-    found = commit(1, row).metadata
-    assert found is not None
-    return found
+    result = commit(1, row).metadata
+    assert result is not None
+    return result
 
 
 def changed(features: frozenset[str] = frozenset(), **properties: str) -> str | None:

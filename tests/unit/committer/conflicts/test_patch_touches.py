@@ -62,8 +62,8 @@ def opening(partition_columns: tuple[str, ...] = (), **properties: str) -> list[
 def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
     """Return a committer with such a table."""
     gate = Gate()
-    told = gate.ask(*opening(partition_columns, **properties))
-    assert statuses(told) == ["committed", "committed"]
+    result = gate.ask(*opening(partition_columns, **properties))
+    assert statuses(result) == ["committed", "committed"]
     return gate
 
 
@@ -126,7 +126,7 @@ def listed(gate: Gate) -> set[str]:
 
 
 def columns(gate: Gate) -> dict[str, Any]:
-    return {one.name: one for one in parse_schema(written(gate).schema_string)}
+    return {item.name: item for item in parse_schema(written(gate).schema_string)}
 
 
 def ids(gate: Gate) -> list[int]:
@@ -134,7 +134,7 @@ def ids(gate: Gate) -> list[int]:
 
 
 def test_patches_of_different_columns_and_properties_all_commit(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         patch(new("t")),
         patch(new("u", "long", first=True)),
         patch(comment("x")),
@@ -142,8 +142,8 @@ def test_patches_of_different_columns_and_properties_all_commit(gate: Gate) -> N
         patch(put("mine", "1"), rename("z", "s")),
         patch(widen("long", "n")),
     )
-    assert statuses(told) == ["committed"] * 6
-    assert [one.version for one in told] == [2, 3, 4, 5, 6, 7]
+    assert statuses(result) == ["committed"] * 6
+    assert [item.version for item in result] == [2, 3, 4, 5, 6, 7]
     assert list(columns(gate)) == ["u", "x", "z", "n", "t"]
     assert str(columns(gate)["n"].kind) == "long"
     assert written(gate).configuration["mine"] == "1"
@@ -191,32 +191,32 @@ def test_a_patch_is_carried_over_what_another_engine_changed_elsewhere(gate: Gat
     theirs = json.loads(json.dumps(rows[-1]))
     theirs["metaData"]["configuration"]["theirs"] = "1"
     write(gate, 2, theirs)
-    told = gate.ask(patch(new("t")), patch(put("theirs", "2")))
-    assert statuses(told) == ["committed", "metadata_changed"]
+    result = gate.ask(patch(new("t")), patch(put("theirs", "2")))
+    assert statuses(result) == ["committed", "metadata_changed"]
     assert written(gate).configuration["theirs"] == "1"
 
 
 def test_a_feature_is_listed_by_itself_and_two_patches_may_each_bring_one(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         patch(put("delta.enableInCommitTimestamps", "true")),
         patch(put("delta.checkpointPolicy", "v2")),
         patch(put("delta.feature.vacuumProtocolCheck", "supported")),
     )
-    assert statuses(told) == ["committed"] * 3
+    assert statuses(result) == ["committed"] * 3
     assert {"inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck"} <= listed(gate)
     assert "delta.feature.vacuumProtocolCheck" not in written(gate).configuration
     assert written(gate).configuration["delta.inCommitTimestampEnablementVersion"] == "2"
 
 
 def test_a_patch_stands_in_an_entry_of_its_own(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         proposal(add("b"), read_version=1), patch(new("t")), proposal(add("c"), read_version=1)
     )
-    assert [one.version for one in told] == [2, 3, 4]
+    assert [item.version for item in result] == [2, 3, 4]
 
 
 def test_what_a_table_does_not_allow_is_refused_before_any_conflict(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         patch(drop("nobody")),
         patch({"op": "add_column", "column": {"name": "t", "type": "string", "nullable": False}}),
         patch({"op": "add_column", "column": {"name": "t", "type": "nonsense"}}),
@@ -225,15 +225,15 @@ def test_what_a_table_does_not_allow_is_refused_before_any_conflict(gate: Gate) 
         patch(put("delta.columnMapping.maxColumnId", "9")),
         patch(put("delta.feature.fromMars", "supported")),
     )
-    assert statuses(told) == ["bad_metadata"] * 7
-    assert "`" not in str(told[0].rejection)
+    assert statuses(result) == ["bad_metadata"] * 7
+    assert "`" not in str(result[0].rejection)
 
 
 def test_two_patches_that_agree_with_the_table_and_not_with_one_another(gate: Gate) -> None:
-    told = gate.ask(patch(drop("x")), patch(drop("s"), drop("n")))
-    assert statuses(told) == ["committed", "bad_metadata"]
-    assert told[1].rejection is not None
-    assert told[1].rejection.advice == "rerun"
+    result = gate.ask(patch(drop("x")), patch(drop("s"), drop("n")))
+    assert statuses(result) == ["committed", "bad_metadata"]
+    assert result[1].rejection is not None
+    assert result[1].rejection.advice == "rerun"
 
 
 def test_the_list_of_columns_with_statistics_follows_a_column_that_goes(gate: Gate) -> None:
@@ -246,25 +246,25 @@ def test_what_a_table_is_clustered_by_is_not_dropped(gate: Gate) -> None:
     domain = {"domain": "delta.clustering", "removed": False}
     clustered = {**domain, "configuration": '{"clusteringColumns":[["col-x"]]}'}
     write(gate, 2, {"domainMetadata": clustered})
-    told = gate.ask(patch(drop("x")), patch(drop("s")))
-    assert statuses(told) == ["bad_metadata", "committed"]
+    result = gate.ask(patch(drop("x")), patch(drop("s")))
+    assert statuses(result) == ["bad_metadata", "committed"]
 
 
 def test_nobody_clusters_by_a_column_that_a_patch_has_dropped(gate: Gate) -> None:
     def by(column: str) -> Proposal:
-        told = {"domain": "delta.clustering", "removed": False}
-        columns = {**told, "configuration": f'{{"clusteringColumns":[["col-x"],["{column}"]]}}'}
+        result = {"domain": "delta.clustering", "removed": False}
+        columns = {**result, "configuration": f'{{"clusteringColumns":[["col-x"],["{column}"]]}}'}
         return proposal({"domainMetadata": columns}, read_version=1)
 
-    told = gate.ask(patch(drop("n")), by("col-n"), by("col-s"))
-    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+    result = gate.ask(patch(drop("n")), by("col-n"), by("col-s"))
+    assert statuses(result) == ["committed", "metadata_changed", "committed"]
 
 
 def test_a_constraint_touches_the_columns_that_it_names() -> None:
     read = Definition(written(begun()), Protocol(min_reader_version=3, min_writer_version=7))
     named = MetadataPatch.model_validate({"changes": [put("delta.constraints.C", "x > 0")]})
-    found = touches(named, read)
-    assert {(one.kind, one.path) for one in found} == {
+    result = touches(named, read)
+    assert {(item.kind, item.path) for item in result} == {
         ("property", ("delta.constraints.c",)),
         ("column", ("col-x",)),
     }
@@ -272,8 +272,8 @@ def test_a_constraint_touches_the_columns_that_it_names() -> None:
 
 def test_a_patch_of_metadata_that_is_not_the_tables_is_refused(gate: Gate) -> None:
     own = metadata_hash(written(gate))
-    told = gate.ask(patch(new("t"), base=own), patch(new("u"), base="0" * 64))
-    assert statuses(told) == ["committed", "other_metadata"]
+    result = gate.ask(patch(new("t"), base=own), patch(new("u"), base="0" * 64))
+    assert statuses(result) == ["committed", "other_metadata"]
 
 
 def test_a_patch_comes_alone(gate: Gate) -> None:
@@ -299,12 +299,12 @@ def test_a_patch_comes_alone(gate: Gate) -> None:
 def test_who_was_behind_a_harmless_patch_commits(change: Row) -> None:
     gate = begun(logRetentionDuration="interval 9 days")
     intent = rows_of("a", [1])
-    told = gate.ask(
+    result = gate.ask(
         patch(change),
         proposal(add("b"), read_version=1),
         row_delete(intent, read_version=1),
     )
-    assert statuses(told) == ["committed"] * 3
+    assert statuses(result) == ["committed"] * 3
 
 
 @pytest.mark.parametrize(
@@ -334,8 +334,8 @@ def by_default(column: str) -> Row:
 
 
 def test_a_column_gets_a_default_in_the_patch_that_lists_the_feature(gate: Gate) -> None:
-    told = gate.ask(patch(new("t"), by_default("t")), patch(DEFAULTS, new("t"), by_default("t")))
-    assert statuses(told) == ["bad_metadata", "committed"]
+    result = gate.ask(patch(new("t"), by_default("t")), patch(DEFAULTS, new("t"), by_default("t")))
+    assert statuses(result) == ["bad_metadata", "committed"]
     assert columns(gate)["t"].metadata["CURRENT_DEFAULT"] == "'so'"
 
 
@@ -364,20 +364,20 @@ def test_a_patch_speaks_of_what_it_brings_itself_and_of_what_lies_inside(gate: G
         new("t", struct), new("u", array), comment("t", "f"), comment("u", "element", "f")
     )
     assert statuses(gate.ask(first)) == ["committed"]
-    told = gate.ask(
+    result = gate.ask(
         patch(comment("u", "element", "g"), read_version=2),
         patch(comment("u", "element", "g"), read_version=2),
         patch(comment("t", "g"), read_version=2),
     )
-    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+    assert statuses(result) == ["committed", "metadata_changed", "committed"]
 
 
 def test_who_was_behind_another_type_of_a_partition_column_conflicts() -> None:
     gate = begun(("p",))
-    told = gate.ask(patch(widen("long", "p")), proposal(add("col-p=1/b"), read_version=1))
-    assert told[0].status == "committed"
-    assert told[1].rejection is not None
-    assert "the partition column 'p'" in told[1].rejection.reason
+    result = gate.ask(patch(widen("long", "p")), proposal(add("col-p=1/b"), read_version=1))
+    assert result[0].status == "committed"
+    assert result[1].rejection is not None
+    assert "the partition column 'p'" in result[1].rejection.reason
 
 
 def test_a_patch_is_carried_over_another_name_and_not_over_another_partitioning(
@@ -402,40 +402,40 @@ def test_an_overwrite_of_rows_conflicts_with_a_column_that_went(gate: Gate) -> N
         read_version=1,
         reads=ReadSet(files=("a",), predicates=(asked,), delete_insensitive=True),
     )
-    told = gate.ask(patch(drop("s")), rewriting, by_column)
-    assert statuses(told) == ["committed", "metadata_changed", "metadata_changed"]
+    result = gate.ask(patch(drop("s")), rewriting, by_column)
+    assert statuses(result) == ["committed", "metadata_changed", "metadata_changed"]
 
 
 def test_a_change_of_a_partition_column_lets_nobody_pass() -> None:
     gate = begun(("p",))
-    told = gate.ask(patch(rename("q", "p")), proposal(add("col-p=1/b"), read_version=1))
-    assert statuses(told) == ["committed", "metadata_changed"]
+    result = gate.ask(patch(rename("q", "p")), proposal(add("col-p=1/b"), read_version=1))
+    assert statuses(result) == ["committed", "metadata_changed"]
 
 
 def test_whole_metadata_is_judged_as_ever(gate: Gate) -> None:
     rows = [row for rows in gate.entries() for row in rows if "metaData" in row]
     whole = json.loads(json.dumps(rows[-1]))
     whole["metaData"]["configuration"]["theirs"] = "1"
-    told = gate.ask(
+    result = gate.ask(
         proposal(whole, read_version=1),
         proposal(add("b"), read_version=1),
         patch(new("t"), read_version=2),
         proposal(whole, read_version=2),
     )
-    assert statuses(told) == ["committed", "metadata_changed", "committed", "metadata_changed"]
+    assert statuses(result) == ["committed", "metadata_changed", "committed", "metadata_changed"]
 
 
 def test_a_patch_is_decided_the_same_after_a_restart(gate: Gate) -> None:
     gate.ask(patch(new("t")))
     gate.restart()
-    told = gate.ask(proposal(add("b"), read_version=1), patch(new("t")), patch(new("u")))
-    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+    result = gate.ask(proposal(add("b"), read_version=1), patch(new("t")), patch(new("u")))
+    assert statuses(result) == ["committed", "metadata_changed", "committed"]
 
 
 def test_a_patch_that_came_twice_is_committed_once(gate: Gate) -> None:
     one = patch(new("t"), proposal_id=an_id())
-    told = gate.ask(one, one)
-    assert [(one.status, one.version, one.repeat) for one in told] == [
+    result = gate.ask(one, one)
+    assert [(item.status, item.version, item.repeat) for item in result] == [
         ("committed", 2, False),
         ("committed", 2, True),
     ]
@@ -446,13 +446,13 @@ def test_an_unmapped_table_takes_columns_by_their_names() -> None:
     gate.ask(
         proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
     )
-    told = gate.ask(
+    result = gate.ask(
         patch(new("t"), read_version=0),
         patch(new("u"), read_version=0),
         patch(drop("x"), read_version=0),
         patch({"op": "set_property", "key": "delta.columnMapping.mode", "value": "name"}),
     )
-    assert statuses(told) == ["committed", "committed", "bad_metadata", "committed"]
+    assert statuses(result) == ["committed", "committed", "bad_metadata", "committed"]
     assert list(columns(gate)) == ["x", "s", "t", "u"]
     assert sorted(ids(gate)) == [1, 2, 3, 4]
 
@@ -477,5 +477,5 @@ def test_a_table_that_is_clustered_no_more_is_patched_like_one_that_never_was(ga
     gone = {**body, "configuration": "{}", "removed": True}
     gate.ask(proposal({"domainMetadata": body}, read_version=1))
     gate.ask(proposal({"domainMetadata": gone}, read_version=2))
-    told = gate.ask(patch(put("delta.logRetentionDuration", "interval 9 days"), read_version=3))
-    assert statuses(told) == ["committed"]
+    result = gate.ask(patch(put("delta.logRetentionDuration", "interval 9 days"), read_version=3))
+    assert statuses(result) == ["committed"]

@@ -80,7 +80,7 @@ def test_a_commit_version_that_a_winner_took_is_given_anew() -> None:
 def test_a_backfill_leaves_out_what_winners_touched() -> None:
     gives = named("ROW TRACKING BACKFILL", *(add(name, dataChange=False) for name in "abc"))
     later = after(gives, winner(1, remove("a")), winner(2, add("b", baseRowId=0)))
-    assert [one.path for one in later.content.adds] == ["c"]
+    assert [item.path for item in later.content.adds] == ["c"]
     assert [path for path, _ in later.content.added] == ["c"]
     assert len(later.content.lines) == 1
 
@@ -98,7 +98,7 @@ def test_files_have_the_ids_that_a_backfill_gave_them() -> None:
     )
     later = after(changes, given(defaultRowCommitVersion=1))
     assert ids(later) == {"a": (7, 1), "b": (None, None)}
-    assert [(one.base_row_id, one.default_row_commit_version) for one in later.content.adds] == [
+    assert [(item.base_row_id, item.default_row_commit_version) for item in later.content.adds] == [
         (7, 1),
         (None, None),
     ]
@@ -124,7 +124,7 @@ def test_whoever_takes_ids_away_takes_them_off_winners_files_too() -> None:
         of=SUSPENDED,
     )
     assert ids(later) == {"b": (None, None), "e": (None, None)}
-    assert not any(one.data_change for one in later.content.adds)
+    assert not any(item.data_change for item in later.content.adds)
 
 
 def test_a_dropped_row_tracking_takes_ids_off_without_that_name() -> None:

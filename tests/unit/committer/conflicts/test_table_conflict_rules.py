@@ -47,8 +47,8 @@ def rebase_state(one: Proposal, *table: Row) -> RebaseState:
 
 
 def rule(one: RebaseState, *winners: Entry) -> str | None:
-    found = check(one, winners)
-    return found.rule if found else None
+    result = check(one, winners)
+    return result.rule if result else None
 
 
 def named(operation: str, *rows: Row, **fields: Any) -> Proposal:
@@ -267,10 +267,10 @@ def test_who_drops_what_stays_is_told_to_keep_it(kept: tuple[str, ...], remedy: 
     rows = (listed("appendOnly", "invariants"), metadata())
     gate.ask(proposal(*rows, read_version=-1, operation=create))
     drop = Operation(name="DROP FEATURE")
-    [told] = gate.ask(proposal(listed(*kept), read_version=0, operation=drop))
-    assert told.rejection is not None
-    assert told.rejection.rule == "feature_in_use"
-    assert f"; {remedy}" in told.rejection.reason
+    [result] = gate.ask(proposal(listed(*kept), read_version=0, operation=drop))
+    assert result.rejection is not None
+    assert result.rejection.rule == "feature_in_use"
+    assert f"; {remedy}" in result.rejection.reason
 
 
 def test_what_only_calls_itself_a_backfill_is_none_where_no_table_knows_of_row_ids() -> None:

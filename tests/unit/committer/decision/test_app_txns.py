@@ -58,18 +58,18 @@ def test_work_that_is_there_is_to_be_skipped(gate: Gate) -> None:
     first = advance("a", ("s/0", 10, -1), ("s/1", 4, -1))
     gate.ask(first)
     [outcome] = gate.ask(advance("b", ("s/0", 10, -1), ("s/1", 4, -1)))
-    told = refused(outcome)
-    assert (outcome.status, told.rule, told.advice) == ("rejected", "app_txn_seen", "skip")
-    assert (told.app_version, told.head_version) == (10, 1)
-    assert told.winner_proposal_id == str(first.proposal_id)
+    result = refused(outcome)
+    assert (outcome.status, result.rule, result.advice) == ("rejected", "app_txn_seen", "skip")
+    assert (result.app_version, result.head_version) == (10, 1)
+    assert result.winner_proposal_id == str(first.proposal_id)
 
 
 def test_another_writer_that_went_further_is_told_with_both_versions(gate: Gate) -> None:
     gate.ask(advance("a", ("s", 10, -1)), advance("b", ("s", 20, 10)))
     [outcome] = gate.ask(advance("c", ("s", 15, 10)))
-    told = refused(outcome)
-    assert (outcome.status, told.rule, told.advice) == ("rejected", "app_txn_conflict", "rerun")
-    assert (told.app_id, told.app_version, told.expected_app_version) == ("s", 20, 10)
+    result = refused(outcome)
+    assert (outcome.status, result.rule, result.advice) == ("rejected", "app_txn_conflict", "rerun")
+    assert (result.app_id, result.app_version, result.expected_app_version) == ("s", 20, 10)
 
 
 def test_another_writer_that_took_the_same_version_from_elsewhere_is_not_taken_for_this_one(
@@ -83,9 +83,9 @@ def test_another_writer_that_took_the_same_version_from_elsewhere_is_not_taken_f
 def test_a_gap_is_denied_and_the_same_bytes_are_taken_once_it_is_closed(gate: Gate) -> None:
     early = advance("b", ("s", 20, 10))
     [outcome] = gate.ask(early)
-    told = refused(outcome)
-    assert (outcome.status, told.rule) == ("denied", "app_txn_conflict")
-    assert (told.app_version, told.expected_app_version) == (-1, 10)
+    result = refused(outcome)
+    assert (outcome.status, result.rule) == ("denied", "app_txn_conflict")
+    assert (result.app_version, result.expected_app_version) == (-1, 10)
     gate.ask(advance("a", ("s", 10, -1)))
     [outcome] = gate.ask(early)
     assert outcome.status == "committed"
@@ -118,8 +118,8 @@ def test_the_answer_to_the_largest_question_fits_into_a_record(gate: Gate) -> No
     assert versions(gate, *names) == dict.fromkeys(names, -1)
     longer = tuple(name + "x" * 100 for name in names)
     [outcome] = gate.ask(proposal(kind="app_versions", app_ids=longer, read_version=-1))
-    told = refused(outcome)
-    assert (outcome.status, told.rule, told.field) == ("denied", "too_large", "app_ids")
+    result = refused(outcome)
+    assert (outcome.status, result.rule, result.field) == ("denied", "too_large", "app_ids")
 
 
 def test_what_another_engine_commits_counts(gate: Gate) -> None:
@@ -136,9 +136,9 @@ def test_a_version_after_the_tables_is_enough_by_deltas_rule(gate: Gate) -> None
     [outcome] = gate.ask(proposal(add("b"), app_txn=AppTxn(app_id="s", version=9)))
     assert outcome.status == "committed"
     [outcome] = gate.ask(proposal(add("c"), app_txn=AppTxn(app_id="s", version=5)))
-    told = refused(outcome)
-    assert (told.rule, told.advice, told.app_version) == ("app_txn_seen", "skip", 9)
-    assert "may lack these rows" in told.reason
+    result = refused(outcome)
+    assert (result.rule, result.advice, result.app_version) == ("app_txn_seen", "skip", 9)
+    assert "may lack these rows" in result.reason
 
 
 def test_a_txn_among_the_actions_is_committed_with_a_warning(gate: Gate) -> None:
@@ -186,5 +186,5 @@ def test_what_is_expected_is_said_and_lies_before(txn: dict[str, object]) -> Non
 def test_a_field_that_no_release_knows_is_refused_by_name(gate: Gate) -> None:
     misspelt = proposal(add("a")).model_copy(update={"app_tx": {"app_id": "s", "version": 1}})
     [outcome] = gate.ask(misspelt)
-    told = refused(outcome)
-    assert (outcome.status, told.rule, told.field) == ("rejected", "not_supported", "app_tx")
+    result = refused(outcome)
+    assert (outcome.status, result.rule, result.field) == ("rejected", "not_supported", "app_tx")

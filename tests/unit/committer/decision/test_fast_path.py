@@ -38,9 +38,9 @@ NOBODY: list[Make | None] = [None]
 
 
 def candidate(one: Proposal) -> Candidate:
-    found = candidate_of(one, 9)
-    assert found is not None
-    return found
+    result = candidate_of(one, 9)
+    assert result is not None
+    return result
 
 
 def odd_ones() -> Iterator[Candidate]:
@@ -48,9 +48,9 @@ def odd_ones() -> Iterator[Candidate]:
     for make in (append, change):
         yield candidate(make())
         for fields in ODD_FIELDS:
-            found = candidate_of(make(**fields), 9)
-            if found is not None:
-                yield found
+            result = candidate_of(make(**fields), 9)
+            if result is not None:
+                yield result
         for row in ODD_ROWS:
             yield candidate(make(row))
 
@@ -90,13 +90,13 @@ def straight(
     """Return how many take the fast path; the full steps must commit each of those unchanged."""
     view, way, went = group_of(state, store, member), FastPath(state, POLICY), 0
     place = len(view.group.members)
-    for one in odd:
-        command = Consider(replace(one), NOW_MS)
+    for item in odd:
+        command = Consider(replace(item), NOW_MS)
         if way.is_clear(view, command):
-            known = ReadCache(store).learn(state, [one], POLICY)
+            known = ReadCache(store).learn(state, [item], POLICY)
             verdict = decide(replace(view, known=known), command)
-            told = Verdict(command.candidate, "committed", "membership", state.version + 1, place)
-            assert verdict == told
+            result = Verdict(command.candidate, "committed", "membership", state.version + 1, place)
+            assert verdict == result
             went += 1
     return went
 
@@ -104,7 +104,7 @@ def straight(
 def test_appends_and_changes_take_the_fast_path() -> None:
     store, state = begun(PLAIN, {})
     asked = change(**read(predicates=(EQUAL,), files=(LIVE[0],)))
-    odd = [candidate(one) for one in (append(), change(), asked)]
+    odd = [candidate(item) for item in (append(), change(), asked)]
     assert straight(state, store, None, odd) == 3
     assert straight(state, store, OTHERS[0], odd) == 1
     assert straight(state, store, OTHERS[6], odd) == 2

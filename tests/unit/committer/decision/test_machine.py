@@ -192,8 +192,8 @@ def test_a_conflict_names_the_proposal_whose_file_it_is_about() -> None:
     for winners in ((first,), (first, second), (second, first)):
         after = landed(state, *winners)
         entry = after.entries[2]
-        told = Commit.decode(2, encoded_of(state, *winners).content)
-        assert entry_of(told, entry.sha256, entry.size) == entry
+        result = Commit.decode(2, encoded_of(state, *winners).content)
+        assert entry_of(result, entry.sha256, entry.size) == entry
         for late in (delete("a", read_version=1), proposal(add("x"), read_version=1, reads=whole)):
             [verdict] = planned(after, late).verdicts
             assert verdict.rejection is not None
@@ -209,8 +209,8 @@ def test_a_conflict_names_the_proposal_that_moved_the_application_or_wrote_the_d
     wrote = proposal(domain, read_version=1)
     winners = proposal(add("a"), read_version=1), moved, wrote, batch_of("other", 1, add("c"))
     after = landed(state, *winners)
-    told = Commit.decode(2, encoded_of(state, *winners).content)
-    assert entry_of(told, after.entries[2].sha256, after.entries[2].size) == after.entries[2]
+    result = Commit.decode(2, encoded_of(state, *winners).content)
+    assert entry_of(result, after.entries[2].sha256, after.entries[2].size) == after.entries[2]
     for reads, first in (
         (ReadSet(app_ids=("stream",)), moved),
         (ReadSet(domains=("d",)), wrote),
@@ -232,8 +232,8 @@ def test_who_wins_is_not_guessed_where_the_entry_does_not_tell(
     winners = delete("a", read_version=1), delete("b", read_version=1)
     entry = encoded_of(before, *winners).entry
     assert entry.provenance is not None
-    told = entry.provenance.model_copy(update={"files_added": added, "files_removed": removed})
-    state = evolve(before, VersionLanded(replace(entry, provenance=told)))
+    result = entry.provenance.model_copy(update={"files_added": added, "files_removed": removed})
+    state = evolve(before, VersionLanded(replace(entry, provenance=result)))
     [verdict] = planned(state, delete("b", read_version=1)).verdicts
     assert verdict.rejection is not None
     assert (verdict.rejection.winner_version, verdict.rejection.winner_proposal_id) == (2, None)
@@ -277,10 +277,10 @@ def test_who_hears_that_an_application_was_seen_hears_in_which_version_and_by_wh
     first = batch_of("s", 5, add("a"))
     state = landed(landed(table(creation()), first, proposal(add("c"))), proposal(add("d")))
     [verdict] = planned(state, batch_of("s", 5, add("b"))).verdicts
-    told = verdict.rejection
-    assert told is not None
-    assert (told.winner_version, told.app_id) == (1, "s")
-    assert told.winner_proposal_id == str(first.proposal_id)
+    result = verdict.rejection
+    assert result is not None
+    assert (result.winner_version, result.app_id) == (1, "s")
+    assert result.winner_proposal_id == str(first.proposal_id)
     [verdict] = planned(
         replace(state, window_start=2), batch_of("s", 5, add("b"), read_version=2)
     ).verdicts
@@ -348,8 +348,8 @@ def test_nothing_is_promised_where_there_is_no_log() -> None:
 def test_the_window_forgets_what_is_old_and_no_more() -> None:
     state = replace(table(creation()), window=3)
     proposals = [proposal(add(f"f{number}"), read_version=number) for number in range(6)]
-    for one in proposals:
-        state = landed(state, one)
+    for item in proposals:
+        state = landed(state, item)
     assert state.window_start == 4
     assert sorted(state.entries) == [4, 5, 6]
     assert {proposal.proposal_id for proposal in proposals[3:]} == set(state.settled)

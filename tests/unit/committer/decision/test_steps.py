@@ -44,7 +44,7 @@ def revision() -> Proposal:
 
 
 def outcomes(gate: Gate, *proposals: Proposal) -> list[tuple[str, int | None]]:
-    return [(one.status, one.version) for one in gate.ask(*proposals)]
+    return [(item.status, item.version) for item in gate.ask(*proposals)]
 
 
 def test_who_deletes_rows_waits_for_a_vector_that_a_member_brought(gate: Gate) -> None:
@@ -67,11 +67,11 @@ def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate
     away, again = remove("a", dataChange=False), add("h", dataChange=False)
     fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
     first = compact({"a": 10}, "g", read_version=1)
-    told = gate.ask(first, proposal(away, again, read_version=1, **fields))
-    assert [outcome.status for outcome in told] == ["committed", "rejected"]
-    assert told[1].rejection is not None
-    assert told[1].rejection.winner_version == told[0].version
-    assert told[1].rejection.winner_proposal_id == str(first.proposal_id)
+    result = gate.ask(first, proposal(away, again, read_version=1, **fields))
+    assert [outcome.status for outcome in result] == ["committed", "rejected"]
+    assert result[1].rejection is not None
+    assert result[1].rejection.winner_version == result[0].version
+    assert result[1].rejection.winner_proposal_id == str(first.proposal_id)
 
 
 def test_rows_leave_the_files_that_a_table_was_created_with() -> None:

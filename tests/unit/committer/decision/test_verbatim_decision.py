@@ -215,7 +215,7 @@ def test_who_names_his_work_is_known_by_it_when_he_has_the_right_of_way() -> Non
     assert told(gate, late) == ("rejected", "version_taken")
     assert gate.ask(proposal(add("b"))) == [], "he is waited for"
     again = gate.ask(verbatim(gate, 2, info(txnId="w"), add("z"), txn_id="w"))
-    assert [(one.status, one.version) for one in again] == [("committed", 2), ("committed", 3)]
+    assert [(item.status, item.version) for item in again] == [("committed", 2), ("committed", 3)]
 
 
 WRONG: dict[str, tuple[str, list[builders.Row]]] = {

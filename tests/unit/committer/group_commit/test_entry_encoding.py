@@ -65,7 +65,7 @@ def test_every_line_ends_and_none_is_empty() -> None:
 
 
 def test_commit_info_tells_who_and_what() -> None:
-    told = Operation(
+    result = Operation(
         name="WRITE",
         parameters={"mode": "Append", "partitionBy": "[]", "auto": False, "list": ["a"]},
         metrics={"numFiles": "1", "numOutputRows": 10},
@@ -73,7 +73,7 @@ def test_commit_info_tells_who_and_what() -> None:
     one = info(
         encoded(
             table(creation()),
-            proposal(add("a"), operation=told, engine_info="Job/1", user_metadata="note"),
+            proposal(add("a"), operation=result, engine_info="Job/1", user_metadata="note"),
         )
     )
     assert one["operation"] == "WRITE"
@@ -115,14 +115,14 @@ def test_a_group_adds_its_metrics_up_and_says_what_all_say() -> None:
     "text", ["9" * 19, "9" * 4_301, "9" * 10_000, "", "\u00b2", "many", "-1", "1.5"]
 )
 def test_a_metric_that_counts_nothing_is_left_out_of_the_sum(text: str) -> None:
-    told = [{"numFiles": "1"}, {"numFiles": text}, {"numFiles": text}]
+    result = [{"numFiles": "1"}, {"numFiles": text}, {"numFiles": text}]
     proposals = [
         proposal(add(f"a{number}"), operation=Operation(metrics=metrics))
-        for number, metrics in enumerate(told)
+        for number, metrics in enumerate(result)
     ]
     one = info(encoded(table(creation()), *proposals))
     assert one["operationMetrics"] == {"numFiles": "1"}
-    assert [member["metrics"] for member in one["tidegate"]["accepted"]] == told
+    assert [member["metrics"] for member in one["tidegate"]["accepted"]] == result
 
 
 def test_who_changed_no_row_does_not_say_so_for_others() -> None:
@@ -185,8 +185,8 @@ def test_an_application_gets_its_time() -> None:
 
 
 def test_an_application_among_the_actions_stays_as_it_came() -> None:
-    told = {"txn": {"appId": "s", "version": 3}}
-    assert rows(encoded(table(creation()), proposal(add("a"), told)))[-2] == told
+    result = {"txn": {"appId": "s", "version": 3}}
+    assert rows(encoded(table(creation()), proposal(add("a"), result)))[-2] == result
 
 
 def test_in_commit_timestamps_where_the_table_has_them() -> None:
@@ -224,8 +224,8 @@ def test_writers_are_told_the_row_ids_of_their_files_and_not_again() -> None:
     create = Operation(name="CREATE TABLE")
     gate.ask(proposal(tracked, builders.metadata(), read_version=-1, operation=create))
     one, two = proposal(add("a"), add("b")), proposal(add("c"))
-    told = gate.ask(one, two)
-    assert [outcome.assigned for outcome in told] == [
+    result = gate.ask(one, two)
+    assert [outcome.assigned for outcome in result] == [
         {"base_row_ids": {"a": 0, "b": 10}},
         {"base_row_ids": {"c": 20}},
     ]

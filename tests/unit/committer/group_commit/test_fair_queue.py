@@ -21,7 +21,7 @@ def line_of(producers: str) -> FairQueue:
 
 
 def offsets(line: FairQueue) -> list[int]:
-    return [one.candidate.offset for one in line.waiting]
+    return [item.candidate.offset for item in line.waiting]
 
 
 def test_where_all_fit_the_order_of_arrival_stays() -> None:
@@ -31,7 +31,7 @@ def test_where_all_fit_the_order_of_arrival_stays() -> None:
 
 
 def batch_of(line: FairQueue, start: int, most: int, bytes_max: int) -> list[int]:
-    return [one.offset for one in line.batch(start, most, bytes_max)]
+    return [item.offset for item in line.batch(start, most, bytes_max)]
 
 
 def test_no_more_are_looked_after_at_once_than_may_share_an_entry() -> None:
@@ -55,7 +55,7 @@ def served(producers: str, count: int) -> list[str]:
     line, seen = line_of(producers), []
     while line:
         line.share_out(0, count)
-        members = [one.candidate.producer for one in line.waiting][:count]
+        members = [item.candidate.producer for item in line.waiting][:count]
         seen.append("".join(members))
         line.served(len(members))
     return seen
@@ -87,11 +87,11 @@ def test_what_is_being_written_keeps_its_places() -> None:
 def test_nobody_is_lost_or_overtakes_himself(producers: str, start: int, count: int) -> None:
     line = line_of(producers)
     line.share_out(start, count)
-    found = offsets(line)
-    assert sorted(found) == list(range(len(producers)))
-    assert found[:start] == list(range(len(producers)))[:start]
+    result = offsets(line)
+    assert sorted(result) == list(range(len(producers)))
+    assert result[:start] == list(range(len(producers)))[:start]
     for name in set(producers):
-        own = [offset for offset in found if producers[offset] == name]
+        own = [offset for offset in result if producers[offset] == name]
         assert own == sorted(own)
 
 

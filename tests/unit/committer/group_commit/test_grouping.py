@@ -126,7 +126,7 @@ def test_a_rule_keeps_apart_what_one_entry_cannot_say(
 ) -> None:
     group = Group(1)
     group.take(considered(first))
-    assert [one for one in SHARING if not one(group, considered(second))] == [rule]
+    assert [item for item in SHARING if not item(group, considered(second))] == [rule]
     assert not may_share(first, second)
 
 

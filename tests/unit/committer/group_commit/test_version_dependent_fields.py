@@ -139,15 +139,15 @@ TIMED = listed("inCommitTimestamp")
 def test_timestamps_begin_where_their_record_says() -> None:
     state = table([info(), TIMED, metadata()], [info(), add("a")])
     state, rows = written(state, proposal(metadata(enableInCommitTimestamps="true")))
-    [told], [about] = bodies(rows, "commitInfo"), bodies(rows, "metaData")
+    [result], [about] = bodies(rows, "commitInfo"), bodies(rows, "metaData")
     assert about["configuration"] == {
         "delta.enableInCommitTimestamps": "true",
         "delta.inCommitTimestampEnablementVersion": "2",
-        "delta.inCommitTimestampEnablementTimestamp": str(told["inCommitTimestamp"]),
+        "delta.inCommitTimestampEnablementTimestamp": str(result["inCommitTimestamp"]),
     }
     assert next(iter(rows[0])) == "commitInfo"
     _, later = written(state, proposal(add("b"), read_version=2))
-    assert bodies(later, "commitInfo")[0]["inCommitTimestamp"] > told["inCommitTimestamp"]
+    assert bodies(later, "commitInfo")[0]["inCommitTimestamp"] > result["inCommitTimestamp"]
 
 
 def test_whoever_begins_timestamps_looks_at_the_file_before() -> None:
@@ -196,8 +196,8 @@ def test_a_change_of_type_is_dated_with_its_version(feature: str) -> None:
         [info(), add("b")],
     )
     rows = (change(tableVersion=0), change(tableVersion=1), change())
-    _, told = written(state, proposal(widened(*rows)))
-    [about] = bodies(told, "metaData")
+    _, result = written(state, proposal(widened(*rows)))
+    [about] = bodies(result, "metaData")
     [field] = json.loads(about["schemaString"])["fields"][0]["type"]["fields"]
     assert field["metadata"]["delta.typeChanges"] == [
         change(tableVersion=0),
@@ -209,8 +209,8 @@ def test_a_change_of_type_is_dated_with_its_version(feature: str) -> None:
 def test_changes_are_left_alone_while_widening_is_off() -> None:
     state = table([info(), listed(reader=("typeWidening",)), metadata()], [info(), add("a")])
     row = widened(change(tableVersion=1), on="false")
-    _, told = written(state, proposal(row))
-    assert bodies(told, "metaData")[0]["schemaString"] == row["metaData"]["schemaString"]
+    _, result = written(state, proposal(row))
+    assert bodies(result, "metaData")[0]["schemaString"] == row["metaData"]["schemaString"]
 
 
 BOUND = "delta.requireCheckpointProtectionBeforeVersion"

@@ -77,17 +77,17 @@ CHANGE_FILE: Row = {"path": "_change_data/c", "size": 1, "dataChange": False}
     ],
 )
 def test_what_a_file_says_of_itself_is_bounded(rule: str, row: Row) -> None:
-    with pytest.raises(InvalidProposal) as found:
+    with pytest.raises(InvalidProposal) as raised:
         read_content([row], Policy())
-    assert found.value.rejection.rule == rule
+    assert raised.value.rejection.rule == rule
 
 
 def test_a_file_that_lies_elsewhere_takes_no_vector_from_there() -> None:
     vector = {"storageType": "p", "pathOrInlineDv": "file:///b", "sizeInBytes": 34, "offset": 1}
     stays = {"dataChange": False, "deletionVector": {**vector, "cardinality": 1}}
-    with pytest.raises(InvalidProposal) as found:
+    with pytest.raises(InvalidProposal) as raised:
         read_content([add("file:///a", **stays)], Policy())
-    assert found.value.rejection.field == "actions[0].add.deletionVector"
+    assert raised.value.rejection.field == "actions[0].add.deletionVector"
 
 
 def test_files_are_known_by_their_canonical_path() -> None:
@@ -112,9 +112,9 @@ def test_the_same_app_transaction_twice_counts_once() -> None:
 
 
 def test_a_flaw_names_field_rule_and_remedy() -> None:
-    with pytest.raises(InvalidProposal) as found:
+    with pytest.raises(InvalidProposal) as raised:
         read_content([add("fine"), add("a", size=-1)], Policy())
-    rejection = found.value.rejection
+    rejection = raised.value.rejection
     assert rejection.field == "actions[1].add.size"
     assert rejection.rule == "malformed"
     assert "give a number" in rejection.reason

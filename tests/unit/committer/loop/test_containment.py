@@ -67,8 +67,10 @@ def rule_of(outcome: Outcome) -> str:
 
 def elsewhere(gate: Gate) -> str:
     """Send a proposal to the other table, and return its outcome's status."""
-    [told] = gate.ask(proposal(add(f"f{len(gate.outcomes())}"), table=OTHER, table_root=OTHER_ROOT))
-    return told.status
+    [result] = gate.ask(
+        proposal(add(f"f{len(gate.outcomes())}"), table=OTHER, table_root=OTHER_ROOT)
+    )
+    return result.status
 
 
 def of_ours(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,10 +108,10 @@ def no_put(gate: Gate) -> Any:
 
 
 def no_news(gate: Gate) -> Any:
-    told = OutcomePublisher.version
+    result = OutcomePublisher.version
 
     def version(publisher: OutcomePublisher, entry: Any, record: Any, trace: Any = ()) -> Any:
-        return fail() if record.table == TABLE else told(publisher, entry, record, trace)
+        return fail() if record.table == TABLE else result(publisher, entry, record, trace)
 
     return mock.patch.object(OutcomePublisher, "version", version)
 
@@ -161,20 +163,20 @@ def test_the_pause_grows_up_to_a_bound(gate: Gate) -> None:
 def test_a_halted_table_is_tried_at_once_when_it_is_reopened(gate: Gate) -> None:
     with no_load(gate):
         gate.settle()
-        [told] = gate.ask(proposal(kind="reopen"))
-        assert rule_of(told) == "table_halted"
-        assert told.rejection is not None
-        assert "Odd: of an odd kind" in told.rejection.reason
-    [told] = gate.ask(proposal(kind="reopen"))
-    assert told.status == "committed"
+        [result] = gate.ask(proposal(kind="reopen"))
+        assert rule_of(result) == "table_halted"
+        assert result.rejection is not None
+        assert "Odd: of an odd kind" in result.rejection.reason
+    [result] = gate.ask(proposal(kind="reopen"))
+    assert result.status == "committed"
     assert gate.ask(proposal(add("c")))[0].status == "committed"
 
 
 def test_a_table_that_cannot_be_created_for_such_a_reason_is_denied(gate: Gate) -> None:
     third, root = UUID(int=0x4712), "memory://tables/third"
     with mock.patch.object(machine.BatchPlanner, "extend", fail):
-        [told] = gate.ask(create(table=third, table_root=root))
-    assert (told.status, rule_of(told)) == ("denied", "fault")
+        [result] = gate.ask(create(table=third, table_root=root))
+    assert (result.status, rule_of(result)) == ("denied", "fault")
     assert third not in gate.tables()
     assert gate.ask(create(table=third, table_root=root))[0].status == "committed"
 
@@ -186,11 +188,11 @@ def test_a_table_that_cannot_be_registered_for_such_a_reason_is_denied(gate: Gat
     gate.stores[root] = table_in_memory([info(), protocol(), own], root=root)
     ask: dict[str, Any] = {"table": third, "table_root": root, "kind": "register"}
     with mock.patch.object(gate.stores[root], "list_from", fail):
-        [told] = gate.ask(proposal(**ask))
-    assert (told.status, rule_of(told)) == ("denied", "fault")
+        [result] = gate.ask(proposal(**ask))
+    assert (result.status, rule_of(result)) == ("denied", "fault")
     assert elsewhere(gate) == "committed"
-    [told] = gate.ask(proposal(**ask))
-    assert told.status == "committed", told.rejection
+    [result] = gate.ask(proposal(**ask))
+    assert result.status == "committed", result.rejection
 
 
 @pytest.mark.parametrize("is_in_headers", [True, False])
@@ -203,8 +205,12 @@ def test_a_record_over_which_we_fail_becomes_a_dead_letter(gate: Gate, is_in_hea
     with mock.patch.object(workers, "read_record", fail):
         gate.send(one, headers=named if is_in_headers else ())
         gate.settle()
-    told = gate.outcomes()[-1]
-    assert (told.proposal_id, told.status, rule_of(told)) == (one.proposal_id, "denied", "fault")
+    result = gate.outcomes()[-1]
+    assert (result.proposal_id, result.status, rule_of(result)) == (
+        one.proposal_id,
+        "denied",
+        "fault",
+    )
     assert len(gate.letters()) == 1
     assert gate.ask(one)[0].status == "committed"
     assert elsewhere(gate) == "committed"
@@ -212,8 +218,8 @@ def test_a_record_over_which_we_fail_becomes_a_dead_letter(gate: Gate, is_in_hea
 
 def test_a_record_that_can_not_be_given_to_its_table_halts_it(gate: Gate) -> None:
     with mock.patch.object(TableRouter, "_request", fail):
-        [told] = gate.ask(proposal(kind="drop"))
-    assert (told.status, rule_of(told)) == ("denied", "fault")
+        [result] = gate.ask(proposal(kind="drop"))
+    assert (result.status, rule_of(result)) == ("denied", "fault")
     assert gate.tables()[TABLE].status == "halted"
     assert not gate.loop.unsettled
     assert elsewhere(gate) == "committed"

@@ -163,8 +163,8 @@ def test_who_is_not_let_into_the_group_for_long_starts_over_with_new_clients() -
 
 
 def series_of(table: str) -> set[str]:
-    found = (sample for family in REGISTRY.collect() for sample in family.samples)
-    return {sample.name for sample in found if sample.labels.get("table") == table}
+    result = (sample for family in REGISTRY.collect() for sample in family.samples)
+    return {sample.name for sample in result if sample.labels.get("table") == table}
 
 
 def test_nothing_is_shown_for_ever_of_a_table_that_is_gone() -> None:

@@ -66,9 +66,9 @@ def test_a_table_that_is_being_created_is_asked_about_again() -> None:
     gate = Gate(puts=puts)
     gate.send(create())
     gate.settle(2)
-    told = gate.ask(halt(), request_to_drop())
+    result = gate.ask(halt(), request_to_drop())
     assert [
-        (outcome.status, outcome.rejection and outcome.rejection.advice) for outcome in told
+        (outcome.status, outcome.rejection and outcome.rejection.advice) for outcome in result
     ] == [("denied", "retry")] * 2
     assert gate.tables() == {}
     puts.release()
@@ -90,8 +90,8 @@ def test_nobody_is_told_what_became_of_a_table_before_the_registry_holds_it(
 ) -> None:
     gate, held = Gate(), list[str]()
     *before, last = asked
-    for one in before:
-        gate.ask(one())
+    for item in before:
+        gate.ask(item())
     publish = MemoryProducer.publish
 
     def noting(self: MemoryProducer, at: TopicPartition, *told: Any) -> None:
@@ -151,7 +151,7 @@ def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: G
 
 
 def test_asking_again_is_no_error_and_a_new_reason_takes_the_place_of_the_old(gate: Gate) -> None:
-    assert [one.repeat for one in gate.ask(halt(), halt())] == [False, True]
+    assert [item.repeat for item in gate.ask(halt(), halt())] == [False, True]
     assert [one.repeat for one in gate.ask(halt("it takes longer"))] == [False]
     assert record_of(gate).halted_by_hand == "it takes longer"
     assert [one.repeat for one in gate.ask(reopen(), reopen())] == [False, True]
@@ -233,8 +233,8 @@ def test_ready_bytes_are_refused_alike(gate: Gate) -> None:
     proposal_id = an_id()
     path = in_log(f"_staged_commits/{staged_name(1, proposal_id)}")
     claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
-    told: Row = {"kind": "verbatim", "exact_version": 1, "claim_check": claim}
-    ready = proposal(**told, proposal_id=proposal_id)
+    result: Row = {"kind": "verbatim", "exact_version": 1, "claim_check": claim}
+    ready = proposal(**result, proposal_id=proposal_id)
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     store.put(path, content)
@@ -376,8 +376,8 @@ def test_requests_and_proposals_that_wait_for_one_another_are_obeyed_in_order(ga
         *(proposal(add("a")), halt(), proposal(add("b")), reopen(), proposal(add("c"))),
         *(delete("nobody"), request_to_drop(), reopen()),
     )
-    told = {outcome.proposal_id: outcome for outcome in gate.ask(*asked)}
-    assert rules([told[outcome.proposal_id] for outcome in asked]) == [
+    result = {outcome.proposal_id: outcome for outcome in gate.ask(*asked)}
+    assert rules([result[outcome.proposal_id] for outcome in asked]) == [
         *("committed", "committed", "table_halted", "committed", "committed"),
         *("removed_file_not_live", "committed", "table_dropped"),
     ]
@@ -399,8 +399,8 @@ def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
     gate.settle()
     assert gate.tables()[TABLE].status == "dropped"
     assert [commit.version for commit in gate.commits()] == [0, 1]
-    told = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
-    assert sorted(told, key=str) == [("committed", 1), ("committed", 1), ("denied", None)]
+    result = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
+    assert sorted(result, key=str) == [("committed", 1), ("committed", 1), ("denied", None)]
 
 
 @pytest.mark.parametrize("asked", [halt(), request_to_drop(), reopen()])
@@ -423,9 +423,9 @@ def test_what_is_no_request_among_the_requests_is_not_carried_out(gate: Gate, va
     gate.settle()
     if value.startswith(b"{"):
         assert rules(gate.outcomes()[1:]) == ["wrong_topic"]
-        told = gate.outcomes()[1].rejection
-        assert told is not None
-        assert (told.advice, told.topic) == ("resend", "tidegate.proposals")
+        result = gate.outcomes()[1].rejection
+        assert result is not None
+        assert (result.advice, result.topic) == ("resend", "tidegate.proposals")
     else:
         [letter] = gate.letters()
         assert letter.value == value

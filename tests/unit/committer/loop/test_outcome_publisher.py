@@ -73,9 +73,9 @@ def test_a_dead_letter_fits_into_its_topic(
     assert size_of(letter) < TOPIC_BYTES_MAX
     assert (letter.value or b"") == (value or b"")[:LETTER_BYTES_MAX]
     assert (key or b"").startswith(letter.key or b"")
-    told = dict(letter.headers)
-    assert told["rule"] == b"malformed"
-    assert {"reason", "source", "sha256"} <= told.keys()
+    result = dict(letter.headers)
+    assert result["rule"] == b"malformed"
+    assert {"reason", "source", "sha256"} <= result.keys()
 
 
 def test_what_is_small_is_kept_whole() -> None:
@@ -92,8 +92,8 @@ LONG = (
 
 def fits(gate: Gate) -> bool:
     topics = (gate.topics.outcomes, gate.topics.commits, gate.topics.table_state)
-    told = [record for topic in topics for record in gate.records(topic)]
-    return max(map(size_of, told)) < BROKER_BYTES_MAX
+    result = [record for topic in topics for record in gate.records(topic)]
+    return max(map(size_of, result)) < BROKER_BYTES_MAX
 
 
 def gate_of(features: list[str], **properties: str) -> Gate:
@@ -102,10 +102,10 @@ def gate_of(features: list[str], **properties: str) -> Gate:
     readers = [name for name in features if name == "deletionVectors"]
     listed = protocol(3, 7, readerFeatures=readers, writerFeatures=features)
     made = metadata(**properties)
-    [told] = gate.ask(
+    [result] = gate.ask(
         proposal(listed, made, read_version=-1, operation=Operation(name="CREATE TABLE"))
     )
-    assert told.status == "committed", told.rejection
+    assert result.status == "committed", result.rejection
     return gate
 
 
@@ -139,15 +139,15 @@ def test_the_outcome_of_many_files_with_row_ids_fits() -> None:
     first, *more = ask_twice(gate, claiming(gate, files))
     assert (first.status, first.version) == ("committed", 1)
     assert first.assigned == {"left_out": ["base_row_ids"]}
-    assert {(one.status, one.version) for one in more} == {("committed", 1)}
+    assert {(item.status, item.version) for item in more} == {("committed", 1)}
     assert fits(gate)
 
 
 def test_the_outcome_of_a_delete_from_many_files_fits() -> None:
     gate = gate_of(["deletionVectors"], enableDeletionVectors="true")
     paths = [f"{LONG}{number:05}" for number in range(MANY)]
-    [told] = gate.ask(claiming(gate, [add(path) for path in paths]))
-    assert told.status == "committed", told.rejection
+    [result] = gate.ask(claiming(gate, [add(path) for path in paths]))
+    assert result.status == "committed", result.rejection
     whole = row_delete(*(rows_of(path, [1]) for path in paths), read_version=1)
     lines = [
         {"dv_intent": dv_intent.model_dump(mode="json", exclude_none=True)}
@@ -172,13 +172,13 @@ def test_the_outcome_of_many_leases_fits() -> None:
     fields = [{"name": "x", "type": "long", "nullable": True, "metadata": column}]
     body = metadata()["metaData"]
     body["schemaString"] = json.dumps({"type": "struct", "fields": fields})
-    [told] = gate.ask(proposal({"metaData": body}))
-    assert told.status == "committed", told.rejection
+    [result] = gate.ask(proposal({"metaData": body}))
+    assert result.status == "committed", result.rejection
     leases = (IdentityDemand(column="x", count=1),) * 20_000
     first, *more = ask_twice(gate, proposal(identity_leases=leases, read_version=1))
     assert (first.status, first.version) == ("committed", 2), first.rejection
     assert first.assigned == {"left_out": ["identity"]}
-    assert {(one.status, one.version) for one in more} == {("committed", 2)}
+    assert {(item.status, item.version) for item in more} == {("committed", 2)}
     assert fits(gate)
 
 
@@ -210,6 +210,6 @@ def test_the_reason_of_a_halt_fits() -> None:
     unknown = protocol(3, 7, readerFeatures=["u" * 2 * MIB], writerFeatures=["u" * 2 * MIB])
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), unknown]))
     gate.restart()
-    [told] = gate.ask(proposal(add("a")))
-    assert (told.status, gate.tables()[TABLE].status) == ("denied", "halted")
+    [result] = gate.ask(proposal(add("a")))
+    assert (result.status, gate.tables()[TABLE].status) == ("denied", "halted")
     assert fits(gate)

@@ -75,7 +75,7 @@ def test_nobody_is_decided_on_behind_one_for_whom_the_store_must_be_asked(name: 
     easy = proposal(add("d"), read_version=state.version)
     line = [considered(easy), considered(odd(), 1), considered(easy, 2)]
     decided = decidable_from_memory(iter(line), state, NOTHING, Policy())
-    assert [one.offset for one in decided] == [0]
+    assert [item.offset for item in decided] == [0]
 
 
 def test_a_turn_that_does_not_come_while_the_decision_is_young_is_given_up() -> None:

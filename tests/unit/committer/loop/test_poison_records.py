@@ -62,9 +62,9 @@ def deaths_until_all_is_told(gate: Gate) -> int:
 
 def answers(gate: Gate, one: Proposal) -> set[tuple[str, str | None]]:
     return {
-        (told.status, told.rejection.rule if told.rejection else None)
-        for told in gate.outcomes()
-        if told.proposal_id == one.proposal_id
+        (result.status, result.rejection.rule if result.rejection else None)
+        for result in gate.outcomes()
+        if result.proposal_id == one.proposal_id
     }
 
 
@@ -186,7 +186,7 @@ def test_deaths_of_another_cause_cost_no_record_that_was_not_on_trial(
     assert not lives(gate), "killed while it judges, once"
     deadly.clear()
     assert lives(gate, 20)
-    assert all(answers(gate, one) == {("committed", None)} for one in everybody)
+    assert all(answers(gate, item) == {("committed", None)} for item in everybody)
 
 
 def test_deaths_as_the_process_starts_bring_nobody_to_trial(
@@ -233,8 +233,8 @@ def test_an_offset_of_a_topic_that_was_made_anew_leaves_out_no_record(
         gate.loop.consumer.commit({AT: recorded}, {AT: note_text(worker.suspects.note.clean())})
     gate.loop.leave()
     gate.loop = gate.start()
-    told = gate.ask(*(proposal(add(path)) for path in "cdefg"))
-    assert [one.version for one in told] == [2, 2, 2, 2, 2]
+    result = gate.ask(*(proposal(add(path)) for path in "cdefg"))
+    assert [item.version for item in result] == [2, 2, 2, 2, 2]
 
 
 def test_a_member_that_leaves_with_a_fault_counts_as_dead(gate: Gate) -> None:
@@ -299,32 +299,32 @@ def test_nothing_unanswered_means_that_nobody_died_of_it() -> None:
 
 
 def test_ones_own_name_counts_no_death() -> None:
-    found = SuspectNote("a", 2, 50, alone=True, suspect="t")
-    assert inherited(found, "a", RECORDS) == SuspectNote("a", 2, 50, alone=True)
+    result = SuspectNote("a", 2, 50, alone=True, suspect="t")
+    assert inherited(result, "a", RECORDS) == SuspectNote("a", 2, 50, alone=True)
 
 
 def test_who_goes_alive_takes_no_death_off_the_count() -> None:
-    found = SuspectNote("a", 2, 50, alone=True, suspect="t", guilty={"g": False})
-    assert found.clean() == SuspectNote("", 2, 50, alone=True, guilty={"g": False})
-    assert inherited(found.clean(), "b", RECORDS) == replace(found, owner="b", suspect="")
-    assert inherited(found.clean(), "b", range(50, 60)) == SuspectNote("b", guilty={"g": False})
+    result = SuspectNote("a", 2, 50, alone=True, suspect="t", guilty={"g": False})
+    assert result.clean() == SuspectNote("", 2, 50, alone=True, guilty={"g": False})
+    assert inherited(result.clean(), "b", RECORDS) == replace(result, owner="b", suspect="")
+    assert inherited(result.clean(), "b", range(50, 60)) == SuspectNote("b", guilty={"g": False})
 
 
 def test_deaths_further_on_are_counted_anew() -> None:
-    found = SuspectNote("a", 2, 10, alone=True, judging=True, against="t")
-    assert inherited(found, "b", RECORDS) == SuspectNote("b", 1, 20)
+    result = SuspectNote("a", 2, 10, alone=True, judging=True, against="t")
+    assert inherited(result, "b", RECORDS) == SuspectNote("b", 1, 20)
 
 
 def test_a_second_death_counts_where_records_were_judged() -> None:
-    found = SuspectNote("a", 1, 15)
-    assert inherited(found, "b", RECORDS) == SuspectNote("b", 1, 20)
-    judging = replace(found, judging=True)
+    result = SuspectNote("a", 1, 15)
+    assert inherited(result, "b", RECORDS) == SuspectNote("b", 1, 20)
+    judging = replace(result, judging=True)
     assert inherited(judging, "b", RECORDS) == SuspectNote("b", 2, 20, alone=True)
 
 
 def test_a_death_while_nobody_is_on_trial_is_held_against_nobody() -> None:
-    found = SuspectNote("a", 2, 15, alone=True, judging=True)
-    assert inherited(found, "b", RECORDS) == SuspectNote("b", 2, 20, alone=True)
+    result = SuspectNote("a", 2, 15, alone=True, judging=True)
+    assert inherited(result, "b", RECORDS) == SuspectNote("b", 2, 20, alone=True)
 
 
 def test_once_one_is_blamed_three_deaths_count_against_another_one_alone() -> None:
@@ -337,15 +337,15 @@ def test_once_one_is_blamed_three_deaths_count_against_another_one_alone() -> No
 
 
 def test_the_third_death_blames_who_was_on_trial_and_starts_counting_anew() -> None:
-    found = SuspectNote("a", 2, 20, alone=True, suspect="t", guilty={"u": False})
-    heir = inherited(found, "b", RECORDS)
+    result = SuspectNote("a", 2, 20, alone=True, suspect="t", guilty={"u": False})
+    heir = inherited(result, "b", RECORDS)
     assert heir == SuspectNote("b", 0, 20, alone=True, guilty={"u": False, "t": False})
 
 
 def test_the_oldest_guilt_is_forgotten_first() -> None:
     many = {f"g{number}": False for number in range(poison_records.GUILTY_MAX)}
-    found = SuspectNote("a", 2, 20, alone=True, suspect="t", guilty=many)
-    kept = inherited(found, "b", RECORDS).guilty
+    result = SuspectNote("a", 2, 20, alone=True, suspect="t", guilty=many)
+    kept = inherited(result, "b", RECORDS).guilty
     assert [*kept] == [*list(many)[1:], "t"]
     assert len(note_text(SuspectNote("b" * 32, 9, 2**62, alone=True, guilty=kept))) < 4096
 

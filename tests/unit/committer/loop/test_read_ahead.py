@@ -28,8 +28,8 @@ def at_other(name: str) -> Proposal:
 
 def send(gate: Gate, *proposals: Proposal, key: bytes | None = None) -> None:
     """Send proposals under the key of their table, or under another one."""
-    for one in proposals:
-        gate.bus.append(AT, key or str(one.table).encode(), encode(one), ())
+    for item in proposals:
+        gate.bus.append(AT, key or str(item.table).encode(), encode(item), ())
 
 
 def steps_until_answered(gate: Gate, wanted: Proposal, most: int = 100) -> int:
@@ -52,7 +52,7 @@ def test_records_are_released_table_by_table() -> None:
     known = ReadAhead()
     for offset in range(6):
         known.hold(record(offset), A if offset < 4 else B)
-    assert [one.offset for one in known.release(4)] == [0, 4, 1, 5]
+    assert [item.offset for item in known.release(4)] == [0, 4, 1, 5]
     assert (len(known), known.judged, known.first) == (6, 4, 0)
     known.discard(0)
     assert (len(known), known.judged, known.first) == (5, 3, 1)
@@ -90,7 +90,7 @@ def test_a_flow_that_is_parted_keeps_its_order() -> None:
     for offset in range(6):
         known.hold(record(offset), OTHERS)
     known.part(OTHERS, lambda one: A if one.offset % 2 else B)
-    assert [one.offset for one in known.release(6)] == [0, 1, 2, 3, 4, 5]
+    assert [item.offset for item in known.release(6)] == [0, 1, 2, 3, 4, 5]
     assert known.first == 0
 
 
@@ -109,8 +109,8 @@ def test_another_table_is_answered_after_a_few_entries_of_a_flooded_one(length: 
     steps_until_answered(gate, other)
     assert len(gate.entries()) <= 1 + 3
     gate.settle(60)
-    told = [outcome.status for outcome in gate.outcomes()]
-    assert told == ["committed"] * (length + 3)
+    result = [outcome.status for outcome in gate.outcomes()]
+    assert result == ["committed"] * (length + 3)
     assert gate.loop.unsettled == 0
 
 

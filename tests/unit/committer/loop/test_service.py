@@ -127,9 +127,9 @@ def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
     assert gate.outcomes()[1:] == []
     gate.restart()
     gate.settle(12)
-    told = [outcome for outcome in gate.outcomes() if outcome.proposal_id == one.proposal_id]
-    assert told
-    assert {outcome.version for outcome in told} == {1}
+    result = [outcome for outcome in gate.outcomes() if outcome.proposal_id == one.proposal_id]
+    assert result
+    assert {outcome.version for outcome in result} == {1}
     assert [event.version for event in gate.commits()] == [0, 1]
 
 
@@ -143,13 +143,13 @@ def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
     gate.bus.logs[AT].clear()
     gate.restart()
     gate.settle(12)
-    told = {outcome.proposal_id: outcome for outcome in gate.outcomes()[1:]}
-    assert (told[one.proposal_id].status, told[one.proposal_id].version) == ("committed", 1)
-    assert (told[bad.proposal_id].status, rule_of(told[bad.proposal_id])) == (
+    result = {outcome.proposal_id: outcome for outcome in gate.outcomes()[1:]}
+    assert (result[one.proposal_id].status, result[one.proposal_id].version) == ("committed", 1)
+    assert (result[bad.proposal_id].status, rule_of(result[bad.proposal_id])) == (
         "rejected",
         "deadline_passed",
     )
-    assert all(outcome.repeat for outcome in told.values())
+    assert all(outcome.repeat for outcome in result.values())
 
 
 def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
@@ -306,8 +306,8 @@ def test_a_table_to_be_whose_put_is_in_doubt_waits_for_a_store_that_then_says_no
 def test_two_committers_do_not_commit_twice(gate: Gate) -> None:
     other = gate.start()
     proposals = [proposal(add(f"f{number}"), read_version=0) for number in range(6)]
-    for one in proposals:
-        gate.send(one)
+    for item in proposals:
+        gate.send(item)
         gate.bus.drop_offsets("tidegate.committer")
         gate.loop.step()
         other.step()
@@ -362,8 +362,8 @@ def test_no_table_is_accepted_on_a_store_that_is_not_safe() -> None:
     gate = Gate(stores={root: table_in_memory(creation(), root=root)}, vet=unsafe)
     [outcome] = gate.ask(create())
     assert (outcome.status, rule_of(outcome)) == ("denied", "UnsafeStore")
-    found = proposal(kind="register", table=UUID(int=5), table_root=root)
-    [outcome] = gate.ask(found)
+    result = proposal(kind="register", table=UUID(int=5), table_root=root)
+    [outcome] = gate.ask(result)
     assert (outcome.status, rule_of(outcome)) == ("denied", "UnsafeStore")
     assert outcome.rejection is not None
     assert "both were told that they won" in outcome.rejection.reason
@@ -384,10 +384,10 @@ def test_a_store_that_does_not_answer_its_vetting_or_is_being_probed_is_tried_ag
 
 def test_a_table_is_not_registered_while_its_store_does_not_answer() -> None:
     root = "memory://tables/found"
-    found = proposal(kind="register", table=UUID(int=5), table_root=root)
+    result = proposal(kind="register", table=UUID(int=5), table_root=root)
     gate = Gate(stores={root: table_in_memory(creation(), root=root)})
     with mock.patch.object(gate.stores[root], "list_from", side_effect=Unavailable("away")):
-        [outcome] = gate.ask(found)
+        [outcome] = gate.ask(result)
     assert (outcome.status, rule_of(outcome)) == ("denied", "Unavailable")
     assert outcome.rejection is not None
     assert outcome.rejection.advice == "retry"
@@ -452,8 +452,8 @@ def test_a_torn_log_halts_its_own_table_only(gate: Gate) -> None:
     gate.clock.boot += 6.0
     gate.settle()
     assert gate.tables()[TABLE].status == "halted"
-    [told] = gate.ask(proposal(add("a"), table=other, table_root=root))
-    assert told.status == "committed"
+    [result] = gate.ask(proposal(add("a"), table=other, table_root=root))
+    assert result.status == "committed"
     assert gate.tables()[other].status == "open"
 
 

@@ -294,8 +294,8 @@ def test_a_clean_stop_is_one_though_a_table_cannot_be_created(puts: HeldPuts) ->
     gate.stores[ROOT].put(in_log(commit_name(0)), b"torn")
     puts.lands_in_time = True
     gate.loop.finish()
-    [told] = gate.outcomes()
-    assert told.status == "denied"
+    [result] = gate.outcomes()
+    assert result.status == "denied"
 
 
 def test_the_trace_of_a_proposal_goes_on_in_its_outcome_and_its_version(
@@ -386,8 +386,8 @@ def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: Held
     for _ in range(4):
         puts.land()
         gate.settle()
-    told = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
-    assert told == [("committed", 2), ("committed", 2), ("rejected", None)]
+    result = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
+    assert result == [("committed", 2), ("committed", 2), ("rejected", None)]
     [vector] = [row["add"]["deletionVector"] for row in gate.entries()[2] if "add" in row]
     assert list(inline_rows(DeletionVector.model_validate(vector))) == [1, 2, 7]
 
@@ -445,7 +445,7 @@ class SleepsOnce:
     def __call__(self, *given: Any) -> Any:
         """Make the call, then let the month pass."""
         answer = self.call(*given)
-        if not self.has_slept and self.when in (str(one) for one in ("", *given)):
+        if not self.has_slept and self.when in (str(item) for item in ("", *given)):
             self.has_slept = True
             sleep_and_clean_up(self.gate, self.head)
         return answer

@@ -37,9 +37,9 @@ def gate_of(partitions: int = 2, **told: Any) -> Gate:
 
 def send(gate: Gate, partition: int, *proposals: Proposal) -> None:
     topics = gate.topics
-    for one in proposals:
-        topic = topics.admin if one.kind in OPERATOR_REQUESTS else topics.proposals
-        gate.bus.append(TopicPartition(topic, partition), None, encode(one))
+    for item in proposals:
+        topic = topics.admin if item.kind in OPERATOR_REQUESTS else topics.proposals
+        gate.bus.append(TopicPartition(topic, partition), None, encode(item))
 
 
 def outcomes(gate: Gate, partition: int) -> list[Outcome]:
@@ -117,9 +117,9 @@ def test_the_same_creation_on_two_topic_partitions_registers_one_table(
 def test_what_comes_for_a_table_of_another_topic_partition_is_told_its_home(kind: str) -> None:
     gate = gate_of()
     ask(gate, HOME, create())
-    told: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
+    result: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
     rows = [add("a")] if kind == "commit" else []
-    [away] = ask(gate, AWAY, proposal(*rows, kind=kind, table_root=ROOT, **told))
+    [away] = ask(gate, AWAY, proposal(*rows, kind=kind, table_root=ROOT, **result))
     assert denial(away) == ("other_partition", HOME)
     assert read_registry(gate.bus, gate.topics)[TABLE].status == "open"
 
@@ -173,8 +173,8 @@ def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> Non
     gate.settle()
     tell(gate, registered(gate, HOME))
     gate.clock.boot += 2 * STALE_S
-    told: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
-    asked = proposal(kind=kind, table_root=ROOT, **told)
+    result: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
+    asked = proposal(kind=kind, table_root=ROOT, **result)
     [away] = ask(gate, AWAY, asked)
     assert denial(away) == ("other_partition", HOME)
     [here] = ask(gate, HOME, asked)
@@ -203,8 +203,8 @@ def test_a_table_dropped_on_any_topic_partition_is_dropped() -> None:
     gate.settle()
     tell(gate, registered(gate, AWAY, status="dropped"))
     gate.clock.boot += 2 * STALE_S
-    [told, behind] = ask(gate, HOME, create(table=UUID(int=98)), proposal(add("a")))
-    assert told.rejection is not None
+    [result, behind] = ask(gate, HOME, create(table=UUID(int=98)), proposal(add("a")))
+    assert result.rejection is not None
     assert denial(behind) == ("table_dropped", None)
     assert homes(gate) == []
     assert read_registry(gate.bus, gate.topics)[TABLE].status == "dropped"
@@ -230,8 +230,8 @@ def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers
         [outcome] = ask(gate, HOME, proposal(kind="register", table_root=ROOT))
     assert denial(outcome)[0] == "being_created"
     assert homes(gate) == []
-    found = read_registry(gate.bus, gate.topics)
-    assert [(one.status, one.topic_partition) for one in found.values()] == [("staged", AWAY)]
+    result = read_registry(gate.bus, gate.topics)
+    assert [(item.status, item.topic_partition) for item in result.values()] == [("staged", AWAY)]
 
 
 def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() -> None:
@@ -262,7 +262,10 @@ def test_an_id_that_is_used_for_two_tables_is_two_proposals_with_an_outcome_each
     ask(gate, 0, create(), create(table=other, table_root=root))
     first = proposal(add("a"))
     second = first.model_copy(update={"table": other, "table_root": root})
-    told = ask(gate, 0, first, second)
-    assert [(one.status, one.table) for one in told] == [("committed", TABLE), ("committed", other)]
-    assert len({one.proposal_id for one in told}) == 1
-    assert len({one.proposal_sha256 for one in told}) == 2
+    result = ask(gate, 0, first, second)
+    assert [(item.status, item.table) for item in result] == [
+        ("committed", TABLE),
+        ("committed", other),
+    ]
+    assert len({one.proposal_id for one in result}) == 1
+    assert len({one.proposal_sha256 for one in result}) == 2

@@ -134,8 +134,10 @@ def test_a_bus_that_fails_while_a_table_is_registered_ends_the_lane_and_not_the_
     gate.restart()
     gate.settle(10)
     # The restarted committer publishes what the log holds, and then answers the record again.
-    told = gate.outcomes()
-    assert [(one.status, one.version, one.repeat) for one in told] == [("committed", 0, True)] * 2
+    result = gate.outcomes()
+    assert [(item.status, item.version, item.repeat) for item in result] == [
+        ("committed", 0, True)
+    ] * 2
     assert gate.tables()[TABLE].published_through == 0
 
 
@@ -171,7 +173,7 @@ def test_a_table_to_be_whose_store_stays_away_is_given_up_when_its_time_is_over(
     assert "403 AccessDenied" in outcome.rejection.reason
     assert gate.loop.unsettled == 0, "the offset stands behind it"
     later = one.model_copy(update={"deadline_ms": None})
-    assert [one.status for one in gate.ask(later)] == ["committed"]
+    assert [item.status for item in gate.ask(later)] == ["committed"]
 
 
 def drop(gate: Gate) -> None:
@@ -185,10 +187,10 @@ def drop(gate: Gate) -> None:
 def test_a_creation_that_cannot_be_read_is_told_what_is_wrong_with_it() -> None:
     gate = Gate()
     broken = {**json.loads(encode(create())), "operation": 5}
-    [told] = gate.ask(json.dumps(broken).encode())
-    assert told.rejection is not None
-    assert (told.status, told.rejection.rule) == ("denied", "malformed")
-    assert "operation" in told.rejection.reason
+    [result] = gate.ask(json.dumps(broken).encode())
+    assert result.rejection is not None
+    assert (result.status, result.rejection.rule) == ("denied", "malformed")
+    assert "operation" in result.rejection.reason
 
 
 def test_a_table_that_was_dropped_takes_nothing_and_is_not_touched(gate: Gate) -> None:
@@ -242,24 +244,24 @@ def test_a_root_that_another_committer_has_just_registered_is_not_given_out() ->
 def test_who_made_a_table_that_another_registered_is_not_told_that_he_never_will() -> None:
     gate = Gate()
     one = create()
-    assert [told.status for told in gate.ask(one)] == ["committed"]
+    assert [result.status for result in gate.ask(one)] == ["committed"]
     gate.records(gate.topics.table_state).clear()
     gate.restart()
     gate.ask(register(UUID(int=99), ROOT))
-    [told] = gate.ask(one)
-    assert (told.status, told.rejection and told.rejection.rule) == ("denied", "table_exists")
+    [result] = gate.ask(one)
+    assert (result.status, result.rejection and result.rejection.rule) == ("denied", "table_exists")
 
 
 def test_a_root_that_another_registers_while_its_log_is_read_has_one_life() -> None:
     gates: list[Gate] = []
     gate = Gate(stores={ROOT: table_in_memory(creation())}, vet=lambda _: elsewhere(*gates))
     gates.append(gate)
-    [told] = gate.ask(register())
-    assert (told.status, told.table, told.repeat) == ("committed", UUID(int=99), True)
+    [result] = gate.ask(register())
+    assert (result.status, result.table, result.repeat) == ("committed", UUID(int=99), True)
     assert list(gate.tables()) == [UUID(int=99)]
-    [told] = gate.ask(proposal(add("a")))
-    assert told.rejection is not None
-    assert told.rejection.rule == "unknown_table"
+    [result] = gate.ask(proposal(add("a")))
+    assert result.rejection is not None
+    assert result.rejection.rule == "unknown_table"
 
 
 def test_a_root_that_another_registers_as_it_is_created_has_one_life() -> None:
@@ -270,8 +272,8 @@ def test_a_root_that_another_registers_as_it_is_created_has_one_life() -> None:
             elsewhere(gate)
 
     with mock.patch.object(failpoints, "reach", reach):
-        told = gate.ask(one, proposal(add("a")))
-    assert [outcome.status for outcome in told] == ["committed", "denied"]
+        result = gate.ask(one, proposal(add("a")))
+    assert [outcome.status for outcome in result] == ["committed", "denied"]
     assert list(gate.tables()) == [UUID(int=99)]
     assert gate.commits() == [], "who has the table tells its versions"
 
@@ -301,7 +303,7 @@ def test_a_staged_table_is_created_by_who_was_given_its_root_and_by_nobody_else(
     gate = Gate()
     staged(gate, "main.sales.orders")
     [other, early, outcome] = gate.ask(create(table=UUID(int=99)), proposal(add("a")), create())
-    assert [one.rejection.rule for one in (other, early) if one.rejection] == [
+    assert [item.rejection.rule for item in (other, early) if item.rejection] == [
         "root_given_out",
         "unknown_table",
     ]
@@ -333,12 +335,12 @@ def test_a_flood_of_tables_that_may_not_be_or_are_there_reads_the_registry_once(
     gate.clock.boot += 2 * STALE_S
     flood = [proposal(**asked, table=UUID(int=number)) for number in range(1, 51)]
     with mock.patch.object(gate.bus, "reader", wraps=gate.bus.reader) as reader:
-        told = gate.ask(*flood)
-    assert {outcome.rejection and outcome.rejection.rule for outcome in told} <= {
+        result = gate.ask(*flood)
+    assert {outcome.rejection and outcome.rejection.rule for outcome in result} <= {
         None if asked["table_root"] == ROOT and "kind" in asked else "root_not_allowed",
         "table_exists",
     }
-    assert len(told) == len(flood)
+    assert len(result) == len(flood)
     assert reader.call_count <= 2
 
 

@@ -72,10 +72,10 @@ def test_a_file_leaves_with_its_vector_and_comes_back_with_the_union() -> None:
     gone = of_rows([0])
     kept: builders.Row = {"baseRowId": 40, "defaultRowCommitVersion": 3, "tags": {"k": "v"}}
     there = file(gone=gone, clusteringProvider="liquid", **kept)
-    found = merged(
+    result = merged(
         builders.rows_of("a", [1, 2]), builders.rows_of("a", [2, 9]), files=[there], gone=gone
     )
-    [removed, added] = lines(found)
+    [removed, added] = lines(result)
     assert there.deletion_vector is not None
     old = there.deletion_vector.model_dump(by_alias=True, exclude_none=True)
     assert removed["remove"] == {
@@ -88,7 +88,7 @@ def test_a_file_leaves_with_its_vector_and_comes_back_with_the_union() -> None:
         "deletionVector": old,
         **kept,
     }
-    [back] = found.files.values()
+    [back] = result.files.values()
     assert back.deletion_vector is not None
     assert list(inline_rows(back.deletion_vector)) == [0, 1, 2, 9]
     assert json.loads(added["add"].pop("stats")) == {
@@ -109,13 +109,13 @@ def test_a_file_leaves_with_its_vector_and_comes_back_with_the_union() -> None:
 
 
 def test_a_file_without_rows_only_leaves() -> None:
-    found = merged(
+    result = merged(
         builders.rows_of("a", range(6)), builders.rows_of("a", range(5, 10)), files=[file()]
     )
-    assert [list(row) for row in lines(found)] == [["remove"]]
-    assert found.content.removed == {"a"}
-    assert not found.content.added
-    assert not found.revised
+    assert [list(row) for row in lines(result)] == [["remove"]]
+    assert result.content.removed == {"a"}
+    assert not result.content.added
+    assert not result.revised
 
 
 @pytest.mark.parametrize(("inline_max", "kinds"), [(0, "uuu"), (1_024, "uiu")])
@@ -124,12 +124,12 @@ def test_vectors_go_into_one_file_under_a_new_name(inline_max: int, kinds: str) 
     wide = {"num_records": 100_000}
     gone = {"a": range(0, 2_000, 2), "b": [7], "c": range(1, 3_000, 2)}
     deletes = [builders.rows_of(name, rows, **wide) for name, rows in gone.items()]
-    found = merged(*deletes, files=files, inline_max=inline_max)
-    assert found.written is not None
-    path, content = found.written
+    result = merged(*deletes, files=files, inline_max=inline_max)
+    assert result.written is not None
+    path, content = result.written
     assert path == f"deletion_vector_{NAME}.bin"
     for (name, rows), kind in zip(gone.items(), kinds, strict=True):
-        vector = found.files[name].deletion_vector
+        vector = result.files[name].deletion_vector
         assert vector is not None
         assert vector.storage_type == kind
         if kind == "u":
@@ -172,7 +172,7 @@ def test_rows_far_apart_in_one_file_are_apart() -> None:
     ],
 )
 def test_bounds_become_wide_and_every_number_stays_as_it_was_written(stats: str) -> None:
-    found = with_wide_bounds(stats)
-    assert json.loads(found) == {**json.loads(stats), "tightBounds": False}
+    result = with_wide_bounds(stats)
+    assert json.loads(result) == {**json.loads(stats), "tightBounds": False}
     for number in ("12345678901234567890.123456789", "1.50"):
-        assert (number in found) == (number in stats)
+        assert (number in result) == (number in stats)

@@ -61,8 +61,8 @@ def opening() -> list[Proposal]:
 def begun(gate: Gate | None = None) -> Gate:
     """Return a committer with such a table."""
     gate = gate or Gate(IN_THE_LOG)
-    told = gate.ask(*opening())
-    assert [outcome.status for outcome in told] == ["committed", "committed"]
+    result = gate.ask(*opening())
+    assert [outcome.status for outcome in result] == ["committed", "committed"]
     return gate
 
 
@@ -96,10 +96,12 @@ def gone(gate: Gate, path: str) -> list[int] | None:
                 found = None
         for row in rows:
             if row.get("add", {}).get("path") == path:
-                told = row["add"].get("deletionVector")
+                result = row["add"].get("deletionVector")
                 store = gate.stores[ROOT]
                 found = (
-                    list(read_vector(store, DeletionVector.model_validate(told))) if told else []
+                    list(read_vector(store, DeletionVector.model_validate(result)))
+                    if result
+                    else []
                 )
     return found
 
@@ -114,13 +116,13 @@ def asked(gate: Gate, *intents: Any, **fields: Any) -> str:
 
 
 def test_deletes_of_different_rows_share_one_entry_and_one_vector(gate: Gate) -> None:
-    told = gate.ask(*(row_delete(rows_of("a", [row]), read_version=1) for row in range(5)))
-    assert [(one.status, one.version, one.sub_index) for one in told] == [
+    result = gate.ask(*(row_delete(rows_of("a", [row]), read_version=1) for row in range(5)))
+    assert [(item.status, item.version, item.sub_index) for item in result] == [
         ("committed", 2, place) for place in range(5)
     ]
     assert gone(gate, "a") == [0, 1, 2, 3, 4]
-    assert told[0].assigned["rows_deleted"] == 1
-    assert told[0].assigned["deletion_vectors"] == {"a": vector(0, 1, 2, 3, 4)}
+    assert result[0].assigned["rows_deleted"] == 1
+    assert result[0].assigned["deletion_vectors"] == {"a": vector(0, 1, 2, 3, 4)}
 
 
 @pytest.mark.parametrize("order", list(permutations([(1, 2), (3,), (7, 9)])))
@@ -170,8 +172,8 @@ def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
 
 def test_a_vector_that_could_not_be_read_is_looked_for_again(gate: Gate) -> None:
     content, [stored] = in_file([of_rows([4])], UUID(int=9))
-    told = stored.model_dump(by_alias=True, exclude_none=True)
-    write(gate, 2, remove("a"), add("a", deletionVector=told))
+    result = stored.model_dump(by_alias=True, exclude_none=True)
+    write(gate, 2, remove("a"), add("a", deletionVector=result))
     assert asked(gate, rows_of("a", [5])) == "vector_unreadable"
     gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
     assert asked(gate, rows_of("a", [5])) == "committed"
@@ -181,8 +183,8 @@ def test_a_vector_that_could_not_be_read_is_looked_for_again(gate: Gate) -> None
 def test_a_vector_in_a_file_is_read(gate: Gate) -> None:
     content, [stored] = in_file([of_rows([4])], UUID(int=9))
     gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
-    told = stored.model_dump(by_alias=True)
-    write(gate, 2, remove("a"), add("a", deletionVector=told))
+    result = stored.model_dump(by_alias=True)
+    write(gate, 2, remove("a"), add("a", deletionVector=result))
     assert asked(gate, rows_of("a", [5])) == "committed"
     assert gone(gate, "a") == [4, 5]
     assert asked(gate, rows_of("a", [6], base=stored.unique_id), read_version=2) == "committed"
@@ -209,11 +211,11 @@ def test_where_a_vector_is_lost_no_row_of_its_file_is_deleted(gate: Gate) -> Non
 
 
 def test_whoever_deletes_what_is_deleted_changes_nothing_and_is_told_so(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         row_delete(rows_of("a", [1, 2]), read_version=1),
         row_delete(rows_of("a", [2, 3]), read_version=1),
     )
-    assert [one.assigned["rows_deleted"] for one in told] == [2, 1]
+    assert [item.assigned["rows_deleted"] for item in result] == [2, 1]
     [nothing] = gate.ask(row_delete(rows_of("a", [1, 3]), read_version=1))
     assert nothing.status == "committed"
     assert nothing.assigned == {"deletion_vectors": {}, "rows_deleted": 0}
@@ -228,15 +230,15 @@ def test_a_row_is_updated_once(gate: Gate, alone: bool) -> None:
     first = row_delete(rows_of("a", [1, 2], op="update"), read_version=1)
     second = row_delete(rows_of("a", [0, 2], op="update"), read_version=1)
     third = row_delete(rows_of("a", [3], op="update"), read_version=1)
-    told = [gate.ask(one)[0] for one in (first, second, third)]
+    result = [gate.ask(item)[0] for item in (first, second, third)]
     if not alone:
         gate = begun()
-        told = gate.ask(first, second, third)
-    assert statuses(told) == ["committed", "concurrent_row_delete", "committed"]
+        result = gate.ask(first, second, third)
+    assert statuses(result) == ["committed", "concurrent_row_delete", "committed"]
     assert gone(gate, "a") == [1, 2, 3]
-    assert told[1].rejection is not None
-    assert told[1].rejection.path == "a"
-    assert "row 2" in told[1].rejection.reason
+    assert result[1].rejection is not None
+    assert result[1].rejection.path == "a"
+    assert "row 2" in result[1].rejection.reason
 
 
 def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(
@@ -247,13 +249,13 @@ def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(
         row_delete(rows_of("a", [2]), read_version=1),
         row_delete(rows_of("wide", [2], num_records=200_000), read_version=1),
     )
-    assert [one.version for one in gate.ask(first, second, third)] == [2, 2, 2]
+    assert [item.version for item in gate.ask(first, second, third)] == [2, 2, 2]
     named = []
     for path in ("a", "b", "wide"):
-        [told] = gate.ask(proposal(remove(path), reads=ReadSet(files=(path,)), read_version=1))
-        assert told.rejection is not None
-        assert (told.rejection.winner_version, told.rejection.path) == (2, path)
-        named.append(told.rejection.winner_proposal_id)
+        [result] = gate.ask(proposal(remove(path), reads=ReadSet(files=(path,)), read_version=1))
+        assert result.rejection is not None
+        assert (result.rejection.winner_version, result.rejection.path) == (2, path)
+        named.append(result.rejection.winner_proposal_id)
     assert named == [None, str(first.proposal_id), str(third.proposal_id)]
 
 
@@ -307,13 +309,13 @@ def test_rows_that_came_back_are_a_conflict(gate: Gate) -> None:
 
 
 def test_a_file_whose_last_row_goes_leaves(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         row_delete(rows_of("a", range(5)), read_version=1),
         row_delete(rows_of("a", range(5, 10)), read_version=1),
     )
-    assert statuses(told) == ["committed", "committed"]
+    assert statuses(result) == ["committed", "committed"]
     assert gone(gate, "a") is None
-    assert told[0].assigned["deletion_vectors"] == {"a": None}
+    assert result[0].assigned["deletion_vectors"] == {"a": None}
     assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
 
 
@@ -344,8 +346,8 @@ def test_images_of_updated_rows_are_appends_for_others(gate: Gate) -> None:
         reads = ReadSet(files=("a",), predicates=(where,), delete_insensitive=True)
         return row_delete(rows_of("a", [row]), read_version=1, reads=reads)
 
-    told = gate.ask(update, deleting(50, 2), deleting(51, 3))
-    assert statuses(told) == ["committed", "concurrent_append", "committed"]
+    result = gate.ask(update, deleting(50, 2), deleting(51, 3))
+    assert statuses(result) == ["committed", "concurrent_append", "committed"]
     assert statuses(gate.ask(deleting(50, 4), deleting(51, 5))) == [
         "concurrent_append",
         "committed",
@@ -397,8 +399,8 @@ def test_a_table_that_takes_no_vectors_gets_none(properties: dict[str, str], rul
 @pytest.mark.parametrize("names", [[], NAMES])
 def test_who_turns_vectors_off_brings_none(gate: Gate, names: list[str]) -> None:
     listed = protocol(3, 7, readerFeatures=names, writerFeatures=names)
-    told = row_delete(rows_of("a", [1]), read_version=1, operation=Operation(name="DROP FEATURE"))
-    one = told.model_copy(update={"actions": (*([] if names else [listed]), metadata())})
+    result = row_delete(rows_of("a", [1]), read_version=1, operation=Operation(name="DROP FEATURE"))
+    one = result.model_copy(update={"actions": (*([] if names else [listed]), metadata())})
     assert statuses(gate.ask(one)) == ["deletion_vectors_off"]
 
 
@@ -520,5 +522,5 @@ def test_rows_leave_a_file_whose_commit_was_cleaned_up_since(gate: Gate) -> None
     move_hint_forward(store, write_classic(store, open_snapshot(store, Version(1)), 0))
     for version in (0, 1):
         store.delete(in_log(commit_name(version)))
-    [told] = gate.ask(row_delete(rows_of("a", [1]), read_version=1))
-    assert (told.status, told.version) == ("committed", 2)
+    [result] = gate.ask(row_delete(rows_of("a", [1]), read_version=1))
+    assert (result.status, result.version) == ("committed", 2)

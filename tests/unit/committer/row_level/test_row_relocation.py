@@ -60,26 +60,26 @@ def last(gate: Gate, kind: str) -> list[Row]:
 
 
 def test_a_delete_finds_its_rows_where_a_compaction_moved_them(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         compact(AB, "g", read_version=1),
         row_delete(rows_of("a", [1]), rows_of("b", [0, 9]), read_version=1),
     )
-    assert statuses(told) == ["committed", "committed"]
+    assert statuses(result) == ["committed", "committed"]
     assert files(gate) == {"g", "wide"}
     assert gone(gate, "g") == [1, 10, 19]
-    assert told[1].assigned["moved"] == ["a", "b"]
-    assert told[1].assigned["rows_deleted"] == 3
-    assert told[1].assigned["deletion_vectors"] == {"g": vector(1, 10, 19)}
+    assert result[1].assigned["moved"] == ["a", "b"]
+    assert result[1].assigned["rows_deleted"] == 3
+    assert result[1].assigned["deletion_vectors"] == {"g": vector(1, 10, 19)}
     [removed] = last(gate, "remove")
     assert (removed["path"], removed["dataChange"]) == ("g", True)
 
 
 def test_a_delete_finds_rows_that_moved_beside_others_that_stayed(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         compact({"a": 10}, "g", read_version=1),
         row_delete(rows_of("a", [1]), rows_of("b", [2]), read_version=1),
     )
-    assert statuses(told) == ["committed", "committed"]
+    assert statuses(result) == ["committed", "committed"]
     assert (gone(gate, "g"), gone(gate, "b")) == ([1], [2])
 
 
@@ -91,32 +91,32 @@ def test_an_update_loses_to_a_delete_of_the_same_group_wherever_their_rows_moved
         rows_of("a", [1, 4], op="update"), read_version=1, operation=Operation(name="UPDATE")
     )
     update = update.model_copy(update={"actions": (add("image"),)})
-    told = gate.ask(row_delete(rows_of("a", [0, 1]), read_version=1), update)
-    assert statuses(told) == ["committed", "concurrent_row_delete"]
+    result = gate.ask(row_delete(rows_of("a", [0, 1]), read_version=1), update)
+    assert statuses(result) == ["committed", "concurrent_row_delete"]
     assert files(gate) == {"g", "wide"}
 
 
 def test_rows_that_were_deleted_when_a_compaction_read_are_counted_out(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0, 5]), read_version=1))
-    told = gate.ask(
+    result = gate.ask(
         compact({"a": 8, "b": 10}, "g", read_version=2, vectors={"a": vector(0, 5)}),
         row_delete(rows_of("a", [4, 5, 6]), read_version=1),
         row_delete(rows_of("b", [3]), read_version=1),
     )
-    assert statuses(told) == ["committed"] * 3
+    assert statuses(result) == ["committed"] * 3
     assert gone(gate, "g") == [3, 4, 11]
-    assert told[1].assigned["rows_deleted"] == 2
+    assert result[1].assigned["rows_deleted"] == 2
 
 
 def test_a_compaction_brings_a_vector_for_rows_deleted_meanwhile(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0]), read_version=1))
-    told = gate.ask(
+    result = gate.ask(
         row_delete(rows_of("a", [7]), read_version=1),
         row_delete(rows_of("b", [2]), read_version=1),
         compact({"a": 9, "b": 10}, "g", read_version=2, vectors={"a": vector(0)}),
     )
-    assert statuses(told) == ["committed"] * 3
-    assert told[2].version == (told[0].version or 0) + 1
+    assert statuses(result) == ["committed"] * 3
+    assert result[2].version == (result[0].version or 0) + 1
     assert gone(gate, "g") == [6, 11]
     [added] = last(gate, "add")
     assert added["dataChange"] is False
@@ -124,7 +124,7 @@ def test_a_compaction_brings_a_vector_for_rows_deleted_meanwhile(gate: Gate) -> 
     vectors = {row["path"]: row.get("deletionVector") for row in last(gate, "remove")}
     assert vectors == {"a": vector(0, 7), "b": vector(2)}
     assert all(row["dataChange"] is False for row in last(gate, "remove"))
-    assert told[2].assigned["deletion_vectors"] == {"g": vector(6, 11)}
+    assert result[2].assigned["deletion_vectors"] == {"g": vector(6, 11)}
 
 
 def test_of_two_new_files_only_the_one_whose_rows_were_deleted_gets_a_vector(gate: Gate) -> None:
@@ -136,8 +136,8 @@ def test_of_two_new_files_only_the_one_whose_rows_were_deleted_gets_a_vector(gat
             "reads": ReadSet(files=("a", "b")),
         }
     )
-    told = gate.ask(row_delete(rows_of("a", [7]), read_version=1), both)
-    assert statuses(told) == ["committed", "committed"]
+    result = gate.ask(row_delete(rows_of("a", [7]), read_version=1), both)
+    assert statuses(result) == ["committed", "committed"]
     assert (gone(gate, "g"), gone(gate, "h")) == ([7], [])
     stats = {row["path"]: json.loads(row["stats"]) for row in last(gate, "add")}
     assert stats["h"] == {"numRecords": 10}
@@ -146,8 +146,8 @@ def test_of_two_new_files_only_the_one_whose_rows_were_deleted_gets_a_vector(gat
 def test_rows_that_came_back_stop_a_compaction_of_their_file(gate: Gate) -> None:
     write(gate, 2, remove("a"), add("a", deletionVector=vector(1, 2)))
     both = {"a": vector(1, 2), "b": None}
-    told: dict[str, Any] = {"read_version": 2, "vectors": both, "reads": ReadSet()}
-    one = compact({"a": 8, "b": 10}, "g", **told)
+    result: dict[str, Any] = {"read_version": 2, "vectors": both, "reads": ReadSet()}
+    one = compact({"a": 8, "b": 10}, "g", **result)
     write(gate, 3, remove("a", deletionVector=vector(1, 2)), add("a", deletionVector=vector(2)))
     assert statuses(gate.ask(one)) == ["concurrent_delete_delete"]
 
@@ -155,14 +155,14 @@ def test_rows_that_came_back_stop_a_compaction_of_their_file(gate: Gate) -> None
 def test_a_late_delete_finds_rows_by_what_the_compaction_read_not_by_what_it_removed(
     gate: Gate,
 ) -> None:
-    told = gate.ask(
+    result = gate.ask(
         row_delete(rows_of("a", [0]), read_version=1),
         compact(AB, "g", read_version=1),
         row_delete(rows_of("a", [0, 1]), rows_of("b", [0]), read_version=1),
     )
-    assert statuses(told) == ["committed"] * 3
+    assert statuses(result) == ["committed"] * 3
     assert gone(gate, "g") == [0, 1, 10]
-    assert told[2].assigned["rows_deleted"] == 2
+    assert result[2].assigned["rows_deleted"] == 2
 
 
 def test_rows_are_followed_through_several_compactions(gate: Gate) -> None:
@@ -170,15 +170,15 @@ def test_rows_are_followed_through_several_compactions(gate: Gate) -> None:
     gate.ask(compact(AB, "g", read_version=2))
     gate.ask(row_delete(rows_of("g", [0, 1], num_records=20), read_version=3))
     gate.ask(compact({"c": 10, "g": 18}, "h", read_version=4, vectors={"g": vector(0, 1)}))
-    told = gate.ask(row_delete(rows_of("a", [1, 2]), rows_of("b", [9]), read_version=1))
-    assert statuses(told) == ["committed"]
+    result = gate.ask(row_delete(rows_of("a", [1, 2]), rows_of("b", [9]), read_version=1))
+    assert statuses(result) == ["committed"]
     assert gone(gate, "h") == [10, 27]
 
 
 def test_an_update_follows_too_and_never_meets_a_row_that_is_gone(gate: Gate) -> None:
     gate.ask(compact(AB, "g", read_version=1))
     reads = ReadSet(files=("a",), delete_insensitive=True)
-    told = [
+    result = [
         gate.ask(
             proposal(
                 add(f"image-{row}-{number}"),
@@ -190,7 +190,7 @@ def test_an_update_follows_too_and_never_meets_a_row_that_is_gone(gate: Gate) ->
         )[0]
         for number, row in enumerate((3, 4, 3))
     ]
-    assert statuses(told) == ["committed", "committed", "concurrent_row_delete"]
+    assert statuses(result) == ["committed", "committed", "concurrent_row_delete"]
     assert gone(gate, "g") == [3, 4]
 
 
@@ -207,7 +207,7 @@ def test_who_follows_his_rows_into_a_file_with_a_vector_of_a_members_waits_for_i
 ) -> None:
     gate.ask(compact(AB, "g", read_version=1))
     stats = json.dumps({"numRecords": 20, "tightBounds": False})
-    told = gate.ask(
+    result = gate.ask(
         proposal(
             remove("g"),
             add("g", deletionVector=vector(0), stats=stats),
@@ -217,18 +217,18 @@ def test_who_follows_his_rows_into_a_file_with_a_vector_of_a_members_waits_for_i
         ),
         row_delete(rows_of("a", [1]), rows_of("b", [9]), read_version=1),
     )
-    assert [(one.status, one.version) for one in told] == [("committed", 3), ("committed", 4)]
+    assert [(item.status, item.version) for item in result] == [("committed", 3), ("committed", 4)]
     assert gone(gate, "g") == [0, 1, 19]
 
 
 def test_without_a_mapping_the_two_are_a_conflict_as_ever(gate: Gate) -> None:
-    told = gate.ask(
+    result = gate.ask(
         compact(AB, "g", read_version=1, row_mapping=()),
         row_delete(rows_of("a", [1]), read_version=1),
         row_delete(rows_of("wide", [1], num_records=200_000), read_version=1),
         compact({"wide": 200_000}, "h", read_version=1, row_mapping=()),
     )
-    assert statuses(told) == [
+    assert statuses(result) == [
         "committed",
         "concurrent_delete_read",
         "committed",
@@ -237,8 +237,8 @@ def test_without_a_mapping_the_two_are_a_conflict_as_ever(gate: Gate) -> None:
 
 
 def test_two_compactions_of_one_file_are_a_conflict(gate: Gate) -> None:
-    told = gate.ask(compact(AB, "g", read_version=1), compact(AB, "h", read_version=1))
-    assert statuses(told) == ["committed", "concurrent_delete_delete"]
+    result = gate.ask(compact(AB, "g", read_version=1), compact(AB, "h", read_version=1))
+    assert statuses(result) == ["committed", "concurrent_delete_delete"]
 
 
 def test_rows_that_came_back_are_a_conflict_for_a_compaction(gate: Gate) -> None:
@@ -253,13 +253,13 @@ def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0]), read_version=1))
     gate.ask(compact({"a": 9}, "g", read_version=2, vectors={"a": vector(0)}))
     base = DeletionVector.model_validate(vector(0)).unique_id
-    told = gate.ask(
+    result = gate.ask(
         row_delete(rows_of("a", [1]), read_version=2),
         row_delete(rows_of("a", [0], base=base), read_version=2),
         row_delete(rows_of("a", [1], base=base, num_records=11), read_version=2),
         row_delete(rows_of("a", [1], base=base), read_version=2),
     )
-    assert statuses(told) == [
+    assert statuses(result) == [
         "other_vector",
         "rows_deleted_before",
         "concurrent_row_delete",
@@ -278,8 +278,8 @@ def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
 )
 def test_nobody_names_the_file_that_his_rows_will_move_to(gate: Gate, guess: Any) -> None:
     gate.ask(compact(AB, "g", read_version=1))
-    told = gate.ask(row_delete(rows_of("a", [1]), read_version=1).model_copy(update=guess))
-    assert statuses(told) == ["duplicate_action"]
+    result = gate.ask(row_delete(rows_of("a", [1]), read_version=1).model_copy(update=guess))
+    assert statuses(result) == ["duplicate_action"]
 
 
 def test_a_mapping_holds_after_a_restart(gate: Gate) -> None:
@@ -292,10 +292,10 @@ def test_a_mapping_holds_after_a_restart(gate: Gate) -> None:
 def test_a_compaction_that_met_too_many_deletes_is_run_again() -> None:
     gate = begun()
     every_other = rows_of("wide", range(0, 200_000, 3), num_records=200_000)
-    told = gate.ask(
+    result = gate.ask(
         row_delete(every_other, read_version=1), compact({"wide": 200_000}, "g", read_version=1)
     )
-    assert statuses(told) == ["committed", "concurrent_delete_delete"]
+    assert statuses(result) == ["committed", "concurrent_delete_delete"]
 
 
 @pytest.mark.parametrize(
@@ -312,10 +312,10 @@ def test_a_compaction_that_met_too_many_deletes_is_run_again() -> None:
     ],
 )
 def test_a_mapping_that_can_not_be_is_refused(gate: Gate, mapping: Any, field: str) -> None:
-    [told] = gate.ask(compact(AB, "g", read_version=1, row_mapping=(mapping,)))
-    assert told.rejection is not None
-    assert told.rejection.rule == "malformed"
-    assert told.rejection.field == f"row_mapping[0].{field}"
+    [result] = gate.ask(compact(AB, "g", read_version=1, row_mapping=(mapping,)))
+    assert result.rejection is not None
+    assert result.rejection.rule == "malformed"
+    assert result.rejection.field == f"row_mapping[0].{field}"
 
 
 def test_rows_that_change_are_not_mapped(gate: Gate) -> None:
@@ -326,10 +326,10 @@ def test_rows_that_change_are_not_mapped(gate: Gate) -> None:
     large = compact(AB, "g", read_version=1, row_mapping=({"path": "g", "sources": many},))
     twice = [{"path": "a", "offset": 0, "rows": 10}, {"path": "a", "offset": 10, "rows": 10}]
     double = compact(AB, "g", read_version=1, row_mapping=({"path": "g", "sources": twice},))
-    told = gate.ask(changing, large, double)
-    assert statuses(told) == ["malformed", "too_large", "duplicate_action"]
-    assert told[0].rejection is not None
-    assert told[0].rejection.field == "row_mapping"
+    result = gate.ask(changing, large, double)
+    assert statuses(result) == ["malformed", "too_large", "duplicate_action"]
+    assert result[0].rejection is not None
+    assert result[0].rejection.field == "row_mapping"
 
 
 def test_rows_keep_their_ids_where_the_table_tracks_rows() -> None:
@@ -348,8 +348,8 @@ def test_rows_keep_their_ids_where_the_table_tracks_rows() -> None:
     silent = compact(AB, "g", read_version=1)
     [mapping] = silent.model_dump(mode="json")["row_mapping"]
     keeping = ({**mapping, "keeps_row_ids": True},)
-    told = gate.ask(silent, compact(AB, "g", read_version=1, row_mapping=keeping))
-    assert statuses(told) == ["row_ids_not_kept", "committed"]
+    result = gate.ask(silent, compact(AB, "g", read_version=1, row_mapping=keeping))
+    assert statuses(result) == ["row_ids_not_kept", "committed"]
 
 
 def test_moves_are_kept_up_to_a_bound(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

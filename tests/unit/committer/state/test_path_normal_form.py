@@ -79,8 +79,8 @@ def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
 
 @pytest.mark.parametrize("path", ODD)
 def test_files_that_others_named_oddly_come_again_as_the_log_spells_them(path: str) -> None:
-    told = (proposal(add(path, tags={"a": "b"}, **REPEATS), read_version=1), lesser(path, path))
-    statuses = [with_a_file_by_others(path).ask(one)[-1].status for one in told]
+    result = (proposal(add(path, tags={"a": "b"}, **REPEATS), read_version=1), lesser(path, path))
+    statuses = [with_a_file_by_others(path).ask(item)[-1].status for item in result]
     assert statuses == ["committed", "committed"]
 
 

@@ -360,7 +360,7 @@ def test_a_name_that_may_not_be_given_is_asked_for_again(found: Gate, loads: Hel
     answer.set_exception(Unavailable("away"))
     found.settle()
     assert found.outcomes()[-1].status == "denied"
-    assert [one.status for one in found.ask(third)] == ["committed"]
+    assert [item.status for item in found.ask(third)] == ["committed"]
 
 
 def test_a_store_that_is_away_denies_a_registration_and_leaves_nothing(
@@ -534,7 +534,7 @@ def test_threads_of_stores_that_are_asked_for_nothing_end() -> None:
     assert not many.is_free("s3://hangs/u"), "who is at work is not forgotten"
 
     def there() -> int:
-        return sum(one.name.startswith("of-many-stores") for one in threading.enumerate())
+        return sum(item.name.startswith("of-many-stores") for item in threading.enumerate())
 
     for _ in range(1_000):
         if there() <= STORES_KEPT + 2:
@@ -642,7 +642,7 @@ def test_readings_that_hang_take_no_thread_from_the_other_tables_of_their_store(
             threads.give_up("file:///data/t", hangs)
             assert behind.result(60) == "read"
         assert not hangs.done()
-        at_work = [one for one in threading.enumerate() if one.name.startswith("hangs")]
+        at_work = [item for item in threading.enumerate() if item.name.startswith("hangs")]
         assert len(at_work) <= 20 + 2 * 4
     finally:
         going_on.set()
@@ -658,7 +658,7 @@ def test_no_more_threads_are_replaced_than_so_many() -> None:
             assert begun.wait(60)
             threads.give_up("file:///data/t", hangs)
         waits = threads.begin("file:///data/t", lambda: "read")
-        assert len([one for one in threading.enumerate() if one.name.startswith("lost")]) <= (
+        assert len([item for item in threading.enumerate() if item.name.startswith("lost")]) <= (
             LOST_MAX + 1
         )
         assert not waits.done()

@@ -83,8 +83,8 @@ def test_every_idle_table_is_asked_about_once(gate: Gate, slow: Slow) -> None:
 
 
 def test_a_store_that_takes_its_time_keeps_no_proposal_waiting(gate: Gate, slow: Slow) -> None:
-    [told] = gate.ask(proposal(add("a")))
-    assert told.version == 1
+    [result] = gate.ask(proposal(add("a")))
+    assert result.version == 1
     assert slow.asked
 
 
@@ -122,8 +122,8 @@ def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, s
     slow.answer()
     gate.loop.step()
     assert gate.table_committer().rests_until_s > gate.clock.boot
-    [told] = gate.ask(proposal(add("a")))
-    assert told.version == 1
+    [result] = gate.ask(proposal(add("a")))
+    assert result.version == 1
 
 
 def test_an_idle_table_that_was_not_looked_at_for_long_is_read_anew() -> None:

@@ -86,8 +86,8 @@ def opening() -> list[Proposal]:
 
 
 def written(gate: Gate) -> Gate:
-    for one in opening():
-        gate.ask(one)
+    for item in opening():
+        gate.ask(item)
     return gate
 
 
@@ -117,11 +117,11 @@ def test_an_overwritten_version_halts_its_table_while_nobody_writes(
     assert record.status == "halted"
     assert f"version {version} of {ROOT}" in str(record.reason)
     assert gate.tables()[OTHER].status == "open"
-    [told] = gate.ask(proposal(add("a"), table=OTHER, table_root=OTHER_ROOT))
-    assert told.status == "committed"
-    [told] = gate.ask(proposal(add("b")))
-    assert told.rejection is not None
-    assert (told.status, told.rejection.rule) == ("denied", "table_halted")
+    [result] = gate.ask(proposal(add("a"), table=OTHER, table_root=OTHER_ROOT))
+    assert result.status == "committed"
+    [result] = gate.ask(proposal(add("b")))
+    assert result.rejection is not None
+    assert (result.status, result.rejection.rule) == ("denied", "table_halted")
 
 
 def audited(gate: Gate) -> float:
@@ -168,8 +168,8 @@ def test_the_heir_of_a_halted_table_does_not_take_it_for_sound(gate: Gate) -> No
     wait(gate, 60.0)
     record = gate.tables()[TABLE]
     assert (record.status, record.overwritten) == ("open", None)
-    [told] = gate.ask(proposal(add("b"), read_version=5))
-    assert (told.status, told.version) == ("committed", 6)
+    [result] = gate.ask(proposal(add("b"), read_version=5))
+    assert (result.status, result.version) == ("committed", 6)
 
 
 def test_a_last_version_that_is_gone_halts_its_table(gate: Gate) -> None:
@@ -249,9 +249,9 @@ def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
     audit.begin(gate.stores[ROOT], state, 3, Pending(pending))
     assert audit.end(state, ROOT, "t") is None
     pending.set_result({5: "another"})
-    found = audit.end(state, ROOT, "t")
-    assert found is not None
-    assert found.version == 5
+    result = audit.end(state, ROOT, "t")
+    assert result is not None
+    assert result.version == 5
 
 
 def test_a_store_that_does_not_answer_is_asked_once(held: Held, held_gate: Gate) -> None:
@@ -292,9 +292,9 @@ def test_what_an_audit_saw_before_a_halt_does_not_count_after_it(
     def halt() -> None:
         unknown = protocol(3, 7, readerFeatures=["later"], writerFeatures=["later"])
         held_gate.stores[ROOT].put(path_of(6), to_bytes([info(), unknown]))
-        [told] = held_gate.ask(proposal(add("b"), read_version=5))
-        assert told.rejection is not None
-        assert told.rejection.rule == "table_halted"
+        [result] = held_gate.ask(proposal(add("b"), read_version=5))
+        assert result.rejection is not None
+        assert result.rejection.rule == "table_halted"
 
     assert after_restoring(held_gate, held, halt, 5) == "open"
 
@@ -324,8 +324,8 @@ def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_aft
     held.answer()
     gate.settle()
     store.files.update(there)
-    told = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
-    assert [outcome.status for outcome in told] == ["committed", "committed"]
+    result = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
+    assert [outcome.status for outcome in result] == ["committed", "committed"]
 
 
 def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path: Path) -> None:
@@ -342,5 +342,5 @@ def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path:
     assert [outcome.status for outcome in gate.outcomes()] == ["committed", "committed", "denied"]
     away.rename(home)
     wait(gate, 60.0)
-    [told] = gate.ask(proposal(add("b"), read_version=1, table_root=root))
-    assert (told.status, told.version) == ("committed", 2)
+    [result] = gate.ask(proposal(add("b"), read_version=1, table_root=root))
+    assert (result.status, result.version) == ("committed", 2)

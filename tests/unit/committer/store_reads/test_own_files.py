@@ -47,8 +47,8 @@ def asking(flag: str) -> list[Row]:
 
 def answer(outcome: Outcome) -> tuple[str, str | None, str | None]:
     """Return an outcome's status, and the rule and the field of its rejection."""
-    found = outcome.rejection
-    return outcome.status, found.rule if found else None, found.field if found else None
+    result = outcome.rejection
+    return outcome.status, result.rule if result else None, result.field if result else None
 
 
 def test_files_that_are_there_are_committed_and_encoded_names_are_understood(gate: Gate) -> None:

@@ -112,8 +112,8 @@ def test_where_the_basis_was_cleaned_nothing_is_decided_on_it_and_time_is_kept()
 
 
 def test_entries_are_read_down_to_the_first_that_is_gone() -> None:
-    found = recovery.entries(cleaned_below_a_change(), range(3))
-    assert [entry.version for entry in found] == [2]
+    result = recovery.entries(cleaned_below_a_change(), range(3))
+    assert [entry.version for entry in result] == [2]
 
 
 def test_what_others_wrote_before_we_knew_the_table_counts_as_told() -> None:
@@ -251,8 +251,8 @@ def test_a_change_follows_a_backfill_through_the_whole_gate() -> None:
         read_version=2,
         operation=Operation(name="ROW TRACKING BACKFILL"),
     )
-    told = [*gate.ask(listed), *gate.ask(backfill)]
-    assert [outcome.status for outcome in told] == ["committed"] * 2
+    result = [*gate.ask(listed), *gate.ask(backfill)]
+    assert [outcome.status for outcome in result] == ["committed"] * 2
     [deleted] = gate.ask(proposal(remove("a"), add("c"), read_version=1))
     assert deleted.version == 4
     rows = gate.entries()[4]
@@ -270,22 +270,22 @@ def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
     gate.ask(proposal(tracks, metadata(), read_version=-1, operation=creation), proposal(add("a")))
     suspended = metadata(rowTrackingSuspended="true")
     operation = Operation(name="SET TBLPROPERTIES")
-    [told] = gate.ask(proposal(suspended, read_version=1, operation=operation))
-    assert told.version == 2
+    [result] = gate.ask(proposal(suspended, read_version=1, operation=operation))
+    assert result.version == 2
     operation = Operation(name="DROP FEATURE")
     left = (protocol(1, 7, writerFeatures=names), metadata())
     drops = [proposal(*left, read_version=at, operation=operation) for at in (2, 3)]
-    [told] = gate.ask(drops[0])
-    assert told.rejection is not None
-    assert told.rejection.rule == "feature_in_use"
-    assert "1 files carry row ids, 'a' is one" in told.rejection.reason
+    [result] = gate.ask(drops[0])
+    assert result.rejection is not None
+    assert result.rejection.rule == "feature_in_use"
+    assert "1 files carry row ids, 'a' is one" in result.rejection.reason
     operation = Operation(name="ROW TRACKING UNBACKFILL")
     bare = proposal(add("a", dataChange=False), read_version=2, operation=operation)
     version = gate.ask(bare)[0].version
     assert version is not None
     drop = drops[1].model_copy(update={"read_version": version})
-    [told] = gate.ask(drop)
-    assert told.status == "committed"
+    [result] = gate.ask(drop)
+    assert result.status == "committed"
     rows = gate.entries()[version]
     assert [row["add"].get("baseRowId") for row in rows if "add" in row] == [None]
 
@@ -298,12 +298,12 @@ def test_row_tracking_that_goes_on_goes_where_it_has_given_no_row_id() -> None:
     gate.ask(proposal(tracks, metadata(), read_version=-1, operation=creation), proposal(add("a")))
     operation = Operation(name="DROP FEATURE")
     left = protocol(1, 7, writerFeatures=names)
-    [told] = gate.ask(proposal(left, read_version=1, operation=operation))
-    assert told.rejection is not None
-    assert "1 files carry row ids, 'a' is one" in told.rejection.reason
-    [told] = gate.ask(proposal(left, read_version=0, operation=operation))
-    assert told.version is not None
-    [again] = [row["add"] for row in gate.entries()[told.version] if "add" in row]
+    [result] = gate.ask(proposal(left, read_version=1, operation=operation))
+    assert result.rejection is not None
+    assert "1 files carry row ids, 'a' is one" in result.rejection.reason
+    [result] = gate.ask(proposal(left, read_version=0, operation=operation))
+    assert result.version is not None
+    [again] = [row["add"] for row in gate.entries()[result.version] if "add" in row]
     assert (again["path"], again["dataChange"], again.get("baseRowId")) == ("a", False, None)
 
 
@@ -360,9 +360,9 @@ def test_a_winner_with_a_feature_that_we_do_not_write_halts_its_table() -> None:
     features = ["appendOnly", "invariants", "collations"]
     foreign = [info("UPGRADE PROTOCOL"), protocol(1, 7, writerFeatures=features)]
     store.files[in_log(commit_name(2))] = to_bytes(foreign)
-    [told] = gate.ask(proposal(add("b"), read_version=1))
-    assert told.status == "denied"
-    assert told.rejection is not None
-    assert told.rejection.rule == "table_halted"
-    assert "collations" in told.rejection.reason
+    [result] = gate.ask(proposal(add("b"), read_version=1))
+    assert result.status == "denied"
+    assert result.rejection is not None
+    assert result.rejection.rule == "table_halted"
+    assert "collations" in result.rejection.reason
     assert store.read(in_log(commit_name(3))) is None

@@ -88,13 +88,13 @@ def remembered(gate: Gate) -> int:
 
 
 def statuses(gate: Gate, *proposals: Proposal) -> list[str]:
-    told = {outcome.proposal_id: outcome.status for outcome in gate.outcomes()}
-    return [told.get(proposal.proposal_id, "") for proposal in proposals]
+    result = {outcome.proposal_id: outcome.status for outcome in gate.outcomes()}
+    return [result.get(proposal.proposal_id, "") for proposal in proposals]
 
 
 def test_others_are_decided_while_history_is_read(gate: Gate, held: Held) -> None:
     held.held.add(ROOT)
-    old, fresh = stale("a"), [proposal(add(f"n{one}"), read_version=VERSIONS) for one in range(3)]
+    old, fresh = stale("a"), [proposal(add(f"n{item}"), read_version=VERSIONS) for item in range(3)]
     gate.send(old, headers=STALE)
     for one in fresh:
         gate.send(one, headers=FRESH)
@@ -127,8 +127,8 @@ def test_history_is_read_once(gate: Gate) -> None:
     assert commits_read(gate) == VERSIONS - 2 - 5
     for name in "bcd":
         gate.ask(proposal(add(f"n{name}"), read_version=VERSIONS))
-        [told] = gate.ask(stale(name))
-        assert told.status == "committed"
+        [result] = gate.ask(stale(name))
+        assert result.status == "committed"
     assert commits_read(gate) == 0
 
 
@@ -138,9 +138,9 @@ def test_a_conflict_of_long_ago_is_found_in_kept_history(gate: Gate) -> None:
     for number in range(12):
         gate.ask(proposal(add(f"later{number}"), read_version=VERSIONS))
     assert remembered(gate) > 5 + 12
-    [told] = gate.ask(stale("b"))
-    assert told.rejection is not None
-    assert told.rejection.rule == "concurrent_delete_read"
+    [result] = gate.ask(stale("b"))
+    assert result.rejection is not None
+    assert result.rejection.rule == "concurrent_delete_read"
 
 
 def test_what_is_committed_is_found_by_its_id_however_long_ago(gate: Gate) -> None:
@@ -148,17 +148,17 @@ def test_what_is_committed_is_found_by_its_id_however_long_ago(gate: Gate) -> No
     gate.ask(old)
     for number in range(12):
         gate.ask(proposal(add(f"later{number}"), read_version=VERSIONS))
-    [told] = gate.ask(old)
-    assert (told.status, told.repeat, told.version) == ("committed", True, VERSIONS + 1)
+    [result] = gate.ask(old)
+    assert (result.status, result.repeat, result.version) == ("committed", True, VERSIONS + 1)
 
 
 def test_a_version_below_the_log_is_expired(gate: Gate) -> None:
     for version in range(10):
         gate.stores[ROOT].delete(in_log(commit_name(version)))
-    [told] = gate.ask(stale("a", read_version=2))
-    assert told.status == "expired"
-    [told] = gate.ask(stale("b", read_version=12))
-    assert told.status == "committed"
+    [result] = gate.ask(stale("a", read_version=2))
+    assert result.status == "expired"
+    [result] = gate.ask(stale("b", read_version=12))
+    assert result.status == "committed"
 
 
 def test_what_is_too_much_to_keep_is_denied_and_asked_for_once(
@@ -166,16 +166,16 @@ def test_what_is_too_much_to_keep_is_denied_and_asked_for_once(
 ) -> None:
     monkeypatch.setattr(version_history_reads, "BYTES_MAX", 10 * kept.ENTRY_BYTES)
     commits_read(gate)
-    [told] = gate.ask(stale("a"))
-    assert told.status == "denied"
-    assert told.rejection is not None
-    assert told.rejection.rule == "read_version_too_far"
+    [result] = gate.ask(stale("a"))
+    assert result.status == "denied"
+    assert result.rejection is not None
+    assert result.rejection.rule == "read_version_too_far"
     assert 0 < commits_read(gate) <= 10
-    [told] = gate.ask(stale("b"))
-    assert told.status == "denied"
+    [result] = gate.ask(stale("b"))
+    assert result.status == "denied"
     assert commits_read(gate) == 0
-    [told] = gate.ask(stale("c", read_version=VERSIONS - 10))
-    assert told.status == "committed"
+    [result] = gate.ask(stale("c", read_version=VERSIONS - 10))
+    assert result.status == "committed"
 
 
 def test_history_is_dropped_past_its_bound(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +189,8 @@ def test_history_is_dropped_past_its_bound(gate: Gate, monkeypatch: pytest.Monke
     gate.ask(proposal(add("b"), read_version=VERSIONS))
     gate.ask(proposal(add("c"), read_version=VERSIONS))
     assert (table_committer.cache.history_bytes, remembered(gate)) == (0, 5)
-    [told] = gate.ask(stale("d"))
-    assert told.status == "committed"
+    [result] = gate.ask(stale("d"))
+    assert result.status == "committed"
 
 
 def test_who_used_its_history_longest_ago_drops_it_for_others() -> None:
@@ -208,7 +208,7 @@ def test_who_used_its_history_longest_ago_drops_it_for_others() -> None:
     histories = kept.HistoryBudget()
     for table in (first, second, third):
         histories.keep(table)
-    assert [one.is_dropped for one in (first, second, third)] == [True, False, False]
+    assert [item.is_dropped for item in (first, second, third)] == [True, False, False]
 
 
 def test_a_store_that_fails_for_history_lets_the_table_rest_and_is_asked_again(

@@ -64,8 +64,8 @@ def only(of: Snapshot, name: str) -> list[dict[str, Any]]:
 
 def test_each_row_holds_one_action_and_the_others_are_null() -> None:
     txns = {"a": Txn(app_id="a", version=1)}
-    found = rows_of(snapshot(app_transactions=txns))
-    assert [list(row) for row in found] == [["protocol"], ["metaData"], ["txn"], ["add"]]
+    result = rows_of(snapshot(app_transactions=txns))
+    assert [list(row) for row in result] == [["protocol"], ["metaData"], ["txn"], ["add"]]
 
 
 def test_live_files_keep_all_but_the_mark_of_a_data_change() -> None:
@@ -89,9 +89,9 @@ def test_live_files_and_tombstones_keep_their_deletion_vectors() -> None:
         for vector in (None, inline)
     ]
     of = snapshot(files=adds_to_columns([add]), tombstones=removes_to_columns(removes))
-    (told,) = only(of, "add")
-    assert told["deletionVector"] == stored.model_dump(by_alias=True)
-    vectors = [one["deletionVector"] for one in only(of, "remove")]
+    (result,) = only(of, "add")
+    assert result["deletionVector"] == stored.model_dump(by_alias=True)
+    vectors = [item["deletionVector"] for item in only(of, "remove")]
     assert vectors == [None, inline.model_dump(by_alias=True)]
 
 
@@ -123,9 +123,9 @@ def test_metadata_is_whole() -> None:
 def test_feature_lists_are_there_exactly_where_the_version_says_so(
     protocol: Protocol, readers: list[str] | None, writers: list[str] | None
 ) -> None:
-    (found,) = only(snapshot(protocol=protocol), "protocol")
-    assert found["readerFeatures"] == readers
-    assert found["writerFeatures"] == writers
+    (result,) = only(snapshot(protocol=protocol), "protocol")
+    assert result["readerFeatures"] == readers
+    assert result["writerFeatures"] == writers
 
 
 def test_expired_tombstones_are_left_out_and_so_is_one_without_a_time() -> None:
@@ -153,7 +153,7 @@ def test_app_transactions_expire_only_where_the_table_says_so() -> None:
         configuration={"delta.setTransactionRetentionDuration": "interval 1 day"}
     )
     kept = only(snapshot(app_transactions=txns, metadata=expiring), "txn")
-    assert [one["appId"] for one in kept] == ["new"]
+    assert [item["appId"] for item in kept] == ["new"]
 
 
 def test_removed_domains_are_left_out() -> None:
@@ -161,13 +161,15 @@ def test_removed_domains_are_left_out() -> None:
         name: DomainMetadata(domain=name, configuration="{}", removed=name == "gone")
         for name in ("here", "gone")
     }
-    assert [one["domain"] for one in only(snapshot(domains=domains), "domainMetadata")] == ["here"]
+    assert [item["domain"] for item in only(snapshot(domains=domains), "domainMetadata")] == [
+        "here"
+    ]
 
 
 def test_every_field_is_nullable() -> None:
     def nullable(field: pa.Field) -> bool:
         inner = field.type.fields if pa.types.is_struct(field.type) else []
-        return bool(field.nullable) and all(nullable(one) for one in inner)
+        return bool(field.nullable) and all(nullable(item) for item in inner)
 
     assert all(nullable(field) for field in classic_schema(snapshot().metadata))
 

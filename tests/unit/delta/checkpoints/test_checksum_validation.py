@@ -76,9 +76,9 @@ def test_a_total_of_vectors_is_held_against_the_log_without_the_histogram_too(na
 
 def test_features_are_in_no_order() -> None:
     names = list(reversed(FEATURES))
-    told: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
-    told |= {"readerFeatures": names, "writerFeatures": names}
-    assert validate(stated(protocol=told), snapshot()) == AGREES
+    result: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
+    result |= {"readerFeatures": names, "writerFeatures": names}
+    assert validate(stated(protocol=result), snapshot()) == AGREES
 
 
 def test_what_the_file_does_not_say_is_not_asked() -> None:

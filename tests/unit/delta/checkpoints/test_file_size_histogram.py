@@ -32,11 +32,11 @@ def test_files_are_counted_whether_they_are_few_or_many(
         patched.setattr(file_size_histogram, "_FEW", 0 if are_many else 1_000)
         if not some and are_many:
             return
-        found = of(pa.chunked_array([pa.array(some, pa.int64())]))
-    assert found == counted(some)
-    both = found + of(pa.chunked_array([pa.array(more, pa.int64())]))
+        result = of(pa.chunked_array([pa.array(some, pa.int64())]))
+    assert result == counted(some)
+    both = result + of(pa.chunked_array([pa.array(more, pa.int64())]))
     assert both == counted([*some, *more])
-    assert both - counted(more) == found
+    assert both - counted(more) == result
 
 
 def test_what_is_written_is_read_and_other_bins_are_unknown() -> None:

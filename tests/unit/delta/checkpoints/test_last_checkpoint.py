@@ -76,9 +76,9 @@ def test_a_hint_that_cannot_be_believed_is_none(content: bytes) -> None:
 def test_the_checksums_of_other_writers_match(corpus: Path) -> None:
     vectors = json.loads((corpus / "vectors" / "last_checkpoint.json").read_text())["vectors"]
     compared = [vector for vector in vectors if "computed" in vector and "file" in vector]
-    for one in compared:
-        content = (corpus / one["file"]).read_bytes()
-        assert checksum(content.decode()) == one["computed"], one["file"]
+    for item in compared:
+        content = (corpus / item["file"]).read_bytes()
+        assert checksum(content.decode()) == item["computed"], item["file"]
         hint = decode(content)
-        assert (hint.version if hint else None) == one["version"]
+        assert (hint.version if hint else None) == item["version"]
     assert len(compared) > 20

@@ -35,7 +35,7 @@ def rows_of(content: bytes) -> list[dict[str, Any]]:
 
 
 def test_the_example_of_the_protocol() -> None:
-    found = compact(
+    result = compact(
         [
             commit(4, {"commitInfo": {}}, add("f2"), remove("f1")),
             commit(5, {"commitInfo": {}}, add("f3"), add("f4"), txn(4389)),
@@ -43,7 +43,7 @@ def test_the_example_of_the_protocol() -> None:
         ]
     )
     expected = [txn(4390), add("f2"), add("f4"), remove("f1"), remove("f3")]
-    assert sorted(rows_of(found), key=str) == sorted(expected, key=str)
+    assert sorted(rows_of(result), key=str) == sorted(expected, key=str)
 
 
 def test_tombstones_are_kept_whatever_their_age() -> None:
@@ -57,20 +57,20 @@ def test_the_newest_of_an_app_transaction_wins_not_the_greatest() -> None:
 
 
 def test_spellings_of_one_file_are_one_file() -> None:
-    found = rows_of(compact([commit(0, add("x%20y")), commit(1, remove("x y"))]))
-    assert found == [remove("x y")]
+    result = rows_of(compact([commit(0, add("x%20y")), commit(1, remove("x y"))]))
+    assert result == [remove("x y")]
 
 
 def test_what_joins_and_leaves_in_one_version_stays_as_where_the_version_is_read() -> None:
-    found = rows_of(compact([commit(0, add("x"), remove("x")), commit(1)]))
-    assert found == [add("x")]
+    result = rows_of(compact([commit(0, add("x"), remove("x")), commit(1)]))
+    assert result == [add("x")]
 
 
 def test_a_file_with_another_deletion_vector_is_another_file() -> None:
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     again = {"add": {**add("a")["add"], "deletionVector": vector}}
-    found = rows_of(compact([commit(0, add("a")), commit(1, remove("a"), again)]))
-    assert sorted(found, key=str) == sorted([remove("a"), again], key=str)
+    result = rows_of(compact([commit(0, add("a")), commit(1, remove("a"), again)]))
+    assert sorted(result, key=str) == sorted([remove("a"), again], key=str)
 
 
 def test_unknown_fields_survive() -> None:

@@ -64,9 +64,9 @@ def typed(of: Metadata, added: list[Add]) -> pa.Table:
 def test_a_statistic_that_its_type_cannot_hold_is_null_and_keeps_no_other_from_being_told() -> None:
     texts = [*odd_statistics(), json.dumps(GOOD)]
     added = [Add.model_validate(add(f"a{at}", stats=text)["add"]) for at, text in enumerate(texts)]
-    found = typed(about([]), added)
-    found.validate(full=True)
-    last: Any = found["stats_parsed"][-1].as_py()
+    result = typed(about([]), added)
+    result.validate(full=True)
+    last: Any = result["stats_parsed"][-1].as_py()
     assert last["numRecords"] == 3
     assert last["minValues"]["long"] == 1
     assert last["nullCount"]["string"] == 0
@@ -81,8 +81,8 @@ def test_a_partition_value_that_its_type_cannot_hold_is_null(name: str) -> None:
         Add.model_validate(add(f"a{at}", partitionValues={name: text})["add"])
         for at, text in enumerate(texts)
     ]
-    for one in added:
-        typed(of, [one]).validate(full=True)
+    for item in added:
+        typed(of, [item]).validate(full=True)
     typed(of, added).validate(full=True)
 
 
@@ -106,9 +106,9 @@ def test_statistics_are_read_by_column_as_they_are_one_by_one_or_not_at_all() ->
         if len(text) > 2_000:
             continue  # beyond the limits of Python's reader
         stats = pa.array([text, None, good], pa.string())
-        found = typed_by_column(parsed.indexed, stats)
-        if found is not None:
-            assert found.equals(typed_one_by_one(parsed.indexed, stats)), text
+        result = typed_by_column(parsed.indexed, stats)
+        if result is not None:
+            assert result.equals(typed_one_by_one(parsed.indexed, stats)), text
             by_column += 1
     assert by_column > 50
 
@@ -131,9 +131,9 @@ def test_usual_statistics_are_read_by_column() -> None:
     }
     text = json.dumps({"numRecords": 1, "minValues": bounds, "maxValues": {}, "nullCount": {}})
     stats = pa.array([text], pa.string())
-    found = typed_by_column(parsed.indexed, stats)
-    assert found is not None
-    assert found.equals(typed_one_by_one(parsed.indexed, stats))
-    least = found[0].as_py()["minValues"]
+    result = typed_by_column(parsed.indexed, stats)
+    assert result is not None
+    assert result.equals(typed_one_by_one(parsed.indexed, stats))
+    least = result[0].as_py()["minValues"]
     assert least["byte"] is None
     assert least["long"] == 5

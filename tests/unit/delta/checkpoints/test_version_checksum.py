@@ -43,21 +43,21 @@ def file(path: str, size: int | None, **more: Any) -> dict[str, Any]:
 
 
 def told(of_snapshot: Snapshot) -> dict[str, Any]:
-    found = json.loads(encode(of(of_snapshot, "id")))
-    assert isinstance(found, dict)
-    return found
+    result = json.loads(encode(of(of_snapshot, "id")))
+    assert isinstance(result, dict)
+    return result
 
 
 def test_the_file_says_what_the_protocol_requires() -> None:
-    found = told(snapshot())
-    assert found["numFiles"] == 2
-    assert found["tableSizeBytes"] == 10
-    assert found["numMetadata"] == found["numProtocol"] == 1
-    assert found["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 2}
-    assert found["metadata"]["schemaString"] == '{"type":"struct","fields":[]}'
-    assert found["setTransactions"] == found["domainMetadata"] == []
-    assert found["txnId"] == "id"
-    assert "inCommitTimestampOpt" not in found
+    result = told(snapshot())
+    assert result["numFiles"] == 2
+    assert result["tableSizeBytes"] == 10
+    assert result["numMetadata"] == result["numProtocol"] == 1
+    assert result["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 2}
+    assert result["metadata"]["schemaString"] == '{"type":"struct","fields":[]}'
+    assert result["setTransactions"] == result["domainMetadata"] == []
+    assert result["txnId"] == "id"
+    assert "inCommitTimestampOpt" not in result
 
 
 def test_the_timestamp_is_there_if_and_only_if_the_table_has_them() -> None:
@@ -69,10 +69,10 @@ def test_the_timestamp_is_there_if_and_only_if_the_table_has_them() -> None:
 def test_long_lists_are_left_out_and_mean_unknown() -> None:
     txns = {str(at): Txn(app_id=str(at), version=at) for at in range(101)}
     domains = {str(at): DomainMetadata(domain=str(at), configuration="") for at in range(11)}
-    found = told(snapshot(app_transactions=txns, domains=domains))
-    assert "setTransactions" not in found
-    assert "domainMetadata" not in found
-    assert decode(json.dumps(found).encode()).app_transactions is None
+    result = told(snapshot(app_transactions=txns, domains=domains))
+    assert "setTransactions" not in result
+    assert "domainMetadata" not in result
+    assert decode(json.dumps(result).encode()).app_transactions is None
     kept = {"delta.setTransactionRetentionDuration": "interval 1 day"}
     assert "setTransactions" not in told(snapshot(kept))
 
@@ -115,9 +115,9 @@ VECTORS = Protocol(
 
 def test_deletions_are_stated_of_tables_that_may_have_some() -> None:
     assert "numDeletionVectorsOpt" not in told(snapshot())
-    found = told(replace(snapshot(), protocol=VECTORS))
-    assert (found["numDeletedRecordsOpt"], found["numDeletionVectorsOpt"]) == (0, 0)
-    assert found["deletedRecordCountsHistogramOpt"]["deletedRecordCounts"] == [2, *[0] * 9]
+    result = told(replace(snapshot(), protocol=VECTORS))
+    assert (result["numDeletedRecordsOpt"], result["numDeletionVectorsOpt"]) == (0, 0)
+    assert result["deletedRecordCountsHistogramOpt"]["deletedRecordCounts"] == [2, *[0] * 9]
 
 
 def test_deletions_that_a_file_does_not_state_are_none_where_no_vector_may_be() -> None:
@@ -144,10 +144,10 @@ def test_files_of_other_writers_are_read(corpus: Path) -> None:
     whole = [
         vector for vector in vectors if {"protocol", "metadata"} <= set(vector.get("keys", ()))
     ]
-    for one in whole:
-        stated = decode((corpus / one["file"]).read_bytes())
-        assert stated.num_files == one["num_files"], one["file"]
-        assert stated.table_size_bytes == one["table_size_bytes"]
+    for item in whole:
+        stated = decode((corpus / item["file"]).read_bytes())
+        assert stated.num_files == item["num_files"], item["file"]
+        assert stated.table_size_bytes == item["table_size_bytes"]
         read += 1
     assert read > 100
 

@@ -45,9 +45,9 @@ WITHOUT = Protocol(min_reader_version=1, min_writer_version=6)
 
 
 def field_of(metadata: Metadata, name: str) -> StructField:
-    found = parse_schema(metadata.schema_string).get(name)
-    assert found is not None
-    return found
+    result = parse_schema(metadata.schema_string).get(name)
+    assert result is not None
+    return result
 
 
 def test_defaults_count_where_the_table_supports_them() -> None:
@@ -56,9 +56,9 @@ def test_defaults_count_where_the_table_supports_them() -> None:
 
 
 def test_a_default_is_set_and_taken_away() -> None:
-    found = set_default(TABLE, WITH, "S", "'d''ef'")
-    assert field_of(found, "s").metadata == {"comment": "c", "CURRENT_DEFAULT": "'d''ef'"}
-    assert set_default(found, WITH, "s", None) == TABLE
+    result = set_default(TABLE, WITH, "S", "'d''ef'")
+    assert field_of(result, "s").metadata == {"comment": "c", "CURRENT_DEFAULT": "'d''ef'"}
+    assert set_default(result, WITH, "s", None) == TABLE
     assert field_of(set_default(TABLE, WITH, "a", "7"), "a").metadata == {"CURRENT_DEFAULT": "7"}
     assert field_of(set_default(TABLE, WITHOUT, "a", None), "a").metadata == {}
     assert field_of(set_default(TABLE, WITH, "v", " Null "), "v").metadata

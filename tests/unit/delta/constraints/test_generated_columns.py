@@ -37,8 +37,8 @@ def table(schema: StructType) -> Metadata:
 
 
 def test_columns_are_generated_where_the_table_supports_it() -> None:
-    found = generated_columns(table(SCHEMA), Protocol(min_reader_version=1, min_writer_version=4))
-    assert found == (Generation("day", "day", "CAST(Ts AS DATE)"),)
+    result = generated_columns(table(SCHEMA), Protocol(min_reader_version=1, min_writer_version=4))
+    assert result == (Generation("day", "day", "CAST(Ts AS DATE)"),)
     older = Protocol(min_reader_version=1, min_writer_version=2)
     assert generated_columns(table(SCHEMA), older) == ()
 

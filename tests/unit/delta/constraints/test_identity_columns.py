@@ -57,9 +57,9 @@ def test_files_know_the_column_by_its_physical_name() -> None:
     mapped = StructField(
         "id", LONG, True, {**one.metadata, "delta.columnMapping.physicalName": "p"}
     )
-    found = identity_of(mapped, ColumnMappingMode.NAME)
-    assert found is not None
-    assert found.physical == "p"
+    result = identity_of(mapped, ColumnMappingMode.NAME)
+    assert result is not None
+    assert result.physical == "p"
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_a_mark_follows_what_was_written(
 
 def test_marks_stand_in_the_schema() -> None:
     of = table(field(), StructField("v", LONG))
-    found = with_marks(of, {"id": [15, 20], "v": [7], "other": [1]})
-    assert parse_schema(found.schema_string).fields[0].metadata[MARK] == 20
-    assert with_marks(found, {"id": [15]}) is found
-    assert moves_marks_only(of, found)
+    result = with_marks(of, {"id": [15, 20], "v": [7], "other": [1]})
+    assert parse_schema(result.schema_string).fields[0].metadata[MARK] == 20
+    assert with_marks(result, {"id": [15]}) is result
+    assert moves_marks_only(of, result)
     assert not moves_marks_only(of, table(field(step=6), StructField("v", LONG)))
-    assert not moves_marks_only(of, found.with_(partition_columns=("v",)))
+    assert not moves_marks_only(of, result.with_(partition_columns=("v",)))

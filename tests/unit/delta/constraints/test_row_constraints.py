@@ -97,26 +97,28 @@ def test_all_that_a_table_asks_is_told() -> None:
 
 
 def test_what_the_protocol_does_not_support_asks_for_nothing() -> None:
-    found = requirements(table(a="id > 0"), NONE)
-    assert (found.checks, found.invariants, found.generated) == ((), (), ())
-    assert (found.identities, found.defaults) == ((), ())
-    assert len(found.not_null) == 4
-    assert len(found.lengths) == 1
+    result = requirements(table(a="id > 0"), NONE)
+    assert (result.checks, result.invariants, result.generated) == ((), (), ())
+    assert (result.identities, result.defaults) == ((), ())
+    assert len(result.not_null) == 4
+    assert len(result.lengths) == 1
 
 
 def test_older_writer_versions_imply_their_features() -> None:
     older = Protocol(min_reader_version=1, min_writer_version=3)
-    found = requirements(table(a="id > 0"), older)
-    assert (len(found.checks), len(found.invariants), len(found.generated)) == (1, 1, 0)
+    result = requirements(table(a="id > 0"), older)
+    assert (len(result.checks), len(result.invariants), len(result.generated)) == (1, 1, 0)
 
 
 def test_a_limit_inside_a_column_is_told_by_its_path() -> None:
     inner = StructType((field("u", STRING),))
     schema = StructType((field("s", ArrayType(inner), __CHAR_VARCHAR_TYPE_STRING="x"),))
     about = {**schema.fields[0].metadata, "__CHAR_VARCHAR_TYPE_STRING": "array<struct<u:char(2)>>"}
-    found = requirements(table(StructType((StructField("s", ArrayType(inner), True, about),))), ALL)
+    result = requirements(
+        table(StructType((StructField("s", ArrayType(inner), True, about),))), ALL
+    )
     path, physical = ("s", "element", "u"), ("p-s", "element", "p-u")
-    assert found.lengths == (Length(path, physical, LengthLimit(2, True)),)
+    assert result.lengths == (Length(path, physical, LengthLimit(2, True)),)
 
 
 @pytest.mark.parametrize("text", ["", "x > 3", '{"expression": null}', "[]", 5, {"expression": {}}])
@@ -128,11 +130,11 @@ def test_an_invariant_that_cannot_be_read_is_refused(text: Any) -> None:
 
 
 def test_hashes_are_the_same_for_ever() -> None:
-    found = requirements(table(a="id > 0"), ALL)
+    result = requirements(table(a="id > 0"), ALL)
     hashed = {sha256(text).hexdigest(): words for text, words in HASHED.items()}
-    assert hashes(found) == hashed
+    assert hashes(result) == hashed
     whole = json.dumps(sorted(hashed), separators=(",", ":"))
-    assert digest(found) == sha256(whole.encode()).hexdigest()
+    assert digest(result) == sha256(whole.encode()).hexdigest()
 
 
 HASHED = {
@@ -199,8 +201,8 @@ def test_a_constraint_that_is_not_there_is_not_dropped() -> None:
 
 
 def test_constraints_on_a_column_are_found() -> None:
-    found = constraints_on(table(a="S.x > 0", b="d > 1"), SCHEMA, ("s",))
-    assert found == {"a": "S.x > 0"}
+    result = constraints_on(table(a="S.x > 0", b="d > 1"), SCHEMA, ("s",))
+    assert result == {"a": "S.x > 0"}
     plain = StructType((field("x", delta__invariants=INVARIANT), field("y")))
     assert constraints_on(table(plain), plain, ("x",)) == {"invariant of x": "x > 3"}
     assert constraints_on(table(plain), plain, ("y",)) == {}

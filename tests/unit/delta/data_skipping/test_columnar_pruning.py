@@ -23,8 +23,8 @@ COLUMNS_THERE: StatsColumns = {path: COLUMNS[path] for path in (("id",), ("day",
 
 def look(predicate: dict[str, Any], *stats: object) -> list[bool] | None:
     texts = [stat if isinstance(stat, str | None) else json.dumps(stat) for stat in stats]
-    found = left_in(predicate, pa.table({"stats": pa.array(texts, pa.string())}), COLUMNS)
-    return None if found is None else found.to_pylist()
+    result = left_in(predicate, pa.table({"stats": pa.array(texts, pa.string())}), COLUMNS)
+    return None if result is None else result.to_pylist()
 
 
 def span(column: str, lower: Any, upper: Any) -> dict[str, Any]:
@@ -98,9 +98,9 @@ def test_statistics_in_their_own_types_are_looked_at_as_they_are() -> None:
     files = pa.table({"stats": pa.nulls(3, pa.string()), "stats_parsed": sides})
 
     for wanted in (is_("<", "id", 7), is_("<", "day", "2024-02-01")):
-        found = left_in(wanted, files, COLUMNS_THERE)
-        assert found is not None
-        assert found.to_pylist() == [True, False, True]
+        result = left_in(wanted, files, COLUMNS_THERE)
+        assert result is not None
+        assert result.to_pylist() == [True, False, True]
     assert left_in(is_("=", "name", "x"), files, COLUMNS) is None
 
 

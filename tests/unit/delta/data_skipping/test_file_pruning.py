@@ -48,10 +48,10 @@ def is_(op: str, value: Any, column: str, kind: str | None = None) -> dict[str, 
 
 def left_of(predicate: dict[str, Any], adds: list[Add], of: Metadata = TABLE) -> list[str]:
     """Return the paths of the files kept, checking that both implementations agree."""
-    found: list[str] = prune(predicate, adds_to_columns(adds), of)["path"].to_pylist()
+    result: list[str] = prune(predicate, adds_to_columns(adds), of)["path"].to_pylist()
     marks = may_hold(predicate, adds, of)
-    assert found == [add.path for add, mark in zip(adds, marks, strict=True) if mark]
-    return found
+    assert result == [add.path for add, mark in zip(adds, marks, strict=True) if mark]
+    return result
 
 
 def kept(predicate: dict[str, Any], stats: Any, partition: str | None = None) -> bool:
@@ -255,9 +255,9 @@ def test_files_keep_their_order_and_columns() -> None:
         for at in range(5)
     ]
     files = adds_to_columns(adds)
-    found = prune(is_(">=", 2, "p"), files, TABLE)
-    assert found.schema == files.schema
-    assert found.column("path").to_pylist() == ["2", "3", "4"]
+    result = prune(is_(">=", 2, "p"), files, TABLE)
+    assert result.schema == files.schema
+    assert result.column("path").to_pylist() == ["2", "3", "4"]
     assert prune(is_("=", 1, "p"), files.slice(0, 0), TABLE).num_rows == 0
 
 

@@ -17,9 +17,9 @@ NAN = float("nan")
 
 
 def stats_of(rows: pa.Table, columns_max: int = 32, **more: Any) -> dict[str, Any]:
-    found = json.loads(compute(rows, from_arrow(rows.schema), columns_max, **more))
-    assert isinstance(found, dict)
-    return found
+    result = json.loads(compute(rows, from_arrow(rows.schema), columns_max, **more))
+    assert isinstance(result, dict)
+    return result
 
 
 def test_bounds_and_null_counts_of_plain_columns() -> None:
@@ -34,9 +34,9 @@ def test_bounds_and_null_counts_of_plain_columns() -> None:
 
 def test_structs_are_mirrored_and_nulls_of_the_parent_count() -> None:
     rows = pa.table({"s": [{"a": 1, "t": {"b": "x"}}, None, {"a": None, "t": {"b": "y"}}]})
-    found = stats_of(rows)
-    assert found["minValues"] == {"s": {"a": 1, "t": {"b": "x"}}}
-    assert found["nullCount"] == {"s": {"a": 2, "t": {"b": 1}}}
+    result = stats_of(rows)
+    assert result["minValues"] == {"s": {"a": 1, "t": {"b": "x"}}}
+    assert result["nullCount"] == {"s": {"a": 2, "t": {"b": 1}}}
 
 
 def test_some_types_get_a_null_count_alone() -> None:
@@ -48,16 +48,16 @@ def test_some_types_get_a_null_count_alone() -> None:
             "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
         }
     )
-    found = stats_of(rows)
-    assert found["minValues"] == found["maxValues"] == {}
-    assert found["nullCount"] == {"b": 1, "raw": 0, "list": 1, "map": 1}
+    result = stats_of(rows)
+    assert result["minValues"] == result["maxValues"] == {}
+    assert result["nullCount"] == {"b": 1, "raw": 0, "list": 1, "map": 1}
 
 
 def test_a_column_of_nulls_has_no_bounds() -> None:
     rows = pa.table({"i": pa.array([None, None], pa.int64())})
-    found = stats_of(rows)
-    assert found["minValues"] == {}
-    assert found["nullCount"] == {"i": 2}
+    result = stats_of(rows)
+    assert result["minValues"] == {}
+    assert result["nullCount"] == {"i": 2}
 
 
 def test_nan_takes_the_upper_bound_away_and_infinity_its_own() -> None:
@@ -77,8 +77,8 @@ def test_zero_has_the_sign_that_bounds_both_zeros() -> None:
 
 
 def test_a_float_is_written_so_that_a_double_reads_the_same() -> None:
-    found = stats_of(pa.table({"f": pa.array([0.1], pa.float32())}))
-    assert found["minValues"]["f"] == 0.10000000149011612
+    result = stats_of(pa.table({"f": pa.array([0.1], pa.float32())}))
+    assert result["minValues"]["f"] == 0.10000000149011612
 
 
 def test_timestamps_are_cut_down_to_milliseconds_before_the_epoch_too() -> None:
@@ -90,8 +90,8 @@ def test_timestamps_are_cut_down_to_milliseconds_before_the_epoch_too() -> None:
 
 
 def test_dates_are_iso_and_years_past_9999_have_no_bound() -> None:
-    found = stats_of(pa.table({"d": pa.array([date(2024, 2, 29)])}))
-    assert found["minValues"] == {"d": "2024-02-29"}
+    result = stats_of(pa.table({"d": pa.array([date(2024, 2, 29)])}))
+    assert result["minValues"] == {"d": "2024-02-29"}
     far = pa.table({"d": pa.array([3_000_000, 0], pa.int32()).cast(pa.date32())})
     assert stats_of(far)["minValues"] == {"d": "1970-01-01"}
     assert stats_of(far)["maxValues"] == {}
@@ -114,8 +114,8 @@ def test_the_first_leaves_get_statistics_or_those_that_are_named() -> None:
 
 def test_columns_that_the_rows_lack_are_not_counted() -> None:
     schema = from_arrow(pa.schema([("p", pa.string()), ("a", pa.int64())]))
-    found = json.loads(compute(pa.table({"a": [1]}), schema, 1))
-    assert found["nullCount"] == {"a": 0}
+    result = json.loads(compute(pa.table({"a": [1]}), schema, 1))
+    assert result["nullCount"] == {"a": 0}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,6 @@ def test_strings_are_cut_as_delta_cuts_them(text: str, low: str, high: str | Non
 
 
 def test_a_prefix_of_no_length_keeps_no_bound() -> None:
-    found = stats_of(pa.table({"s": ["a"]}), prefix_units=0)
-    assert found["minValues"] == {}
-    assert found["nullCount"] == {"s": 0}
+    result = stats_of(pa.table({"s": ["a"]}), prefix_units=0)
+    assert result["minValues"] == {}
+    assert result["nullCount"] == {"s": 0}

@@ -194,7 +194,7 @@ def test_the_corpus_agrees(own_corpus: Path) -> None:
 def _verdict(case: dict[str, Any]) -> str:
     metadata = case["table"]["metaData"]
     schema: StructType = parse_schema(metadata["schemaString"])
-    trees = [one["ast"] for one in case["reads"]["predicates"]]
+    trees = [item["ast"] for item in case["reads"]["predicates"]]
     adds = [row["add"] for winner in case["winners"] for row in winner if "add" in row]
     try:
         hit = any(

@@ -62,6 +62,6 @@ def test_all_predicates_together_have_a_size() -> None:
 
 
 def test_the_wrong_one_is_named() -> None:
-    found = wrong_with([EQUAL, {"op": "like"}], 100)
-    assert found is not None
-    assert found[0] == 1
+    result = wrong_with([EQUAL, {"op": "like"}], 100)
+    assert result is not None
+    assert result[0] == 1

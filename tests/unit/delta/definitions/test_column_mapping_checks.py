@@ -26,8 +26,8 @@ def rules(about: Metadata) -> list[str]:
 
 def changed(before: Metadata, after: Metadata) -> list[tuple[str, str | None]]:
     """Return the rules that a change of the column mapping breaks."""
-    found = mapping_change_flaws(Definition(before, PROTOCOL), Definition(after, PROTOCOL))
-    return [(flaw.rule, flaw.error_class) for flaw in found]
+    result = mapping_change_flaws(Definition(before, PROTOCOL), Definition(after, PROTOCOL))
+    return [(flaw.rule, flaw.error_class) for flaw in result]
 
 
 def struct(*fields: dict[str, Any]) -> dict[str, Any]:
@@ -97,8 +97,8 @@ def test_the_mode_changes_in_few_ways(old: str, new: str, allowed: bool) -> None
 
 
 def test_columns_that_look_mapped_already_are_not_mapped() -> None:
-    found = changed(metadata(mapped("a", 1, "p")), metadata(mapped("a", 1, "p"), **NAMED))
-    assert [rule for rule, _ in found] == ["mapped_before"]
+    result = changed(metadata(mapped("a", 1, "p")), metadata(mapped("a", 1, "p"), **NAMED))
+    assert [rule for rule, _ in result] == ["mapped_before"]
 
 
 def test_the_highest_id_never_falls() -> None:

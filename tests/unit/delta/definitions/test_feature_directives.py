@@ -50,7 +50,7 @@ def test_instructions_are_known_however_they_are_spelt(key: str) -> None:
 
 
 def test_instructions_say_features_and_versions() -> None:
-    told, flaws = read_directives(
+    result, flaws = read_directives(
         {
             "delta.feature.RowTracking": "ENABLED",
             "delta.minreaderversion": "2",
@@ -60,13 +60,13 @@ def test_instructions_say_features_and_versions() -> None:
         }
     )
     assert flaws == ()
-    assert told == FeatureDirectives(frozenset({"rowTracking"}), 2, 5, ignores_defaults=True)
+    assert result == FeatureDirectives(frozenset({"rowTracking"}), 2, 5, ignores_defaults=True)
 
 
 @pytest.mark.parametrize("text", ["0", "4", "x", "", "2.0", " 2"])
 def test_a_version_that_there_is_not_is_no_instruction(text: str) -> None:
-    told, flaws = read_directives({"delta.minReaderVersion": text})
-    assert told == FeatureDirectives()
+    result, flaws = read_directives({"delta.minReaderVersion": text})
+    assert result == FeatureDirectives()
     assert [flaw.field for flaw in flaws] == ["metaData.configuration.delta.minReaderVersion"]
 
 

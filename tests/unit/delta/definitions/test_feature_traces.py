@@ -23,8 +23,8 @@ SIDECAR = Sidecar(path="x", size_in_bytes=1, modification_time=1)
 
 def fields(name: str, about: Metadata, remains: FeatureRemains) -> list[str]:
     """Return where a table still has traces of a feature."""
-    found = traces(name, Definition(about, versions(1, 2)), remains)
-    return [field.removeprefix("metaData.configuration.") for field, _, _ in found]
+    result = traces(name, Definition(about, versions(1, 2)), remains)
+    return [field.removeprefix("metaData.configuration.") for field, _, _ in result]
 
 
 @pytest.mark.parametrize(

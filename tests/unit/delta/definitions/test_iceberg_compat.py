@@ -77,8 +77,8 @@ def test_the_third_version_allows_deletion_vectors() -> None:
     ],
 )
 def test_each_version_has_its_types(version: str, kind: Any, fits: bool) -> None:
-    found = classes(metadata(a_field("a", kind), **compat(version)))
-    assert found == ([] if fits else ["UNSUPPORTED_DATA_TYPE"])
+    result = classes(metadata(a_field("a", kind), **compat(version)))
+    assert result == ([] if fits else ["UNSUPPORTED_DATA_TYPE"])
 
 
 def test_a_compatible_table_is_partitioned_by_plain_columns() -> None:

@@ -115,7 +115,7 @@ def test_a_frame_that_is_not_as_stated_is_refused() -> None:
     one, frame = framed(of_rows(ROWS))
     flipped = bytearray(frame)
     flipped[20] ^= 1
-    for told, content, why in (
+    for result, content, why in (
         (one, frame[:-1], "1 bytes too early"),
         (one, bytes([1]) + frame[1:], "16777260 bytes, the log 44"),
         (one, frame[:-1] + bytes([frame[-1] ^ 1]), "checksum"),
@@ -123,4 +123,4 @@ def test_a_frame_that_is_not_as_stated_is_refused() -> None:
         (one.with_(cardinality=5), frame, "6 rows, the log says 5"),
     ):
         with pytest.raises(ValueError, match=why):
-            framed_rows(told, content)
+            framed_rows(result, content)

@@ -61,9 +61,9 @@ def test_metadata_has_a_format_when_none_is_given() -> None:
 
 def test_a_property_that_is_null_is_not_set() -> None:
     body = {"id": "t", "schemaString": "{}", "configuration": {"a": None, "b": "c"}}
-    found = from_row({"metaData": body})
-    assert isinstance(found, Metadata)
-    assert found.configuration == {"b": "c"}
+    result = from_row({"metaData": body})
+    assert isinstance(result, Metadata)
+    assert result.configuration == {"b": "c"}
 
 
 def test_a_field_of_metadata_that_is_null_is_as_if_it_were_not_there() -> None:
@@ -71,8 +71,8 @@ def test_a_field_of_metadata_that_is_null_is_as_if_it_were_not_there() -> None:
     bare = from_row({"metaData": body})
     for field in ("partitionColumns", "configuration", "format", "createdTime", "name"):
         assert from_row({"metaData": {**body, field: None}}) == bare
-    told = {"provider": "parquet", "options": None}
-    assert from_row({"metaData": {**body, "format": told}}) == bare
+    result = {"provider": "parquet", "options": None}
+    assert from_row({"metaData": {**body, "format": result}}) == bare
 
 
 def test_a_domain_that_is_removed_needs_no_configuration() -> None:

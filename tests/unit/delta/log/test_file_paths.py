@@ -92,8 +92,8 @@ ODD = ["a%20b", "x//y", "s3://b/c", "x:/y", "/abs", "./z", "../up", ".", "..", "
 def test_one_odd_path_among_plain_ones_is_found(odd: str, start: int) -> None:
     paths = ["%", "plain", odd, "p=1/a.parquet", "z"][start:]
     column = pa.chunked_array([["%", "plain", odd, "p=1/a.parquet", "z"]], pa.string())
-    found = canonical_paths(column.slice(start)).to_pylist()
-    assert found == [canonical_path(path) for path in paths]
+    result = canonical_paths(column.slice(start)).to_pylist()
+    assert result == [canonical_path(path) for path in paths]
 
 
 def test_plain_paths_are_handed_back_as_they_are() -> None:

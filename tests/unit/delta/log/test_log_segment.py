@@ -47,8 +47,8 @@ def test_the_newest_checkpoint_and_what_follows_it_is_read() -> None:
 
 def test_the_checksum_of_the_version_is_known_where_it_was_listed() -> None:
     names = [*commits(0, 2), checksum_name(1), checksum_name(3)]
-    told = [choose(listing(names), version).checksum for version in (0, 1, 2)]
-    assert told == [None, *listing([checksum_name(1)]), None]
+    result = [choose(listing(names), version).checksum for version in (0, 1, 2)]
+    assert result == [None, *listing([checksum_name(1)]), None]
 
 
 def test_an_older_version_is_read_from_an_older_checkpoint() -> None:
@@ -124,7 +124,7 @@ def test_a_v2_checkpoint_leads_to_a_version(suffix: str) -> None:
 
 
 def test_of_several_checkpoints_of_a_version_one_with_a_unique_name_is_read() -> None:
-    names = [checkpoint_name(4), part(4, 1, 1), *(v2_checkpoint_name(4, str(one)) for one in IDS)]
+    names = [checkpoint_name(4), part(4, 1, 1), *(v2_checkpoint_name(4, str(item)) for item in IDS)]
     assert complete_checkpoints(listing(names))[4] == tuple(listing(names[-1:]))
 
 

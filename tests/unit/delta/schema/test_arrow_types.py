@@ -50,7 +50,7 @@ def test_nanoseconds_are_kept_where_the_type_says_so_and_not_taken_for_it() -> N
     fields = [StructField(kind.name, kind) for kind in types.NANOS]
     arrow = to_arrow(StructType(tuple(fields)))
     assert arrow.types == [pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")]
-    assert [one.kind for one in from_arrow(arrow)] == [types.TIMESTAMP, types.TIMESTAMP_NTZ]
+    assert [item.kind for item in from_arrow(arrow)] == [types.TIMESTAMP, types.TIMESTAMP_NTZ]
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,12 @@ def test_limits_are_spelled_as_spark_spells_them() -> None:
         ("key",): LengthLimit(1),
         ("nope",): LengthLimit(2),
     }
-    found = limited(StructField("c", kind, metadata={"comment": "x"}), wanted)
-    assert found.metadata == {
+    result = limited(StructField("c", kind, metadata={"comment": "x"}), wanted)
+    assert result.metadata == {
         "comment": "x",
         TYPE_STRING: "map<int,array<struct<`a b`:varchar(4),n:bigint>>>",
     }
-    assert limited(found, {}).metadata == {"comment": "x"}
+    assert limited(result, {}).metadata == {"comment": "x"}
 
 
 def test_a_limit_is_read_from_a_type() -> None:

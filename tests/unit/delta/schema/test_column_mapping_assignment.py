@@ -56,14 +56,14 @@ def schema_of(metadata: Metadata) -> StructType:
 
 
 def test_a_new_table_gets_ids_parents_first() -> None:
-    found = map_columns(None, table(PLAIN), fresh())
-    assert schema_of(found) == StructType(
+    result = map_columns(None, table(PLAIN), fresh())
+    assert schema_of(result) == StructType(
         (
             mapped("a", LONG, 1, "col-u1"),
             mapped("s", StructType((mapped("b", STRING, 3, "col-u3"),)), 2, "col-u2"),
         )
     )
-    assert found.configuration[MAX] == "3"
+    assert result.configuration[MAX] == "3"
 
 
 def test_a_new_column_gets_an_id_that_no_column_ever_had() -> None:
@@ -85,15 +85,15 @@ def test_elements_keys_and_values_get_ids_where_iceberg_asks() -> None:
         )
     )
     own = {"delta.enableIcebergCompatV2": "true"}
-    found = schema_of(map_columns(None, table(schema, **own), fresh()))
-    assert found.fields[0].metadata[NESTED] == {
+    result = schema_of(map_columns(None, table(schema, **own), fresh()))
+    assert result.fields[0].metadata[NESTED] == {
         "col-u1.element": 5,
         "col-u1.element.element": 6,
     }
-    assert found.fields[1].metadata[NESTED] == {"col-u2.key": 7, "col-u2.value": 8}
-    assert found.fields[2].metadata[NESTED] == {}
-    again = table(found, **own, **{MAX: "20"})
-    assert schema_of(map_columns(again, again, iter(()))) == found
+    assert result.fields[1].metadata[NESTED] == {"col-u2.key": 7, "col-u2.value": 8}
+    assert result.fields[2].metadata[NESTED] == {}
+    again = table(result, **own, **{MAX: "20"})
+    assert schema_of(map_columns(again, again, iter(()))) == result
 
 
 def test_a_table_whose_mapping_begins_keeps_its_names() -> None:

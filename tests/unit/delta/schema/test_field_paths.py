@@ -86,14 +86,14 @@ def test_what_is_no_field_is_none(path: tuple[str, ...]) -> None:
 
 
 def test_one_type_is_changed_and_the_rest_stays() -> None:
-    found = edit_at(SCHEMA, ("M", "value", "element"), lambda _: STRING)
-    assert kind_at(found, ("m", "value")) == ArrayType(STRING)
-    assert found.fields[:3] == SCHEMA.fields[:3]
+    result = edit_at(SCHEMA, ("M", "value", "element"), lambda _: STRING)
+    assert kind_at(result, ("m", "value")) == ArrayType(STRING)
+    assert result.fields[:3] == SCHEMA.fields[:3]
 
 
 def test_every_field_is_changed_those_inside_too() -> None:
-    found = transform(SCHEMA, lambda path, one: StructField("".join(path), one.kind))
-    assert [one.name for _, one in field_paths(found)] == [
+    result = transform(SCHEMA, lambda path, one: StructField("".join(path), one.kind))
+    assert [one.name for _, one in field_paths(result)] == [
         "a", "S", "SX", "l", "lelementX", "m",
     ]  # fmt: skip
 

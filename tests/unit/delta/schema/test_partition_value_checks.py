@@ -8,13 +8,15 @@ from tidegate_delta.schema.partition_value_checks import check, check_existing, 
 from tidegate_delta.schema.types import parse_type
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, one) for kind in READ for one in READ[kind]])
+@pytest.mark.parametrize(("kind", "text"), [(kind, item) for kind in READ for item in READ[kind]])
 def test_what_writers_write_is_taken(kind: str, text: str) -> None:
     check(text, parse_type(kind))
     check_readable(text, parse_type(kind))
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, one) for kind in UNREAD for one in UNREAD[kind]])
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, item) for kind in UNREAD for item in UNREAD[kind]]
+)
 def test_what_we_alone_would_read_is_not(kind: str, text: str) -> None:
     with pytest.raises(ValueError, match="partition value"):
         check(text, parse_type(kind))
@@ -28,17 +30,17 @@ def test_what_is_no_value_is_neither(kind: str) -> None:
         if kind in ("string", "binary"):
             check(text, parse_type(kind))
             continue
-        for one in (check, check_readable, check_existing):
+        for item in (check, check_readable, check_existing):
             with pytest.raises(ValueError, match="partition value"):
-                one(text, parse_type(kind))
+                item(text, parse_type(kind))
 
 
 @pytest.mark.parametrize(("kind", "text"), [("boolean", "yes"), ("date", "2024-02")])
 def test_what_a_cast_makes_a_value_of_may_stay_and_may_not_come(kind: str, text: str) -> None:
     check_existing(text, parse_type(kind))
-    for one in (check, check_readable):
+    for item in (check, check_readable):
         with pytest.raises(ValueError, match="partition value"):
-            one(text, parse_type(kind))
+            item(text, parse_type(kind))
 
 
 def test_null_is_a_value_of_each_type() -> None:

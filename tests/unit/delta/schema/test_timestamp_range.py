@@ -9,8 +9,8 @@ from tidegate_delta.schema.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, DataType
 
 def numbers(kind: DataType, *texts: str | None) -> list[int | None]:
     width = pa.int32() if kind == DATE else pa.int64()
-    found: list[int | None] = partition_values.column(texts, kind).cast(width).to_pylist()
-    return found
+    result: list[int | None] = partition_values.column(texts, kind).cast(width).to_pylist()
+    return result
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_years_on_both_sides_of_the_border_follow_one_another() -> None:
 
 @pytest.mark.parametrize("kind", [TIMESTAMP, TIMESTAMP_NTZ])
 def test_a_moment_in_any_year_is_counted(kind: DataType) -> None:
-    found = numbers(kind, "+10000-01-01 00:00:00.000001", "9999-12-31 23:59:59.999999")
-    assert found == [253_402_300_800_000_001, 253_402_300_799_999_999]
+    result = numbers(kind, "+10000-01-01 00:00:00.000001", "9999-12-31 23:59:59.999999")
+    assert result == [253_402_300_800_000_001, 253_402_300_799_999_999]
 
 
 def test_a_moment_with_a_zone_is_told_in_utc() -> None:

@@ -107,8 +107,8 @@ def test_a_history_is_told_in_order_with_the_way_to_what_changed() -> None:
     kind = {"type": "array", "elementType": "long", "containsNull": True}
     one = {"fromType": "byte", "toType": "short", "fieldPath": "element"}
     two = {"fromType": "short", "toType": "long", "fieldPath": "element", "tableVersion": 7}
-    found = changes(field(kind, [one, two]))
-    assert [(str(c.before), str(c.after), c.path) for c in found] == [
+    result = changes(field(kind, [one, two]))
+    assert [(str(c.before), str(c.after), c.path) for c in result] == [
         ("byte", "short", ("element",)),
         ("short", "long", ("element",)),
     ]

@@ -80,7 +80,7 @@ def test_leaves_are_named_by_their_path() -> None:
 
 
 def test_walking_reaches_fields_inside_arrays() -> None:
-    assert [one.name for one in walk(NESTED)] == ["a", "b", "c", "d", "e", "f", "g"]
+    assert [item.name for item in walk(NESTED)] == ["a", "b", "c", "d", "e", "f", "g"]
 
 
 def test_a_field_is_found_by_name() -> None:

@@ -27,7 +27,7 @@ def _value(value: bytes, names: list[str]) -> Any:
         return value[1 : 1 + header].decode()
     if basic == 3:
         count_width = 4 if header & 4 else 1
-        return [_value(one, names) for one in _slices(value, 1, count_width, (header & 3) + 1)]
+        return [_value(item, names) for item in _slices(value, 1, count_width, (header & 3) + 1)]
     return _object(value, header, names)
 
 

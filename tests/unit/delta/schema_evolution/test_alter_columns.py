@@ -76,9 +76,9 @@ def schema_of(metadata: Metadata) -> StructType:
 
 
 def refused(act: Callable[[], object]) -> str:
-    with pytest.raises(InvalidRequest) as found:
+    with pytest.raises(InvalidRequest) as raised:
         act()
-    return found.value.error_class
+    return raised.value.error_class
 
 
 def test_a_column_is_added_where_it_is_wanted() -> None:
@@ -96,8 +96,10 @@ def test_a_column_is_added_where_it_is_wanted() -> None:
 
 
 def test_a_struct_that_grows_keeps_the_limits_of_its_strings() -> None:
-    found = schema_of(add_column(table(), StructField("v", LONG), ("s",), FieldPosition(after="u")))
-    assert found.fields[1].metadata[LIMIT] == "struct<u:char(3),v:bigint,w:varchar(4)>"
+    result = schema_of(
+        add_column(table(), StructField("v", LONG), ("s",), FieldPosition(after="u"))
+    )
+    assert result.fields[1].metadata[LIMIT] == "struct<u:char(3),v:bigint,w:varchar(4)>"
 
 
 @pytest.mark.parametrize(
@@ -149,15 +151,15 @@ def test_a_name_that_files_cannot_spell_needs_a_mapping() -> None:
 
 
 def test_a_column_is_dropped() -> None:
-    found = drop_column(table(**{"delta.dataSkippingStatsColumns": "A,s.w,l"}), ("A",))
-    assert schema_of(found).names == ("s", "l", "m", "p", "g")
-    assert found.configuration["delta.dataSkippingStatsColumns"] == "s.w,l"
+    result = drop_column(table(**{"delta.dataSkippingStatsColumns": "A,s.w,l"}), ("A",))
+    assert schema_of(result).names == ("s", "l", "m", "p", "g")
+    assert result.configuration["delta.dataSkippingStatsColumns"] == "s.w,l"
 
 
 def test_a_field_inside_is_dropped_with_its_limit() -> None:
-    found = schema_of(drop_column(table(), ("s", "u"))).fields[1]
-    assert found.kind == StructType((STRINGS.fields[1],))
-    assert found.metadata[LIMIT] == "struct<w:varchar(4)>"
+    result = schema_of(drop_column(table(), ("s", "u"))).fields[1]
+    assert result.kind == StructType((STRINGS.fields[1],))
+    assert result.metadata[LIMIT] == "struct<w:varchar(4)>"
 
 
 @pytest.mark.parametrize(
@@ -184,23 +186,25 @@ def test_a_column_that_others_rest_on_is_not_dropped(
 def test_one_column_must_be_left_for_the_files() -> None:
     two = StructType((column("a", LONG), column("p", LONG)))
     small = table().with_(schema_string=format_schema(two))
-    found = refused(lambda: drop_column(small, ("a",)))
-    assert found == "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION"
+    result = refused(lambda: drop_column(small, ("a",)))
+    assert result == "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION"
 
 
 def test_a_column_is_renamed_and_files_know_it_still() -> None:
     own = {"delta.dataSkippingStatsColumns": "p,s.u"}
-    found = rename_column(table(**own), ("P",), "q r")
-    assert schema_of(found).fields[4] == StructField("q r", STRING, True, SCHEMA.fields[4].metadata)
-    assert found.partition_columns == ("q r",)
-    assert found.configuration["delta.dataSkippingStatsColumns"] == "`q r`,s.u"
-    assert rename_column(found, ("q r",), "p") == table(**own)
+    result = rename_column(table(**own), ("P",), "q r")
+    assert schema_of(result).fields[4] == StructField(
+        "q r", STRING, True, SCHEMA.fields[4].metadata
+    )
+    assert result.partition_columns == ("q r",)
+    assert result.configuration["delta.dataSkippingStatsColumns"] == "`q r`,s.u"
+    assert rename_column(result, ("q r",), "p") == table(**own)
 
 
 def test_a_field_inside_is_renamed_with_its_limit() -> None:
-    found = rename_column(table(**{"delta.dataSkippingStatsColumns": "s.U"}), ("s", "u"), "z.z")
-    assert schema_of(found).fields[1].metadata[LIMIT] == "struct<`z.z`:char(3),w:varchar(4)>"
-    assert found.configuration["delta.dataSkippingStatsColumns"] == "s.`z.z`"
+    result = rename_column(table(**{"delta.dataSkippingStatsColumns": "s.U"}), ("s", "u"), "z.z")
+    assert schema_of(result).fields[1].metadata[LIMIT] == "struct<`z.z`:char(3),w:varchar(4)>"
+    assert result.configuration["delta.dataSkippingStatsColumns"] == "s.`z.z`"
 
 
 def test_a_name_changes_its_case() -> None:
@@ -229,9 +233,9 @@ def test_a_column_that_others_rest_on_is_not_renamed(
 def test_an_invariant_holds_its_column_too() -> None:
     about = {"delta.invariants": '{"expression": {"expression": "a > 3"}}'}
     schema = StructType((column("a", LONG, **about), column("b", LONG)))
-    found = table().with_(schema_string=format_schema(schema))
-    assert refused(lambda: rename_column(found, ("a",), "c")).startswith("DELTA_CONSTRAINT_DEP")
-    assert schema_of(rename_column(found, ("b",), "c")).names == ("a", "c")
+    result = table().with_(schema_string=format_schema(schema))
+    assert refused(lambda: rename_column(result, ("a",), "c")).startswith("DELTA_CONSTRAINT_DEP")
+    assert schema_of(rename_column(result, ("b",), "c")).names == ("a", "c")
 
 
 def test_without_a_mapping_nothing_is_renamed_or_dropped() -> None:
@@ -242,8 +246,8 @@ def test_without_a_mapping_nothing_is_renamed_or_dropped() -> None:
 
 def test_a_column_is_moved() -> None:
     assert schema_of(move_column(table(), ("p",), FIRST)).names == ("p", "a", "s", "l", "m", "g")
-    found = schema_of(move_column(table(), ("a",), FieldPosition(after="M")))
-    assert found.names == ("s", "l", "m", "a", "p", "g")
+    result = schema_of(move_column(table(), ("a",), FieldPosition(after="M")))
+    assert result.names == ("s", "l", "m", "a", "p", "g")
     assert schema_of(move_column(table(), ("a",), FieldPosition())).names[-1] == "a"
     assert move_column(table(), ("a",), FieldPosition(after="a")) == table()
     inside = schema_of(move_column(table(), ("s", "w"), FIRST))
@@ -252,13 +256,13 @@ def test_a_column_is_moved() -> None:
 
 def test_a_type_is_widened_and_the_change_recorded() -> None:
     wide = table(**{"delta.enableTypeWidening": "true"})
-    found = schema_of(change_type(wide, WIDENING, ("l", "element"), LONG))
-    assert found.fields[2].kind == ArrayType(LONG)
-    assert found.fields[2].metadata["delta.typeChanges"] == [
+    result = schema_of(change_type(wide, WIDENING, ("l", "element"), LONG))
+    assert result.fields[2].kind == ArrayType(LONG)
+    assert result.fields[2].metadata["delta.typeChanges"] == [
         {"fromType": "integer", "toType": "long", "fieldPath": "element"}
     ]
     whole = schema_of(change_type(wide, WIDENING, ("l",), ArrayType(LONG)))
-    assert whole == found
+    assert whole == result
     assert change_type(wide, WIDENING, ("a",), INTEGER) == wide
 
 
@@ -310,8 +314,8 @@ def test_a_limit_is_loosened() -> None:
     ],
 )
 def test_a_limit_that_rows_may_break_is_refused(path: tuple[str, ...], text: str) -> None:
-    found = refused(lambda: change_limit(table(), path, text))
-    assert found == "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
+    result = refused(lambda: change_limit(table(), path, text))
+    assert result == "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
 
 
 def test_nulls_are_allowed_and_comments_set() -> None:

@@ -61,15 +61,15 @@ def test_rows_of_the_tables_own_schema_change_nothing() -> None:
 
 
 def test_new_columns_join() -> None:
-    found = evolved(table(columns(("a", LONG)), owner="me"), PLAIN, columns(("b", STRING)))
-    assert found == table(columns(("a", LONG), ("b", STRING)), owner="me")
+    result = evolved(table(columns(("a", LONG)), owner="me"), PLAIN, columns(("b", STRING)))
+    assert result == table(columns(("a", LONG), ("b", STRING)), owner="me")
 
 
 def test_types_widen_where_the_table_allows_it_and_the_change_is_recorded() -> None:
     before = table(columns(("a", INTEGER)), **ENABLED)
     found = evolved(before, WIDENING, columns(("a", LONG)))
-    told = [{"fromType": "integer", "toType": "long"}]
-    assert schema_of(found) == columns(("a", LONG), a={"delta.typeChanges": told})
+    result = [{"fromType": "integer", "toType": "long"}]
+    assert schema_of(found) == columns(("a", LONG), a={"delta.typeChanges": result})
     for automatic, own in ((Automatic.NEVER, ENABLED), (Automatic.ALWAYS, {})):
         with pytest.raises(InvalidRequest, match="do not merge"):
             evolved(
@@ -78,16 +78,16 @@ def test_types_widen_where_the_table_allows_it_and_the_change_is_recorded() -> N
 
 
 def test_whole_numbers_that_files_hold_alike_widen_in_tables_without_the_feature_alone() -> None:
-    found = evolved(table(columns(("a", SHORT))), PLAIN, columns(("a", INTEGER)))
-    assert schema_of(found) == columns(("a", INTEGER))
+    result = evolved(table(columns(("a", SHORT))), PLAIN, columns(("a", INTEGER)))
+    assert schema_of(result) == columns(("a", INTEGER))
     with pytest.raises(InvalidRequest, match="do not merge"):
         evolved(table(columns(("a", SHORT))), WIDENING, columns(("a", INTEGER)))
 
 
 def test_rows_that_are_cast_on_their_way_change_no_type() -> None:
     before = table(columns(("a", LONG)))
-    found = evolved(before, PLAIN, columns(("a", STRING), ("b", LONG)), keeps_types=True)
-    assert schema_of(found) == columns(("a", LONG), ("b", LONG))
+    result = evolved(before, PLAIN, columns(("a", STRING), ("b", LONG)), keeps_types=True)
+    assert schema_of(result) == columns(("a", LONG), ("b", LONG))
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_schema_is_overwritten_with_its_partitioning() -> None:
     strict = StructType((StructField("a", LONG, False, {"comment": "c"}), StructField("b", LONG)))
     before = table(strict, owner="me")
     data = columns(("P", STRING), ("a", STRING))
-    found = overwritten(before, data, ["p"])
-    assert found == table(data, owner="me").with_(partition_columns=("P",))
+    result = overwritten(before, data, ["p"])
+    assert result == table(data, owner="me").with_(partition_columns=("P",))
     assert schema_of(overwritten(before, strict, [])).fields[0].nullable
     loose = table(columns(("a", LONG)))
     assert overwritten(loose, columns(("a", LONG)), []) is loose

@@ -45,7 +45,7 @@ def table(mode: str = "none", **own: str) -> Metadata:
 
 def with_(name: str, kind: DataType, *, nullable: bool = True, **about: Any) -> StructType:
     new = StructField(name, kind, nullable, about)
-    return StructType(tuple(new if one.name == name.lower() else one for one in SCHEMA))
+    return StructType(tuple(new if item.name == name.lower() else item for item in SCHEMA))
 
 
 def schema_of(metadata: Metadata) -> StructType:
@@ -68,18 +68,18 @@ def test_order_comments_and_nulls_are_those_of_the_new_columns() -> None:
             StructField("z", LONG, True, {"comment": "n"}),
         )
     )
-    found = schema_of(replace_columns(table(), PLAIN, new))
-    assert found.names == ("s", "a", "l", "m", "z")
-    assert found.fields[1] == StructField("a", INTEGER, True, {"comment": "d", "mine": 1})
-    assert found.fields[0].kind == StructType(
+    result = schema_of(replace_columns(table(), PLAIN, new))
+    assert result.names == ("s", "a", "l", "m", "z")
+    assert result.fields[1] == StructField("a", INTEGER, True, {"comment": "d", "mine": 1})
+    assert result.fields[0].kind == StructType(
         (StructField("y", STRING), StructField("n", LONG), StructField("x", INTEGER))
     )
 
 
 def test_types_widen_where_the_table_allows_it() -> None:
     wide = table(**{"delta.enableTypeWidening": "true"})
-    found = schema_of(replace_columns(wide, WIDENING, with_("m", MapType(STRING, LONG, False))))
-    assert found.fields[3].metadata["delta.typeChanges"][0]["fieldPath"] == "value"
+    result = schema_of(replace_columns(wide, WIDENING, with_("m", MapType(STRING, LONG, False))))
+    assert result.fields[3].metadata["delta.typeChanges"][0]["fieldPath"] == "value"
     with pytest.raises(InvalidRequest, match=r"'m\.value' can't be changed"):
         replace_columns(table(), PLAIN, with_("m", MapType(STRING, LONG, False)))
 

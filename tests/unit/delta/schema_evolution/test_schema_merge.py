@@ -128,8 +128,8 @@ def test_a_struct_that_grows_keeps_the_limits_of_its_strings() -> None:
     about = {"__CHAR_VARCHAR_TYPE_STRING": "struct<c:char(3)>"}
     table = StructType((StructField("s", one(STRING, "c"), True, about),))
     found = merged(table, one(one(LONG, "d"), "s"), STRICT)
-    told = found.fields[0].metadata["__CHAR_VARCHAR_TYPE_STRING"]
-    assert told == "struct<c:char(3),d:bigint>"
+    result = found.fields[0].metadata["__CHAR_VARCHAR_TYPE_STRING"]
+    assert result == "struct<c:char(3),d:bigint>"
 
 
 def test_the_change_of_a_type_may_be_refused() -> None:
@@ -148,8 +148,8 @@ def test_rows_bring_nothing_that_belongs_to_a_table() -> None:
         "delta.generationExpression": "x", "parquet.field.id": 3, "EXISTS_DEFAULT": "1",
         "__CHAR_VARCHAR_TYPE_STRING": "char(1)",
     }  # fmt: skip
-    found = as_data(StructType((StructField("a", STRING, False, about),))).fields[0]
-    assert found.nullable
-    assert found.metadata == {
+    result = as_data(StructType((StructField("a", STRING, False, about),))).fields[0]
+    assert result.nullable
+    assert result.metadata == {
         "comment": "c", "mine": 1, "__CHAR_VARCHAR_TYPE_STRING": "char(1)",
     }  # fmt: skip

@@ -46,8 +46,8 @@ WIDENING = protocol("typeWidening")
 
 
 def schema(kind: DataType, *history: dict[str, Any], name: str = "a", **about: Any) -> StructType:
-    told = {HISTORY: list(history)} if history else {}
-    return StructType((StructField(name, kind, metadata={**told, **about}),))
+    result = {HISTORY: list(history)} if history else {}
+    return StructType((StructField(name, kind, metadata={**result, **about}),))
 
 
 def table(of: StructType, own: dict[str, str] = ENABLED) -> Metadata:
@@ -92,8 +92,8 @@ def test_what_is_on_record_stays_whatever_the_new_schema_says() -> None:
 
 
 def test_the_preview_of_the_feature_wants_a_version() -> None:
-    found = record(schema(LONG), schema(INTEGER), version=7)
-    assert told(found) == [{"tableVersion": 7, "fromType": "integer", "toType": "long"}]
+    result = record(schema(LONG), schema(INTEGER), version=7)
+    assert told(result) == [{"tableVersion": 7, "fromType": "integer", "toType": "long"}]
 
 
 def test_what_is_no_widening_is_not_recorded() -> None:
@@ -103,8 +103,8 @@ def test_what_is_no_widening_is_not_recorded() -> None:
 
 def test_columns_meet_by_their_physical_names() -> None:
     physical = {"delta.columnMapping.physicalName": "p"}
-    found = record(schema(LONG, name="b", **physical), schema(INTEGER, name="a", **physical))
-    assert told(found) == [{"fromType": "integer", "toType": "long"}]
+    result = record(schema(LONG, name="b", **physical), schema(INTEGER, name="a", **physical))
+    assert told(result) == [{"fromType": "integer", "toType": "long"}]
     other = record(schema(LONG, name="a"), schema(INTEGER, name="a", **physical))
     assert told(other) is None
 

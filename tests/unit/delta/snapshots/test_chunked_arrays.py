@@ -20,10 +20,10 @@ def test_what_is_missing_shares_its_memory() -> None:
 
 
 def test_a_value_is_seen_first_once_across_chunks() -> None:
-    found = first_seen(pa.chunked_array([["a", "b"], [], ["b", "c"], ["a"]], pa.string()))
+    result = first_seen(pa.chunked_array([["a", "b"], [], ["b", "c"], ["a"]], pa.string()))
 
-    assert found is not None
-    assert found.to_pylist() == [True, True, False, True, False]
+    assert result is not None
+    assert result.to_pylist() == [True, True, False, True, False]
 
 
 @pytest.mark.parametrize("pieces", [[], [[]], [["a"], ["b"]]])

@@ -54,12 +54,12 @@ def test_a_dead_letter_without_an_outcome_is_explained_and_shown(
     line.gate.bus.append(at, None, b"another", ())
     offset = line.gate.bus.append(at, None, value, headers)
     line.gate.settle()
-    told = line.explained(one, 2)
-    assert (told["status"], told["rule"], told["root"]) == ("dead letter", "malformed", None)
-    assert f"{at}@{offset}" in told["meaning"]
-    assert "set the headers `proposal_id` and `table`" in told["remedy"]
+    result = line.explained(one, 2)
+    assert (result["status"], result["rule"], result["root"]) == ("dead letter", "malformed", None)
+    assert f"{at}@{offset}" in result["meaning"]
+    assert "set the headers `proposal_id` and `table`" in result["remedy"]
     shown = line.json(proposal_commands.app, "show", one.proposal_id)
-    assert (shown["status"], shown["reason"]) == ("dead letter", told["reason"])
+    assert (shown["status"], shown["reason"]) == ("dead letter", result["reason"])
     assert line.run(proposal_commands.app, "show", an_id()).exit_code == 2
 
 
@@ -67,12 +67,12 @@ def test_other_bytes_under_an_id_are_another_row_with_an_answer_of_their_own(lin
     one = proposal(add("a"))
     line.gate.ask(one)
     line.gate.ask(one.model_copy(update={"user_metadata": "other"}))
-    [told] = line.json(proposal_commands.app, "list", "--limit", 1)
-    assert (told["status"], told["rule"], told["version"]) == ("denied", "id_reused", None)
-    assert told["latency_ms"] >= 0
-    assert datetime.fromisoformat(told["at"]).tzinfo is not None, "a time has its zone"
-    told = line.explained(one, 0)
-    assert (told["version"], told["others"]) == (1, ["denied (id_reused)"])
+    [result] = line.json(proposal_commands.app, "list", "--limit", 1)
+    assert (result["status"], result["rule"], result["version"]) == ("denied", "id_reused", None)
+    assert result["latency_ms"] >= 0
+    assert datetime.fromisoformat(result["at"]).tzinfo is not None, "a time has its zone"
+    result = line.explained(one, 0)
+    assert (result["version"], result["others"]) == (1, ["denied (id_reused)"])
     printed = line.run(proposal_commands.app, "explain", one.proposal_id).stdout
     assert "other bytes came under its id, which were denied (id_reused)" in printed
     outcomes = line.json(proposal_commands.app, "show", one.proposal_id)["outcomes"]
@@ -166,8 +166,8 @@ def test_a_broker_that_falls_silent_is_no_end_of_the_topic(
 def test_a_conflict_that_was_given_up_is_still_shown_as_the_conflict(line: Line) -> None:
     loser = conflict(line)
     line.gate.ask(proposal(kind="cancel", cancels=loser.proposal_id, read_version=1))
-    told = line.json(table_commands.app, "conflicts", "shop")["conflicts"]
-    by_id = {one["proposal"]: one for one in told}
+    result = line.json(table_commands.app, "conflicts", "shop")["conflicts"]
+    by_id = {item["proposal"]: item for item in result}
     lost = by_id[str(loser.proposal_id)]
     assert lost["rejection"]["rule"] == "concurrent_delete_read"
     assert lost["winner"]["version"] == 2
@@ -177,16 +177,16 @@ def test_who_gives_a_proposal_up_was_not_refused_himself(line: Line) -> None:
     line.gate.ask(proposal(add("a")))
     never = an_id()
     line.gate.ask(proposal(kind="cancel", cancels=never, read_version=1))
-    told = line.json(table_commands.app, "conflicts", "shop")
-    assert told["rules"] == {"cancelled": 1}
-    assert [one["proposal"] for one in told["conflicts"]] == [str(never)]
+    result = line.json(table_commands.app, "conflicts", "shop")
+    assert result["rules"] == {"cancelled": 1}
+    assert [item["proposal"] for item in result["conflicts"]] == [str(never)]
 
 
 def test_what_was_rejected_is_given_up_without_a_word_in_the_log(line: Line) -> None:
     loser = conflict(line)
     before = line.gate.entries()
-    told = line.json(proposal_commands.app, "cancel", loser.proposal_id)
-    assert told["said"].endswith("never will be in the table (rule concurrent_delete_read)")
+    result = line.json(proposal_commands.app, "cancel", loser.proposal_id)
+    assert result["said"].endswith("never will be in the table (rule concurrent_delete_read)")
     assert line.gate.entries() == before
 
 
@@ -194,9 +194,9 @@ def test_a_cancel_is_explained_by_what_it_gave_up(line: Line) -> None:
     loser = conflict(line)
     cancel = proposal(kind="cancel", cancels=loser.proposal_id, read_version=1)
     line.gate.ask(cancel)
-    told = line.explained(cancel, 0)
-    assert told["status"] == "rejected"
-    assert f"gave up proposal {loser.proposal_id}" in told["meaning"]
+    result = line.explained(cancel, 0)
+    assert result["status"] == "rejected"
+    assert f"gave up proposal {loser.proposal_id}" in result["meaning"]
     assert line.json(proposal_commands.app, "list")[-1]["cancels"] == str(loser.proposal_id)
 
 
@@ -214,8 +214,8 @@ def test_who_hears_nothing_of_a_cancel_is_told_of_the_proposal_that_he_named(
 def test_ready_bytes_are_explained_by_the_bytes_of_their_version(line: Line) -> None:
     one = verbatim(line.gate, 1, info(txnId="w"), add("a"))
     line.gate.ask(one)
-    told = line.explained(one, 0)
-    assert (told["version"], told["meaning"]) == (1, "it is version 1")
+    result = line.explained(one, 0)
+    assert (result["version"], result["meaning"]) == (1, "it is version 1")
     store = line.gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     store.files[in_log(commit_name(1))] += b" "
@@ -233,9 +233,9 @@ def test_a_conflict_is_explained_by_the_predicate_and_the_application_that_it_is
     late = proposal(add("c"), reads=ReadSet(app_ids=("s",)))
     read = proposal(add("d"), reads=ReadSet(predicates=tuple(looked)))
     line.gate.ask(late, read)
-    told = line.explained(late, 2)
-    assert told["overlap"]["applications"] == ["s"]
-    assert told["winner"]["proposal_ids"] == [str(first.proposal_id)]
+    result = line.explained(late, 2)
+    assert result["overlap"]["applications"] == ["s"]
+    assert result["winner"]["proposal_ids"] == [str(first.proposal_id)]
     assert line.explained(read, 2)["overlap"]["predicates"] == ["x = 1"]
     assert "  s\n" in line.run(table_commands.app, "conflicts", "shop").stdout
 
@@ -262,8 +262,8 @@ def test_of_many_who_deleted_rows_those_of_the_file_are_named(line: Line) -> Non
     line.gate.ask(first, other, second)
     late = proposal(remove("a"), read_version=1, reads=ReadSet(files=("a",)), **at)
     line.gate.ask(late)
-    told = line.explained(late, 2)
-    assert told["winner"]["proposal_ids"] == [str(first.proposal_id), str(second.proposal_id)]
+    result = line.explained(late, 2)
+    assert result["winner"]["proposal_ids"] == [str(first.proposal_id), str(second.proposal_id)]
 
 
 def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) -> None:
@@ -271,9 +271,9 @@ def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) ->
     store = line.gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     store.files[in_log(commit_name(2))] = b"torn"
-    told = line.json(table_commands.app, "conflicts", "shop")["conflicts"]
-    assert [one["proposal"] for one in told] == [str(loser.proposal_id)]
-    assert datetime.fromisoformat(told[0]["at"]).tzinfo is not None
+    result = line.json(table_commands.app, "conflicts", "shop")["conflicts"]
+    assert [item["proposal"] for item in result] == [str(loser.proposal_id)]
+    assert datetime.fromisoformat(result[0]["at"]).tzinfo is not None
 
 
 def test_what_a_writer_sent_steers_no_terminal_and_ends_no_line(line: Line) -> None:

@@ -33,10 +33,10 @@ def test_the_list_has_what_was_told_and_can_be_of_one_table(line: Line) -> None:
     line.gate.ask(create(**other, name="other"))
     everything = line.json(proposal_commands.app, "list")
     assert len(everything) == 5
-    told = line.json(proposal_commands.app, "list", "--table", "shop", "--limit", 2)
-    assert [one["status"] for one in told] == ["committed", "rejected"]
-    assert told[1]["proposal"] == str(loser.proposal_id)
-    assert (told[1]["rule"], told[1]["winner"]) == ("concurrent_delete_read", 2)
+    result = line.json(proposal_commands.app, "list", "--table", "shop", "--limit", 2)
+    assert [item["status"] for item in result] == ["committed", "rejected"]
+    assert result[1]["proposal"] == str(loser.proposal_id)
+    assert (result[1]["rule"], result[1]["winner"]) == ("concurrent_delete_read", 2)
     printed = line.run(proposal_commands.app, "list").stdout
     assert f"{loser.proposal_id}" in printed
     assert all(ROOT in row or "other" in row for row in printed.splitlines()[1:]), "a row a line"
@@ -44,16 +44,16 @@ def test_the_list_has_what_was_told_and_can_be_of_one_table(line: Line) -> None:
 
 def test_a_conflict_is_explained_by_rule_winner_overlap_and_way_out(line: Line) -> None:
     loser = conflict(line)
-    told = line.explained(loser, 2)
-    assert (told["status"], told["rule"]) == ("rejected", "concurrent_delete_read")
-    assert told["delta_name"] == "ConcurrentDeleteReadException"
-    assert told["winner"]["version"] == 2
-    assert told["winner"]["operation"] == "DELETE"
-    assert told["winner"]["engine_info"].startswith("Nightly/7")
-    [winner] = told["winner"]["proposal_ids"]
-    assert told["overlap"]["files"] == ["a"]
-    assert "run the operation again" in told["remedy"]
-    assert told["commands"] == [
+    result = line.explained(loser, 2)
+    assert (result["status"], result["rule"]) == ("rejected", "concurrent_delete_read")
+    assert result["delta_name"] == "ConcurrentDeleteReadException"
+    assert result["winner"]["version"] == 2
+    assert result["winner"]["operation"] == "DELETE"
+    assert result["winner"]["engine_info"].startswith("Nightly/7")
+    [winner] = result["winner"]["proposal_ids"]
+    assert result["overlap"]["files"] == ["a"]
+    assert "run the operation again" in result["remedy"]
+    assert result["commands"] == [
         f"tidegate proposals show {winner}",
         f"tidegate table conflicts {ROOT}",
     ]
@@ -73,9 +73,9 @@ def test_an_append_conflict_names_the_predicate_that_was_read(line: Line) -> Non
         reads=ReadSet(predicates=(predicate,), files=("a",)),
     )
     line.gate.ask(one)
-    told = line.explained(one, 2)
-    assert told["rule"] == "concurrent_append"
-    assert told["overlap"] == {
+    result = line.explained(one, 2)
+    assert result["rule"] == "concurrent_append"
+    assert result["overlap"] == {
         "files": ["late"],
         "predicates": ["x = 7"],
         "applications": [],
@@ -98,8 +98,8 @@ def test_a_winner_from_outside_is_named_by_its_engine(line: Line) -> None:
 def test_what_is_in_the_table_needs_nothing(line: Line) -> None:
     one = proposal(add("a"))
     line.gate.ask(one)
-    told = line.explained(one, 0)
-    assert (told["status"], told["version"], told["rule"]) == ("committed", 1, None)
+    result = line.explained(one, 0)
+    assert (result["status"], result["version"], result["rule"]) == ("committed", 1, None)
 
 
 def test_an_entry_that_does_not_hold_what_was_promised_calls_for_a_person(line: Line) -> None:
@@ -114,17 +114,17 @@ def test_an_entry_that_does_not_hold_what_was_promised_calls_for_a_person(line: 
 def test_what_was_refused_for_itself_has_no_winner(line: Line) -> None:
     one = proposal(add("../x"))
     line.gate.ask(one)
-    told = line.explained(one, 2)
-    assert (told["rule"], told["winner"]) == ("bad_path", None)
-    assert "below the root" in told["remedy"]
+    result = line.explained(one, 2)
+    assert (result["rule"], result["winner"]) == ("bad_path", None)
+    assert "below the root" in result["remedy"]
 
 
 def test_nothing_told_is_pending_and_asks_to_wait(line: Line) -> None:
     one = proposal(add("a"))
     line.gate.send(one)
-    told = line.explained(one, 4)
-    assert told["status"] == "pending"
-    assert f"tidegate proposals cancel {one.proposal_id}" in told["commands"]
+    result = line.explained(one, 4)
+    assert result["status"] == "pending"
+    assert f"tidegate proposals cancel {one.proposal_id}" in result["commands"]
 
 
 def test_the_log_alone_explains_what_the_topics_have_lost(line: Line) -> None:
@@ -169,8 +169,8 @@ def test_a_halted_table_asks_for_a_person(line: Line) -> None:
     line.gate.restart()
     one = proposal(add("b"))
     line.gate.ask(one)
-    told = line.explained(one, 3)
-    assert (told["status"], told["rule"]) == ("denied", "table_halted")
+    result = line.explained(one, 3)
+    assert (result["status"], result["rule"]) == ("denied", "table_halted")
 
 
 def test_a_proposal_is_given_up_for_ever(line: Line) -> None:
@@ -185,9 +185,9 @@ def test_a_proposal_is_given_up_for_ever(line: Line) -> None:
     store.files[path] = whole
     line.gate.clock.boot += RETRY_HALTED_S
     line.gate.settle()
-    told = line.json(proposal_commands.app, "cancel", one.proposal_id)
-    assert told["outcome"]["rejection"]["rule"] == "cancelled"
-    assert "never will be in the table" in told["said"]
+    result = line.json(proposal_commands.app, "cancel", one.proposal_id)
+    assert result["outcome"]["rejection"]["rule"] == "cancelled"
+    assert "never will be in the table" in result["said"]
     line.gate.ask(one)
     assert line.explained(one, 2)["rule"] == "cancelled"
 
@@ -208,9 +208,9 @@ def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) 
     loser = conflict(line)
     bad = late(add("x"), read_version=1)
     line.gate.ask(bad)
-    told = line.json(table_commands.app, "conflicts", "shop")
-    assert told["rules"] == {"deadline_passed": 1, "concurrent_delete_read": 1}
-    by_id = {one["proposal"]: one for one in told["conflicts"]}
+    result = line.json(table_commands.app, "conflicts", "shop")
+    assert result["rules"] == {"deadline_passed": 1, "concurrent_delete_read": 1}
+    by_id = {item["proposal"]: item for item in result["conflicts"]}
     lost = by_id[str(loser.proposal_id)]
     assert lost["refusedIn"] is None, "a conflict follows from the log by itself"
     assert lost["winner"]["operation"] == "DELETE"
@@ -224,9 +224,9 @@ def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) 
 def test_all_conflicts_are_counted_however_few_are_shown(line: Line) -> None:
     conflict(line)
     line.gate.ask(*(proposal(add("../x"), read_version=1) for _ in range(3)))
-    told = line.json(table_commands.app, "conflicts", "shop", "--limit", "1")
-    assert told["rules"] == {"bad_path": 3, "concurrent_delete_read": 1}
-    assert len(told["conflicts"]) == 1
+    result = line.json(table_commands.app, "conflicts", "shop", "--limit", "1")
+    assert result["rules"] == {"bad_path": 3, "concurrent_delete_read": 1}
+    assert len(result["conflicts"]) == 1
     assert "and 3 older" in line.run(table_commands.app, "conflicts", "shop", "--limit", "1").stdout
 
 
@@ -241,18 +241,18 @@ def test_a_table_is_described_with_its_registration(
 ) -> None:
     monkeypatch.setattr(row_commands, "canonical_root", str)
     monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
-    told = line.json(table_commands.app, "describe", ROOT)
-    assert told["version"] == 0
-    assert told["registered"]["name"] == "shop"
-    assert (told["registered"]["status"], told["registered"]["publishedThrough"]) == ("open", 0)
+    result = line.json(table_commands.app, "describe", ROOT)
+    assert result["version"] == 0
+    assert result["registered"]["name"] == "shop"
+    assert (result["registered"]["status"], result["registered"]["publishedThrough"]) == ("open", 0)
 
     def silent(*_: object) -> MemoryBus:
         raise Unavailable("no broker answers")
 
     monkeypatch.setattr(table_commands, "KafkaBus", silent)
-    told = line.json(table_commands.app, "describe", ROOT)
-    assert (told["version"], told["registered"]) == (0, None)
-    assert "no broker answers" in told["registry"]
+    result = line.json(table_commands.app, "describe", ROOT)
+    assert (result["version"], result["registered"]) == (0, None)
+    assert "no broker answers" in result["registry"]
 
 
 def test_a_registered_table_takes_no_other_name(
@@ -277,8 +277,8 @@ def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:
     assert refused.exit_code == 2, "1 is a fault of ours"
     assert "nothing was dropped" in refused.stderr
     assert line.json(table_commands.app, "list")[0]["status"] == "open"
-    told = line.json(table_commands.app, "drop", "shop", "--yes")
-    assert (told["status"], told["repeat"]) == ("committed", False)
+    result = line.json(table_commands.app, "drop", "shop", "--yes")
+    assert (result["status"], result["repeat"]) == ("committed", False)
     assert line.json(table_commands.app, "list")[0]["status"] == "dropped"
     again = line.run(table_commands.app, "drop", ROOT, "--yes")
     assert again.exit_code == 0
@@ -286,8 +286,8 @@ def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:
 
 
 def test_a_table_is_halted_and_reopened(line: Line) -> None:
-    told = line.json(table_commands.app, "halt", "shop", "--reason", "a restore")
-    assert (told["status"], told["version"], told["repeat"]) == ("committed", 0, False)
+    result = line.json(table_commands.app, "halt", "shop", "--reason", "a restore")
+    assert (result["status"], result["version"], result["repeat"]) == ("committed", 0, False)
     assert (
         "it was already"
         in line.run(table_commands.app, "halt", "shop", "--reason", "a restore").stdout
@@ -297,9 +297,9 @@ def test_a_table_is_halted_and_reopened(line: Line) -> None:
     assert "by hand: a restore" in line.run(table_commands.app, "list").stdout
     one = proposal(add("a"))
     line.gate.ask(one)
-    told = line.explained(one, 3)
-    assert (told["rule"], told["status"]) == ("table_halted", "denied")
-    assert "a restore" in told["reason"]
+    result = line.explained(one, 3)
+    assert (result["rule"], result["status"]) == ("table_halted", "denied")
+    assert "a restore" in result["reason"]
     assert "shop is open at version 0" in line.run(table_commands.app, "reopen", "shop").stdout
     assert line.json(table_commands.app, "list")[0]["status"] == "open"
 
@@ -322,8 +322,12 @@ def set_aside(line: Line, service: str) -> None:
 def test_the_list_shows_who_has_set_a_table_aside_and_why(line: Line) -> None:
     assert line.json(table_commands.app, "list")[0]["followers"] == []
     set_aside(line, "checkpointer")
-    [told] = line.json(table_commands.app, "list")[0]["followers"]
-    assert (told["service"], told["error_class"], told["attempts"]) == ("checkpointer", "Odd", 1)
+    [result] = line.json(table_commands.app, "list")[0]["followers"]
+    assert (result["service"], result["error_class"], result["attempts"]) == (
+        "checkpointer",
+        "Odd",
+        1,
+    )
     printed = line.run(table_commands.app, "list").stdout
     assert "checkpointer since " in printed
     assert "Odd: of an odd kind" in printed
@@ -336,8 +340,8 @@ def test_a_table_that_was_set_aside_is_tried_again_when_somebody_says_so(line: L
         set_aside(line, service)
     tried = line.json(table_commands.app, "retry", "shop", "--service", "cdc-publisher")["tried"]
     assert tried == ["cdc-publisher"]
-    told = line.json(table_commands.app, "list")[0]["followers"]
-    assert [one["service"] for one in told] == ["checkpointer"]
+    result = line.json(table_commands.app, "list")[0]["followers"]
+    assert [item["service"] for item in result] == ["checkpointer"]
     assert "checkpointer at its next look" in line.run(table_commands.app, "retry", "shop").stdout
     assert line.json(table_commands.app, "list")[0]["followers"] == []
 
@@ -384,10 +388,10 @@ def test_a_version_that_nobody_foresaw_ends_a_command_in_one_message(
         with pytest.raises(SystemExit) as ended:
             main.main()
         assert ended.value.code == 1
-        told = capsys.readouterr().err
-        assert f"RecursionError: `tidegate table history {ROOT}` failed" in told
-        assert f"too deep (version 0) (table {ROOT})" in told
-        assert told.count("Traceback") == traces
+        result = capsys.readouterr().err
+        assert f"RecursionError: `tidegate table history {ROOT}` failed" in result
+        assert f"too deep (version 0) (table {ROOT})" in result
+        assert result.count("Traceback") == traces
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 1001])
@@ -410,26 +414,26 @@ def test_a_table_that_cannot_be_served_is_not_reopened_and_says_why(line: Line) 
 
 
 def test_a_table_is_altered_from_the_command_line(line: Line) -> None:
-    told = line.json(
+    result = line.json(
         table_commands.app,
         *("alter", "shop", "--add-column", "price decimal(10, 2)", "--comment", "x=a number"),
         *("--property", "owner=ann", "--property", "tier=gold", "--unset", "tier"),
     )
-    assert (told["status"], told["version"]) == ("committed", 1)
+    assert (result["status"], result["version"]) == ("committed", 1)
     [after] = [row["metaData"] for row in line.gate.entries()[1] if "metaData" in row]
-    columns = {one["name"]: one for one in json.loads(after["schemaString"])["fields"]}
+    columns = {item["name"]: item for item in json.loads(after["schemaString"])["fields"]}
     assert columns["price"]["type"] == "decimal(10,2)"
     assert columns["x"]["metadata"] == {"comment": "a number"}
     assert after["configuration"] == {"owner": "ann"}
 
 
 def test_all_columns_are_listed_again_from_the_command_line(line: Line) -> None:
-    told = line.json(
+    result = line.json(
         table_commands.app, "replace-columns", "shop", "s string", "x bigint", "price double"
     )
-    assert (told["status"], told["version"]) == ("committed", 1)
+    assert (result["status"], result["version"]) == ("committed", 1)
     [after] = [row["metaData"] for row in line.gate.entries()[1] if "metaData" in row]
-    names = [one["name"] for one in json.loads(after["schemaString"])["fields"]]
+    names = [item["name"] for item in json.loads(after["schemaString"])["fields"]]
     assert names == ["s", "x", "price"]
     again = line.run(table_commands.app, "replace-columns", "shop", *("s string", "x bigint"))
     assert again.exit_code == 2
@@ -441,8 +445,8 @@ def test_a_table_is_created_from_the_command_line_and_found_by_its_name(line: Li
     schema = "id bigint, price decimal(10, 2), day date"
     line.gate.stores[root] = MemoryStore(root)
     created = ("create", root, "--schema", schema, "--partition-by", "day", "--name", "flights")
-    told = line.json(table_commands.app, *created, "--property", "delta.appendOnly=true")
-    assert (told["status"], told["version"]) == ("committed", 0)
+    result = line.json(table_commands.app, *created, "--property", "delta.appendOnly=true")
+    assert (result["status"], result["version"]) == ("committed", 0)
     shown = line.json(table_commands.app, "describe", "flights")
     assert [column["type"] for column in shown["columns"]] == ["long", "decimal(10,2)", "date"]
     assert shown["partitionColumns"] == ["day"]
@@ -462,9 +466,9 @@ def test_a_schema_that_is_none_is_said_before_anything_is_proposed(line: Line) -
 def test_the_last_versions_of_applications_are_shown(line: Line) -> None:
     txns = ({"app_id": "orders/0", "version": 7, "expected": -1},)
     line.gate.ask(proposal(add("a"), app_txns=txns))
-    told = line.json(table_commands.app, "apps", "shop")
-    [orders] = [app for app in told["apps"] if app["app_id"] == "orders/0"]
-    assert (told["table_version"], orders["version"]) == (1, 7)
+    result = line.json(table_commands.app, "apps", "shop")
+    [orders] = [app for app in result["apps"] if app["app_id"] == "orders/0"]
+    assert (result["table_version"], orders["version"]) == (1, 7)
     assert "orders/0" in line.run(table_commands.app, "apps", ROOT).stdout
 
 

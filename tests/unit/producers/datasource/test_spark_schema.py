@@ -36,7 +36,7 @@ def test_what_a_field_says_of_the_tables_own_files_stays_with_the_table() -> Non
 
 def test_a_variant_is_the_struct_of_bytes_that_spark_expects() -> None:
     schema = arrow_of(to_spark(StructType((StructField("v", VARIANT),))))
-    assert {one.name for one in schema.field("v").type} == {"metadata", "value"}
+    assert {item.name for item in schema.field("v").type} == {"metadata", "value"}
 
 
 def test_shapes_on_earth_are_not_handed_to_spark() -> None:

@@ -30,14 +30,14 @@ def source(store: LogStore, **options: str) -> StreamSource:
 
 def all_of(one: StreamSource, start: Position | None = None, files_max: int = 2) -> list[list[str]]:
     """Return the paths of each batch until nothing is left; each is read as Spark would."""
-    at, found = start or one.first(), list[list[str]]()
+    at, result = start or one.first(), list[list[str]]()
     while True:
         head = one.head()
         end = one.up_to(at, head, files_max, None) if head >= at.version else at
         if end == at:
-            return found
+            return result
         offset = Position.from_json(end.to_json())
-        found.append([str(file["path"]) for file in one.between(at, offset)])
+        result.append([str(file["path"]) for file in one.between(at, offset)])
         at = offset
 
 
@@ -90,8 +90,8 @@ def test_a_version_that_takes_rows_away_stops_the_stream(
     with pytest.raises(InvalidRequest, match=rf"version 4 .*\(DELETE\).*{stops}"):
         all_of(source(store, startingVersion="3"))
     for options in passes:
-        found = all_of(source(store, startingVersion="3", **options))
-        assert found == [["f", *added]]
+        result = all_of(source(store, startingVersion="3", **options))
+        assert result == [["f", *added]]
     assert all_of(source(store, startingVersion="3", skipChangeCommits="true")) == [["f"]]
 
 
@@ -156,13 +156,13 @@ def of_changes(store: LogStore, **options: str) -> ChangeStreamSource:
 
 def told(one: ChangeStreamSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
     """Return the changes of each batch: kind, path and version."""
-    at, found = one.first(), list[list[tuple[str, str, int]]]()
+    at, result = one.first(), list[list[tuple[str, str, int]]]()
     while (end := one.up_to(at, one.head(), files_max, None)) != at:
         offset = Position.from_json(end.to_json())
         items: list[ChangeItem] = [file["item"] for file in one.between(at, offset)]
-        found.append([(item.file.change, item.file.path, item.of.version) for item in items])
+        result.append([(item.file.change, item.file.path, item.of.version) for item in items])
         at = offset
-    return found
+    return result
 
 
 def test_a_stream_of_changes_reads_each_version_whole() -> None:
@@ -176,8 +176,8 @@ def test_a_stream_of_changes_reads_each_version_whole() -> None:
 
 
 def test_a_stream_of_changes_begins_with_the_table_as_inserts() -> None:
-    found = told(of_changes(table_in_memory(*FED)), 2)
-    assert found == [[("insert", "d", 4), ("insert", "e", 4)], [("insert", "f", 4)]]
+    result = told(of_changes(table_in_memory(*FED)), 2)
+    assert result == [[("insert", "d", 4), ("insert", "e", 4)], [("insert", "f", 4)]]
 
 
 def test_a_stream_of_changes_that_are_not_recorded_is_refused_with_the_property() -> None:

@@ -87,9 +87,9 @@ def test_each_partition_has_a_file_without_the_partition_columns() -> None:
     day = date(2013, 1, 1)
     batch = rows(p=["a", "b/c", "a"], d=[day, None, day], x=[1, 2, 3])
     store, adds = write(layout, batch, rows(p=["a"], d=[day], x=[4]))
-    found = {tuple(add.partition_values.values()): add for add in adds}
-    assert set(found) == {("a", "2013-01-01"), ("b/c", None)}
-    first, second = found["a", "2013-01-01"], found["b/c", None]
+    result = {tuple(add.partition_values.values()): add for add in adds}
+    assert set(result) == {("a", "2013-01-01"), ("b/c", None)}
+    first, second = result["a", "2013-01-01"], result["b/c", None]
     assert content(store, first).column_names == ["x", "y"]
     assert content(store, first)["x"].to_pylist() == [1, 3, 4]
     assert first.path.startswith("p=a/d=2013-01-01/part-")
@@ -179,8 +179,8 @@ def test_mapped_columns_have_their_physical_names_and_ids_in_files_statistics_an
     store, [add] = write(layout, pa.table(NESTED, schema=to_arrow(MAPPED)))
     assert add.path.startswith("col-1=x/")
     assert add.partition_values == {"col-1": "x"}
-    told = json.loads(add.stats or "")
-    assert (told["minValues"], told["nullCount"]["col-2"]) == (
+    result = json.loads(add.stats or "")
+    assert (result["minValues"], result["nullCount"]["col-2"]) == (
         {"col-2": {"col-3": 1}},
         {"col-3": 1},
     )
@@ -224,7 +224,7 @@ def test_change_files_lie_in_their_folder_with_the_change_type_of_each_row() -> 
 def test_rows_keep_their_ids_where_they_have_some() -> None:
     layout = FileLayout(SCHEMA, row_ids=("_row-id", "_row-version"))
     store, [add] = write(layout, rows(x=[1], **{"_row-id": [7]}), rows(x=[2]))
-    found = content(store, add)
-    assert found["_row-id"].to_pylist() == [7, None]
-    assert found["_row-version"].null_count == 2
+    result = content(store, add)
+    assert result["_row-id"].to_pylist() == [7, None]
+    assert result["_row-version"].null_count == 2
     assert "_row-id" not in (add.stats or "")

@@ -106,8 +106,8 @@ def test_partition_values_alone_say_which_files_go() -> None:
         ({"op": "true"}, {"a", "b", None}),
     ]
     for predicate, expected in cases:
-        found = whole_files(snapshot, predicate, layout_of(METADATA))
-        paths = set(found["path"].to_pylist())
+        result = whole_files(snapshot, predicate, layout_of(METADATA))
+        paths = set(result["path"].to_pylist())
         assert paths == {add.path for add in adds if add.partition_values["p"] in expected}
 
 

@@ -71,15 +71,15 @@ def client(gate: Gate) -> Client:
 
 def metadata_of(gate: Gate) -> dict[str, Any]:
     rows = [row["metaData"] for entry in gate.entries() for row in entry if "metaData" in row]
-    told: dict[str, Any] = rows[-1]
-    return told
+    result: dict[str, Any] = rows[-1]
+    return result
 
 
 def test_two_writers_that_change_other_things_are_both_committed(gate: Gate) -> None:
     first = alter(client(gate), PLACE, [column_from("price double")], SAYING)
     second = alter(client(gate), PLACE, [change(op="set_property", key="a", value="1")], SAYING)
     assert (first.version, second.version) == (1, 2)
-    names = [one["name"] for one in json.loads(metadata_of(gate)["schemaString"])["fields"]]
+    names = [item["name"] for item in json.loads(metadata_of(gate)["schemaString"])["fields"]]
     assert names == ["x", "s", "price"]
     assert metadata_of(gate)["configuration"] == {"a": "1"}
 
@@ -92,7 +92,7 @@ def test_who_saw_the_table_before_the_other_changed_it_is_committed_too(
     monkeypatch.setattr(alter_table, "open_keys", lambda _: early)
     late = alter(client(gate), PLACE, [column_from("note string")], SAYING)
     assert late.version == 2
-    names = [one["name"] for one in json.loads(metadata_of(gate)["schemaString"])["fields"]]
+    names = [item["name"] for item in json.loads(metadata_of(gate)["schemaString"])["fields"]]
     assert names == ["x", "s", "price", "note"]
     with pytest.raises(Rejected) as caught:
         alter(client(gate), PLACE, [column_from("note long")], SAYING)
@@ -121,7 +121,7 @@ def test_the_columns_are_listed_again_in_another_order_with_a_new_one(gate: Gate
     outcome = replace(client(gate), PLACE, columns_from(["s string", "n int", "x bigint"]), SAYING)
     assert outcome is not None
     assert outcome.version == 1
-    names = [one["name"] for one in json.loads(metadata_of(gate)["schemaString"])["fields"]]
+    names = [item["name"] for item in json.loads(metadata_of(gate)["schemaString"])["fields"]]
     assert names == ["s", "n", "x"]
     info = gate.entries()[1][0]["commitInfo"]
     assert info["operation"] == "REPLACE COLUMNS"
@@ -169,8 +169,8 @@ def test_a_patch_has_from_one_to_a_hundred_changes(gate: Gate, count: int) -> No
 
 def test_the_commit_is_called_as_delta_calls_it(gate: Gate) -> None:
     alter(client(gate), PLACE, [change(op="set_property", key="a", value="1")], SAYING)
-    told = gate.entries()[1][0]["commitInfo"]
-    assert told["operation"] == "SET TBLPROPERTIES"
+    result = gate.entries()[1][0]["commitInfo"]
+    assert result["operation"] == "SET TBLPROPERTIES"
     several = [column_from("a int"), change(op="allow_nulls", path=("x",))]
     assert operation_of(several) == "ALTER TABLE"
     assert operation_of(several[1:]) == "CHANGE COLUMN"

@@ -18,9 +18,9 @@ def test_a_word_is_added_to_what_a_proposal_says() -> None:
     usage = IdentityUsage(column="x", low=1, high=9)
     said = Attestation((HASH,), "explicit", (usage,))
     one = proposal(add("a"), constraints_enforced=[OTHER], cdc_mode="implicit")
-    told = with_attestation(one, said)
-    assert told.constraints_enforced == (OTHER, HASH)
-    assert (told.cdc_mode, told.identity_usage) == ("explicit", (usage,))
+    result = with_attestation(one, said)
+    assert result.constraints_enforced == (OTHER, HASH)
+    assert (result.cdc_mode, result.identity_usage) == ("explicit", (usage,))
     assert with_attestation(one, NOTHING) == one
 
 

@@ -144,7 +144,7 @@ def test_a_verb_whose_program_dies_at_any_step_is_done_once(verb: Verb, tmp_path
         line.write(pa.table({"k": pa.array([1]), "p": pa.array(["new"])}))
         with program.dying_after(None):
             verb(program)
-        done = [one for one in range(1, 4) if _has_txn(line, one)]
+        done = [item for item in range(1, 4) if _has_txn(line, item)]
         assert len(done) == 1, f"killed after step {last}: versions {done}"
         assert head_version(line.yes.store) == 2, "the verb's version, and the other writer's"
         if died_at < last:

@@ -91,7 +91,7 @@ def test_a_purge_writes_only_files_with_deleted_rows_anew(line: Line) -> None:
     marked = hollow.with_(deletion_vector=inline(of_rows([1])))
     put(line, [removal(hollow, 0), marked])
     purging = OptimizeRequest(purges=True)
-    assert [one.adds[0].path for one in survey(line.options().place, purging)] == [hollow.path]
+    assert [item.adds[0].path for item in survey(line.options().place, purging)] == [hollow.path]
     assert compact(line, purging) == [5]
     sent = line.last()
     assert (sent.operation.name, sent.operation.parameters["applyPurge"]) == ("REORG", "true")

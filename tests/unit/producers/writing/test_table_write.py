@@ -137,8 +137,8 @@ class Line:
 
     def rows(self) -> list[dict[str, object]]:
         table = read_table(self.yes.store, open_snapshot(self.yes.store))
-        found: list[dict[str, object]] = table.sort_by("k").to_pylist()
-        return found
+        result: list[dict[str, object]] = table.sort_by("k").to_pylist()
+        return result
 
     def delete(self, condition: str) -> Outcome | None:
         place = self.options().place
@@ -506,11 +506,11 @@ def test_a_delete_in_this_process_says_how_many_rows_it_deleted(line: Line) -> N
     assert sorted(count_matches(place, "k = 1 OR k >= 6").values()) == [1, 2]
     assert sorted(count_matches(place, "p = 'y'").values()) == [3]
     assert set(line.root.rglob("*")) == before, "counting writes nothing"
-    found = [
+    result = [
         delete_rows(line.client, place, condition, WriteRequest(10), rewrite_here)
         for condition in ("k >= 6", "p = 'x'", "k = 6")
     ]
-    assert [one and one.rows for one in found] == [2, 2, None]
+    assert [item and item.rows for item in result] == [2, 2, None]
     assert [row["k"] for row in line.rows()] == [5]
 
 
@@ -544,8 +544,8 @@ def test_history_tells_versions_newest_first(line: Line) -> None:
     line.write(rows(1))
     line.write(rows(2))
     line.delete("k = 1")
-    found = list(history(line.yes.store))
-    assert [(one.version, one.operation) for one in found] == [
+    result = list(history(line.yes.store))
+    assert [(item.version, item.operation) for item in result] == [
         (2, "DELETE"),
         (1, "WRITE"),
         (0, "WRITE"),

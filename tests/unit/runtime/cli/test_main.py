@@ -177,9 +177,9 @@ def test_settings_are_validated_with_everything_that_is_wrong(
     assert "kafka.partition" in shown
     assert "log.level" in shown
     assert call("config", "validate", "--set", "log.level=X", "--json") == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["valid"] is False
-    assert [one.partition(" ")[0] for one in told["wrong"]] == ["log.level"]
+    result = json.loads(capsys.readouterr().out)
+    assert result["valid"] is False
+    assert [item.partition(" ")[0] for item in result["wrong"]] == ["log.level"]
 
 
 def test_what_cannot_be_started_is_said_before_anything_is(
@@ -209,9 +209,9 @@ def test_a_setting_of_another_form_is_listed_with_the_rest_and_its_value_is_not(
 
 def test_an_unknown_service_has_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("config", "show", "nobody") == 2
-    told = capsys.readouterr().err
-    assert "'nobody'" in told
-    assert "echo" in told.partition("installed: ")[2]
+    result = capsys.readouterr().err
+    assert "'nobody'" in result
+    assert "echo" in result.partition("installed: ")[2]
 
 
 @pytest.mark.parametrize("verb", ["up", "kafka"])
@@ -227,9 +227,9 @@ def test_help_breaks_its_lines_where_the_terminal_ends(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert call("store", "probe", "--help") == 0
-    told = capsys.readouterr().out
-    start = told.index("Two writers race")
-    lines = told[start : told.index("╭")].strip().splitlines()
+    result = capsys.readouterr().out
+    start = result.index("Two writers race")
+    lines = result[start : result.index("╭")].strip().splitlines()
     assert lines
     for line, following in pairwise(lines):
         first = following.split()[0]
@@ -288,9 +288,9 @@ def test_topics_that_are_left_as_they_are_are_named(
     monkeypatch.setattr(topics_commands, "create_topics", lambda *_: [])
     monkeypatch.setattr(topics_commands, "differing_topics", lambda *_: there)
     assert call("topics", "apply", "--set", "kafka.partitions=3") == 0
-    told = capsys.readouterr().out
-    assert "nothing to create" in told
-    assert "left as it is: tidegate.proposals has partitions 1, declared is 3" in told
+    result = capsys.readouterr().out
+    assert "nothing to create" in result
+    assert "left as it is: tidegate.proposals has partitions 1, declared is 3" in result
     assert call("topics", "apply", "--json") == 0
     assert json.loads(capsys.readouterr().out)["differing"] == [vars(there[0])]
 

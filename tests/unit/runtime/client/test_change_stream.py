@@ -89,11 +89,11 @@ def read(
 ) -> tuple[list[str], object]:
     """Return the changes of a run, and the position after it."""
     with ChangeStream(of, TOPIC, position) as stream:  # type: ignore[arg-type]  # from JSON
-        found = [
-            f"m{one.version}" if one.op == "m" else f"{one.op}{one.version}:{one.index}"
-            for one in islice(stream.changes(QUIET_S), most)
+        result = [
+            f"m{item.version}" if item.op == "m" else f"{item.op}{item.version}:{item.index}"
+            for item in islice(stream.changes(QUIET_S), most)
         ]
-        return found, json.loads(json.dumps(stream.position))
+        return result, json.loads(json.dumps(stream.position))
 
 
 def test_changes_come_once_over_several_runs_and_tombstones_do_not_count() -> None:
@@ -106,8 +106,8 @@ def test_changes_come_once_over_several_runs_and_tombstones_do_not_count() -> No
     assert read(of, position) == (["c1:1"], read(of, None)[1])
     _, position = read(of)
     tell(of, 2, 0, "u", 2)
-    found, position = read(of, position)
-    assert found == ["u2:0"]
+    result, position = read(of, position)
+    assert result == ["u2:0"]
     assert read(of, position)[0] == []
 
 
@@ -136,8 +136,8 @@ def test_each_partition_has_its_own_place() -> None:
     of = bus(2)
     tell(of, 1, 1, "c", 1, 0)
     tell(of, 1, 0, "c", 2, 1)
-    found, position = read(of)
-    assert sorted(found) == ["c1:0", "c1:1"]
+    result, position = read(of)
+    assert sorted(result) == ["c1:0", "c1:1"]
     tell(of, 2, 0, "c", 3, 1)
     assert read(of, position)[0] == ["c2:0"]
 
@@ -148,14 +148,14 @@ def test_a_changed_schema_comes_once_after_what_is_before_it_in_every_partition(
     mark(of, 1, 0, 1)
     tell(of, 2, 0, "u", 1, 0)
     tell(of, 2, 1, "u", 2, 1)
-    found, position = read(of)
-    assert found[:2] == ["r0:0", "m1"]
-    assert sorted(found[2:]) == ["u2:0", "u2:1"]
+    result, position = read(of)
+    assert result[:2] == ["r0:0", "m1"]
+    assert sorted(result[2:]) == ["u2:0", "u2:1"]
     mark(of, 1, 0, 1)
     assert read(of, position)[0] == [], "the publisher announced it again"
     for most in range(4):
         first, position = read(of, None, most)
-        assert sorted(first + read(of, position)[0]) == sorted(found), most
+        assert sorted(first + read(of, position)[0]) == sorted(result), most
 
 
 def test_a_partition_that_lost_its_marker_holds_nothing_up() -> None:
@@ -163,9 +163,9 @@ def test_a_partition_that_lost_its_marker_holds_nothing_up() -> None:
     mark(of, 1, 0)
     tell(of, 2, 0, "u", 1, 0)
     tell(of, 2, 1, "c", 2, 1)
-    found, _ = read(of)
-    assert found[0] == "m1"
-    assert sorted(found[1:]) == ["c2:1", "u2:0"]
+    result, _ = read(of)
+    assert result[0] == "m1"
+    assert sorted(result[1:]) == ["c2:1", "u2:0"]
 
 
 def test_a_copy_follows_a_changed_schema() -> None:
@@ -229,7 +229,7 @@ def test_a_copy_has_the_types_of_a_schema() -> None:
             ("ratio", pa.float64()),
         ]
     )
-    told = {
+    result = {
         "k": 1,
         "amount": "12.30",
         "day": "2024-02-29",
@@ -240,7 +240,7 @@ def test_a_copy_has_the_types_of_a_schema() -> None:
         "days": ["2000-01-01", None],
         "ratio": "Infinity",
     }
-    copy = TableCopy.of([('{"k":1}', told), ('{"k":2}', {"k": 2})])
+    copy = TableCopy.of([('{"k":1}', result), ('{"k":2}', {"k": 2})])
     assert TableCopy.of(copy.saved).rows == copy.rows
     first, second = copy.to_arrow(schema).to_pylist()
     assert first == {

@@ -56,9 +56,9 @@ def test_a_micro_batch_says_which_stream_it_is_of() -> None:
 
 
 def marked(*files: tuple[Add, list[int]]) -> Deletion:
-    told = [(one, of_rows(rows)) for one, rows in files]
+    result = [(one, of_rows(rows)) for one, rows in files]
     paths = [one.path for one, _ in files]
-    return Deletion("k = 1", {"op": "true"}, paths, (), (), {"numDeletedRows": 3}, told)
+    return Deletion("k = 1", {"op": "true"}, paths, (), (), {"numDeletedRows": 3}, result)
 
 
 def test_rows_that_leave_are_proposed_apart_from_their_files() -> None:
@@ -87,9 +87,9 @@ def test_many_rows_go_to_a_file_of_vectors() -> None:
     path, content = written
     assert path == f"deletion_vector_{UUID(int=9)}.bin"
     assert [vector.storage_type for vector in vectors] == ["u", "i", "u"]
-    for one in (vectors[0], vectors[2]):
-        frame = content[slice(frame_of(one).start, frame_of(one).stop)]
-        assert framed_rows(one, frame) == of_rows(many)
+    for item in (vectors[0], vectors[2]):
+        frame = content[slice(frame_of(item).start, frame_of(item).stop)]
+        assert framed_rows(item, frame) == of_rows(many)
 
 
 def test_row_intents_go_into_the_claim_check_with_the_actions() -> None:
@@ -99,8 +99,8 @@ def test_row_intents_go_into_the_claim_check_with_the_actions() -> None:
     sent, content = proposal_drafts.with_claim_check(proposal)
     assert content is not None
     assert sent.dv_intents == ()
-    told = [json.loads(line)["dv_intent"] for line in content.splitlines()]
-    assert [RowIntent.model_validate(one) for one in told] == list(proposal.dv_intents)
+    result = [json.loads(line)["dv_intent"] for line in content.splitlines()]
+    assert [RowIntent.model_validate(item) for item in result] == list(proposal.dv_intents)
 
 
 def test_an_overwrite_read_all_and_removes_all() -> None:

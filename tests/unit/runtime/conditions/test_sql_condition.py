@@ -261,8 +261,8 @@ def test_a_merge_reads_only_rows_that_its_condition_can_match(
             StructField("nested", StructType((StructField("a", LONG),))),
         )
     )
-    found = merge_predicate_of(condition, schema, ["k", "v"], "t")
-    assert shown(found) == expected
+    result = merge_predicate_of(condition, schema, ["k", "v"], "t")
+    assert shown(result) == expected
 
 
 def shown(node: Any) -> str:

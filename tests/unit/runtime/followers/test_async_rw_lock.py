@@ -69,8 +69,8 @@ def test_behind_one_who_waits_long_to_be_alone_others_wait_no_longer_and_it_goes
             tasks.create_task(share("late"))
             await nothing_else_happens()
             assert done == ["long begins", "early begins"], "the long turn has ended"
-            for one in release.values():
-                one.set()
+            for item in release.values():
+                item.set()
         return done
 
     assert asyncio.run(scene())[2:] == ["alone", "late begins"]

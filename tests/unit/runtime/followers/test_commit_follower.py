@@ -310,6 +310,9 @@ def test_a_coordinator_that_hangs_is_given_up_within_seconds_and_no_rebalance_be
     tmp_path: Path,
 ) -> None:
     for session_ms in (1_000, 6_000, 45_000):
-        told = app_settings("f", KafkaSettings(session_timeout_ms=session_ms), tmp_path)
-        rebalance_s, request_s = told["broker_rebalance_timeout"], told["broker_request_timeout"]
+        result = app_settings("f", KafkaSettings(session_timeout_ms=session_ms), tmp_path)
+        rebalance_s, request_s = (
+            result["broker_rebalance_timeout"],
+            result["broker_request_timeout"],
+        )
         assert rebalance_s < request_s <= rebalance_s + 5.0

@@ -47,31 +47,31 @@ def set_aside(service: str = SERVICE) -> FollowerRecord:
 )
 def test_a_stream_is_as_far_as_its_position(at: Position | None, state: str, lag: int) -> None:
     positions = {} if at is None else {TABLE: at}
-    [found] = statuses([registered()], positions, [])
-    assert (found.state, found.lag, found.head) == (state, lag, 7)
-    assert found.reason == (NOT_BEGUN if at is None else None)
+    [result] = statuses([registered()], positions, [])
+    assert (result.state, result.lag, result.head) == (state, lag, 7)
+    assert result.reason == (NOT_BEGUN if at is None else None)
 
 
 def test_the_changes_of_an_unfinished_version_are_told() -> None:
-    [found] = statuses([registered()], {TABLE: position(6, complete=False, index=9)}, [])
-    assert (found.version, found.changes, found.lag) == (6, 10, 2)
+    [result] = statuses([registered()], {TABLE: position(6, complete=False, index=9)}, [])
+    assert (result.version, result.changes, result.lag) == (6, 10, 2)
 
 
 @pytest.mark.parametrize("at", [position(7), None, MalformedRecord("no JSON")])
 def test_a_table_that_was_set_aside_has_stopped(at: Position | MalformedRecord | None) -> None:
     positions = {} if at is None else {TABLE: at}
-    [found] = statuses([registered()], positions, [set_aside()])
-    assert (found.state, found.reason) == ("stopped", "a key is missing")
+    [result] = statuses([registered()], positions, [set_aside()])
+    assert (result.state, result.reason) == ("stopped", "a key is missing")
 
 
 def test_what_another_follower_set_aside_goes_on() -> None:
-    [found] = statuses([registered()], {TABLE: position(7)}, [set_aside("checkpointer")])
-    assert found == StreamStatus("t", "up to date", 7, 7)
+    [result] = statuses([registered()], {TABLE: position(7)}, [set_aside("checkpointer")])
+    assert result == StreamStatus("t", "up to date", 7, 7)
 
 
 def test_a_position_that_cannot_be_read_has_stopped_its_stream() -> None:
-    [found] = statuses([registered()], {TABLE: MalformedRecord("no JSON")}, [])
-    assert (found.state, found.reason) == ("stopped", "no JSON")
+    [result] = statuses([registered()], {TABLE: MalformedRecord("no JSON")}, [])
+    assert (result.state, result.reason) == ("stopped", "no JSON")
 
 
 def test_streams_are_sorted_by_name_and_those_of_dropped_tables_are_left_out() -> None:
@@ -81,4 +81,4 @@ def test_streams_are_sorted_by_name_and_those_of_dropped_tables_are_left_out() -
         registered("c", UUID(int=3), status="dropped"),
         registered("d", UUID(int=4), status="staged"),
     ]
-    assert [found.table for found in statuses(tables, {}, [])] == ["a", "b"]
+    assert [result.table for result in statuses(tables, {}, [])] == ["a", "b"]

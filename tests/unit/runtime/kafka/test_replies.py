@@ -38,9 +38,9 @@ class Client:
 
     def poll(self, timeout_s: float) -> None:
         queued, self.queued = self.queued, []
-        for topic, told in queued:
+        for topic, result in queued:
             if topic in self.missing:
-                told(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), Topic(topic))
+                result(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), Topic(topic))
             else:
                 self.sent.append(topic)
 

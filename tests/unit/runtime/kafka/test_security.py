@@ -143,9 +143,9 @@ def presented(context: ssl.SSLContext, folder: Path) -> str:
         for end in ends:
             with suppress(ssl.SSLWantReadError):
                 end.do_handshake()
-    told = ends[1].getpeercert()
-    assert told is not None
-    return str(dict(one[0] for one in told["subject"])["commonName"])  # type: ignore[misc]  # typeshed is vague
+    result = ends[1].getpeercert()
+    assert result is not None
+    return str(dict(item[0] for item in result["subject"])["commonName"])  # type: ignore[misc]  # typeshed is vague
 
 
 def test_faust_presents_the_certificate_that_is_there_when_it_connects(tmp_path: Path) -> None:

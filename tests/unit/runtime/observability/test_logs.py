@@ -92,14 +92,14 @@ def test_what_libraries_repeat_is_logged_once_a_minute_of_each_kind(
         log_event(_log, "resting")
     monkeypatch.setattr(logs, "QUIET_S", 0.0)
     library.error("Unable connect to node with id %s: %s", 1, "port 100")
-    told = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [one["event"].rpartition(":")[0] or one["event"] for one in told] == [
+    result = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [item["event"].rpartition(":")[0] or item["event"] for item in result] == [
         "Unable connect to node with id 1",
         "Unable to update metadata from [1]",
         *("resting", "resting"),
         "Unable connect to node with id 1",
     ]
-    assert [one.get("held_back") for one in told] == [None, None, None, None, 99]
+    assert [one.get("held_back") for one in result] == [None, None, None, None, 99]
 
 
 def test_who_debugs_hears_all_that_libraries_say() -> None:

@@ -76,13 +76,13 @@ def test_a_service_records_sampled_traces_only(service: InMemorySpanExporter) ->
     assert start_span("decide", UNSAMPLED) is NO_SPAN
     assert start_span("decide", None) is NO_SPAN
     span = start_span("decide", SAMPLED, start_ms=5)
-    told = span.traceparent
+    result = span.traceparent
     span.end({"tidegate.version": 3})
     [found] = service.get_finished_spans()
     assert (found.start_time, found.attributes) == (5_000_000, {"tidegate.version": 3})
-    assert told is not None
+    assert result is not None
     assert found.context is not None
-    assert told == compose(0xAB, found.context.span_id, 1)
+    assert result == compose(0xAB, found.context.span_id, 1)
 
 
 def test_a_service_exports_nothing_unless_asked() -> None:

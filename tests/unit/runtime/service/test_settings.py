@@ -119,9 +119,9 @@ def test_numbers_and_switches_in_json_are_texts_where_texts_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TIDEGATE__STORAGE", '{"path_style": true, "region": "eu", "retries": 3}')
-    told = load(ServiceSettings, None, {"kafka.client": '{"linger.ms": 5}'})
-    assert told.storage == {"path_style": "true", "region": "eu", "retries": "3"}
-    assert told.kafka.client == {"linger.ms": "5"}
+    result = load(ServiceSettings, None, {"kafka.client": '{"linger.ms": 5}'})
+    assert result.storage == {"path_style": "true", "region": "eu", "retries": "3"}
+    assert result.kafka.client == {"linger.ms": "5"}
 
 
 def test_a_mapping_of_sections_is_reached_by_name_and_its_keys_are_checked() -> None:

@@ -24,8 +24,8 @@ class Store(HTTPServer):
 
     def opened(self) -> ObjectStore:
         endpoint = f"http://127.0.0.1:{self.server_port}/account"
-        told = {"azure_endpoint_url": endpoint, "azure_account_key": "a2V5"}
-        return ObjectStore("abfss://files@account.dfs.core.windows.net/t", told)
+        result = {"azure_endpoint_url": endpoint, "azure_account_key": "a2V5"}
+        return ObjectStore("abfss://files@account.dfs.core.windows.net/t", result)
 
 
 class _Answer(BaseHTTPRequestHandler):

@@ -117,7 +117,7 @@ def test_what_a_dead_winner_did_not_publish_is_published_by_who_comes_next(
         case "read":
             assert heir.read(name(1)) == b"mine"
         case "list":
-            assert [one.path for one in heir.list_from("_delta_log", "")] == [name(0), name(1)]
+            assert [item.path for item in heir.list_from("_delta_log", "")] == [name(0), name(1)]
         case _:
             assert heir.put_if_absent(name(1), b"theirs", DEADLINE_S) is Put.LOST
     assert below.files[name(1)] == b"mine"
@@ -211,10 +211,10 @@ def test_past_its_deadline_nothing_is_claimed(below: Unconditional, bus: MemoryB
     clock = StillClock()
     store = RatifiedStore(below, RatifyLog(bus, TOPICS, clock), uuid4, clock)
     assert store.put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
-    told = len(bus.logs[AT])
+    result = len(bus.logs[AT])
     with mock.patch.object(below, "put", side_effect=lambda *_: clock.sleep(DEADLINE_S)):
         assert store.put_if_absent(name(1), b"mine", DEADLINE_S) is Put.UNKNOWN
-    assert len(bus.logs[AT]) == told
+    assert len(bus.logs[AT]) == result
 
 
 def test_a_partition_that_gives_nothing_is_not_waited_for_for_ever(

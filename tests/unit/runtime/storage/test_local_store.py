@@ -248,9 +248,9 @@ def test_a_name_that_a_file_system_gave_up_with_its_journal_is_told_to_nobody(
 
     monkeypatch.setattr(os, "fsync", failing_for_folders)
     assert store.put_if_absent(PATH, b"x", 30.0) is Put.UNKNOWN
-    for one in (store, LocalStore(str(tmp_path))):
+    for item in (store, LocalStore(str(tmp_path))):
         with pytest.raises(Unavailable, match=r"read-only.*kernel's log"):
-            list(one.list_from("_delta_log", ""))
+            list(item.list_from("_delta_log", ""))
     with pytest.raises(Unavailable, match="read-only"):
         store.read(PATH)
 
@@ -310,17 +310,17 @@ def test_hidden_files_of_long_dead_writers_are_dropped(tmp_path: Path) -> None:
 
 def in_a_child(attempt: Callable[[], object]) -> str:
     """Return the result of `attempt` in a child process, or its error, as text."""
-    told: multiprocessing.Queue[str] = multiprocessing.get_context("fork").Queue()
+    result: multiprocessing.Queue[str] = multiprocessing.get_context("fork").Queue()
 
     def tell() -> None:
         try:
-            told.put(str(attempt()))
+            result.put(str(attempt()))
         except Unavailable as error:
-            told.put(f"{error.error_class}: {error}")
+            result.put(f"{error.error_class}: {error}")
 
     child = multiprocessing.get_context("fork").Process(target=tell)
     child.start()
-    said = told.get(timeout=30)
+    said = result.get(timeout=30)
     child.join(timeout=10)
     return said
 

@@ -143,4 +143,4 @@ def test_an_object_that_stands_for_a_folder_is_not_in_it() -> None:
     store = in_bucket(bucket)
     store.put("_delta_log/a", b"x")
     bucket.objects["a table/_delta_log/"] = (b"", 0)
-    assert [one.path for one in store.list_from("_delta_log", "")] == ["_delta_log/a"]
+    assert [item.path for item in store.list_from("_delta_log", "")] == ["_delta_log/a"]

@@ -117,11 +117,11 @@ class Refusing(MemoryStore):
 def test_a_store_that_keeps_the_contract_passes_and_is_left_clean() -> None:
     store = MemoryStore()
     store.put("_delta_log/0.json", b"{}")
-    told: list[int] = []
-    report = probe(store, 25, told.append)
+    result: list[int] = []
+    report = probe(store, 25, result.append)
     assert report.passed
     assert (report.contests, report.won, report.lost, report.unknown) == (25, 25, 25, 0)
-    assert told == list(range(1, 26))
+    assert result == list(range(1, 26))
     assert list(store.files) == ["_delta_log/0.json"]
 
 

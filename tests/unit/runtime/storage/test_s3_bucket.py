@@ -205,10 +205,10 @@ def test_a_refusal_keeps_its_status_and_is_sent_once(
     store: Store, status: int, body: bytes, verdict: ResponseMeaning
 ) -> None:
     store.answers = [(status, body)]
-    with pytest.raises(ErrorResponse) as told:
+    with pytest.raises(ErrorResponse) as raised:
         store.bucket().create_now(KEY, b"one", 5.0)
-    assert told.value.status == status
-    assert judge(told.value) is verdict
+    assert raised.value.status == status
+    assert judge(raised.value) is verdict
     assert len(store.came) == 1
 
 
@@ -228,16 +228,16 @@ def test_a_refusal_in_other_words_is_known_by_its_class(
         raise kind("as a later release may say it")
 
     monkeypatch.setattr(obstore, "put", put)
-    with pytest.raises((ErrorResponse, OSError), match="later release") as told:
+    with pytest.raises((ErrorResponse, OSError), match="later release") as raised:
         store.bucket().create_now(KEY, b"one", 5.0)
-    assert judge(told.value) is verdict
+    assert judge(raised.value) is verdict
 
 
 def test_a_store_that_is_not_there_is_in_doubt(store: Store) -> None:
     bucket = store.bucket(endpoint_url="http://127.0.0.1:1")
-    with pytest.raises(OSError, match=r"127\.0\.0\.1.*ConnectionRefused") as told:
+    with pytest.raises(OSError, match=r"127\.0\.0\.1.*ConnectionRefused") as raised:
         bucket.create_now(KEY, b"one", 5.0)
-    assert judge(told.value) is ResponseMeaning.UNKNOWN
+    assert judge(raised.value) is ResponseMeaning.UNKNOWN
 
 
 @pytest.mark.parametrize("key", ["", "/t/a", "t//a", "t/./a", "t/a/"])
@@ -264,9 +264,9 @@ PAGE = b"<html><body>Welcome to the network of this hotel</body></html>"
 def test_a_page_that_a_gateway_answers_with_is_no_success(store: Store) -> None:
     store.said = {}
     store.answers = [(200, PAGE)]
-    with pytest.raises(ErrorResponse, match="no store's") as told:
+    with pytest.raises(ErrorResponse, match="no store's") as raised:
         store.bucket().create_now(KEY, b"one", 5.0)
-    assert judge(told.value) is ResponseMeaning.UNKNOWN
+    assert judge(raised.value) is ResponseMeaning.UNKNOWN
 
 
 @pytest.mark.parametrize(("etag", "page"), [('W/"5-x"', b""), ('"x"', PAGE)])
@@ -362,7 +362,7 @@ def test_another_signature_is_left_to_the_other_way(
 def test_what_other_clients_are_told_by_the_environment_is_not_for_this_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, told in {
+    for name, result in {
         "AWS_ENDPOINT": "http://127.0.0.1:1",
         "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
         "AWS_SESSION_TOKEN": "of others",
@@ -373,7 +373,7 @@ def test_what_other_clients_are_told_by_the_environment_is_not_for_this_one(
         "AWS_UNSIGNED_PAYLOAD": "true",
         "AWS_CHECKSUM_ALGORITHM": "crc64nvme",
     }.items():
-        monkeypatch.setenv(name, told)
+        monkeypatch.setenv(name, result)
     store.answers = [(200, b"")]
     assert store.bucket().create_now(KEY, b"one", 5.0)
     assert store.came == [(f"/lake/{KEY}", "*", b"one")]
@@ -496,7 +496,7 @@ def test_a_giver_of_credentials_that_hangs_keeps_no_other_store_waiting(
         assert asks.wait(10)
         renewed, other = pool.submit(opened.read, "a"), pool.submit(store.opened().read, "a")
         try:
-            assert [one.result(10) for one in (renewed, other)] == [b"one", b"one"]
+            assert [item.result(10) for item in (renewed, other)] == [b"one", b"one"]
         finally:
             store.answers.append((200, b""))
             answers.set()
@@ -591,6 +591,6 @@ def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure
 def test_a_store_that_takes_no_condition_is_told_by_its_class(store: Store) -> None:
     for status, said in ((501, NO_CONDITION), (403, "Unavailable")):
         store.answers = [(status, b"<Error><Code>No</Code></Error>")] * 2
-        with pytest.raises(Unavailable) as told:
+        with pytest.raises(Unavailable) as raised:
             store.opened().put_if_absent("a", b"one", 5.0)
-        assert told.value.error_class == said
+        assert raised.value.error_class == said

@@ -59,14 +59,14 @@ def read(
 
 @pytest.mark.parametrize("told", [OLD, MARKED])
 def test_days_are_those_that_people_wrote(told: dict[str, str]) -> None:
-    found = read({"d": days(*DAYS, None)}, {"d": "date"}, told)
-    assert found["d"].to_pylist() == [*DAYS.values(), None]
+    result = read({"d": days(*DAYS, None)}, {"d": "date"}, told)
+    assert result["d"].to_pylist() == [*DAYS.values(), None]
 
 
 @pytest.mark.parametrize("told", [NEW, {}, {"org.apache.spark.legacyDateTime": ""}])
 def test_days_of_other_files_are_as_they_are_counted(told: dict[str, str]) -> None:
-    found = read({"d": days(-719_162, -141_428)}, {"d": "date"}, told)
-    assert found["d"].to_pylist() == [date(1, 1, 1), date(1582, 10, 14)]
+    result = read({"d": days(-719_162, -141_428)}, {"d": "date"}, told)
+    assert result["d"].to_pylist() == [date(1, 1, 1), date(1582, 10, 14)]
 
 
 @pytest.mark.parametrize(("told", "as_int96"), [(MARKED, False), (MARKED_96, True), (OLD, True)])
@@ -74,8 +74,8 @@ def test_moments_are_too_where_their_kind_is_marked(told: dict[str, str], as_int
     noon = DAY_US // 2
     held = moments(-719_164 * DAY_US + noon, -141_428 * DAY_US + 1, 7, None)
     options = {"use_deprecated_int96_timestamps": as_int96}
-    found = read({"t": held}, {"t": "timestamp"}, told, **options)
-    assert found["t"].to_pylist() == [
+    result = read({"t": held}, {"t": "timestamp"}, told, **options)
+    assert result["t"].to_pylist() == [
         datetime(1, 1, 1, 12, tzinfo=UTC),
         datetime(1582, 10, 4, 0, 0, 0, 1, UTC),
         datetime(1970, 1, 1, 0, 0, 0, 7, UTC),
@@ -89,22 +89,22 @@ def test_moments_of_the_kind_that_is_not_marked_are_as_they_are_counted(
 ) -> None:
     held = moments(-719_162 * DAY_US)
     options = {"use_deprecated_int96_timestamps": as_int96}
-    found = read({"t": held}, {"t": "timestamp"}, told, **options)
-    assert found["t"].to_pylist() == [datetime(1, 1, 1, tzinfo=UTC)]
+    result = read({"t": held}, {"t": "timestamp"}, told, **options)
+    assert result["t"].to_pylist() == [datetime(1, 1, 1, tzinfo=UTC)]
 
 
 def test_times_without_a_zone_were_never_counted_so() -> None:
     at = pa.array([-719_162 * DAY_US], pa.int64()).cast(pa.timestamp("us"))
-    found = read({"t": at}, {"t": "timestamp_ntz"}, MARKED)
-    assert found["t"].cast(pa.int64()).to_pylist() == [-719_162 * DAY_US]
+    result = read({"t": at}, {"t": "timestamp_ntz"}, MARKED)
+    assert result["t"].cast(pa.int64()).to_pylist() == [-719_162 * DAY_US]
 
 
 def test_before_1900_a_zone_had_no_mean_time_of_its_own() -> None:
     """The old calendar takes Los Angeles as -8:00 then; its local mean time was -7:52:58."""
-    told = {**MARKED, "org.apache.spark.timeZone": "America/Los_Angeles"}
+    result = {**MARKED, "org.apache.spark.timeZone": "America/Los_Angeles"}
     noon = (-36_525 + 8 / 24 + 0.5) * DAY_US
     twice = (-31_455 + 8 / 24 + 0.5) * DAY_US
-    found = read({"t": moments(round(noon), round(twice), 0)}, {"t": "timestamp"}, told)
+    found = read({"t": moments(round(noon), round(twice), 0)}, {"t": "timestamp"}, result)
     assert found["t"].to_pylist() == [
         datetime(1869, 12, 31, 19, 52, 58, tzinfo=UTC),
         datetime(1883, 11, 18, 20, tzinfo=UTC),
@@ -113,10 +113,10 @@ def test_before_1900_a_zone_had_no_mean_time_of_its_own() -> None:
 
 
 def test_a_zone_that_nobody_knows_is_refused_where_it_matters() -> None:
-    told = {**MARKED, "org.apache.spark.timeZone": "Atlantis/Old_Town"}
-    assert read({"t": moments(0)}, {"t": "timestamp"}, told).num_rows == 1
+    result = {**MARKED, "org.apache.spark.timeZone": "Atlantis/Old_Town"}
+    assert read({"t": moments(0)}, {"t": "timestamp"}, result).num_rows == 1
     with pytest.raises(BrokenLog, match="Atlantis/Old_Town") as refused:
-        read({"t": moments(-719_164 * DAY_US)}, {"t": "timestamp"}, told)
+        read({"t": moments(-719_164 * DAY_US)}, {"t": "timestamp"}, result)
     assert refused.value.error_class == "CorruptDataFile"
 
 
@@ -134,8 +134,8 @@ def test_days_inside_other_columns_are_too() -> None:
         "m": {"type": "map", "keyType": "date", "valueType": "date", "valueContainsNull": True},
     }
     first, last = date(1, 1, 1), date(1582, 10, 15)
-    found = read(columns, kinds, OLD)
-    assert found["s"].to_pylist() == [{"d": first}, {"d": None}, {"d": last}]
-    assert found["l"].to_pylist() == [[first], [], [None, last]]
-    assert [pairs[0][1] for pairs in found["m"].to_pylist()] == [first, None, last]
-    assert found["m"].to_pylist()[0][0][0] == first
+    result = read(columns, kinds, OLD)
+    assert result["s"].to_pylist() == [{"d": first}, {"d": None}, {"d": last}]
+    assert result["l"].to_pylist() == [[first], [], [None, last]]
+    assert [pairs[0][1] for pairs in result["m"].to_pylist()] == [first, None, last]
+    assert result["m"].to_pylist()[0][0][0] == first

@@ -110,10 +110,10 @@ def test_changes_come_from_change_files_else_from_data_files(table: Table) -> No
 
 
 def test_the_shape_is_the_tables_and_what_is_told_of_a_change(table: Table) -> None:
-    found = read_changes(table.store, 1, 1)
-    assert found.schema.names == ["p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
-    assert found.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
-    assert found.column("p").to_pylist() == ["x", "x"]
+    result = read_changes(table.store, 1, 1)
+    assert result.schema.names == ["p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
+    assert result.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
+    assert result.column("p").to_pylist() == ["x", "x"]
     assert read_changes(table.store, 0, 0).num_rows == 0
 
 
@@ -196,8 +196,8 @@ def test_files_from_before_a_new_partitioning_keep_their_values(before: list[str
     gone = {**remove("a")["remove"], "partitionValues": old["partitionValues"]}
     table.commit(PROTOCOL, partitioned(*before), {"add": old})
     table.commit(partitioned(*after), {"remove": gone}, {"add": new})
-    told = read_changes(table.store, 0).select(["p", "_change_type"]).to_pylist()
-    assert [tuple(row.values()) for row in told] == [
+    result = read_changes(table.store, 0).select(["p", "_change_type"]).to_pylist()
+    assert [tuple(row.values()) for row in result] == [
         ("x", "insert"),
         ("x", "delete"),
         ("x", "insert"),
@@ -240,10 +240,10 @@ def renamed() -> Table:
 def test_changes_of_mapped_columns_are_told_in_the_names_of_the_end(renamed: Table) -> None:
     assert read_changes(renamed.store, 0, 3).column("v").to_pylist() == [1, 2]
     assert read_changes(renamed.store, 0, 1).column("v").to_pylist() == [1]
-    found = read_changes(renamed.store, 4)
-    assert found.column("w").to_pylist() == [3]
-    assert found.column("p").to_pylist() == ["x"]
-    assert found.column("_change_type").to_pylist() == ["insert"]
+    result = read_changes(renamed.store, 4)
+    assert result.column("w").to_pylist() == [3]
+    assert result.column("p").to_pylist() == ["x"]
+    assert result.column("_change_type").to_pylist() == ["insert"]
 
 
 @pytest.mark.parametrize("start", [0, 2, 3])

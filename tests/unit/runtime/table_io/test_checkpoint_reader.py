@@ -214,7 +214,7 @@ def table_of(**properties: str) -> Snapshot:
         ),
         commit(3, {"txn": {"appId": "a", "version": 1}}, {"domainMetadata": DOMAIN}),
     ]
-    state = replay([read_part(str(one.version), one.encode()) for one in history], None)
+    state = replay([read_part(str(item.version), item.encode()) for item in history], None)
     return from_replay(3, state, None)
 
 
@@ -235,9 +235,9 @@ def test_a_v2_checkpoint_holds_what_was_put_into_it(form: Form, properties: dict
     assert (read.txns[0].app_id, read.domains[0].domain) == ("a", "d")
     assert sorted(keys(read.files).to_pylist()) == sorted(whole.file_keys.to_pylist())
     assert sorted(read.tombstones["path"].to_pylist()) == ["f0", "f1", "f2"]
-    found = [orjson.loads(text) for text in texts(read.files).to_pylist()]
-    assert [one["numRecords"] for one in found] == [10] * 10
-    assert [one["minValues"]["s"] for one in found] == ["a"] * 10
+    result = [orjson.loads(text) for text in texts(read.files).to_pylist()]
+    assert [item["numRecords"] for item in result] == [10] * 10
+    assert [one["minValues"]["s"] for one in result] == ["a"] * 10
     live = read_checkpoint(store, [file_of(name)], KEYS)
     assert live.files.schema == KEY_SCHEMA
     assert sorted(keys(live.files).to_pylist()) == sorted(whole.file_keys.to_pylist())
@@ -285,9 +285,9 @@ def test_statistics_in_their_own_types_stay_so_until_somebody_asks() -> None:
     )
     files = read_checkpoint(*stored({"add": add})).files
     assert files["stats"].null_count == 2
-    found = texts(files).to_pylist()
-    assert found[1] is None
-    assert orjson.loads(found[0] or "") == {
+    result = texts(files).to_pylist()
+    assert result[1] is None
+    assert orjson.loads(result[0] or "") == {
         "numRecords": 7,
         "minValues": {
             "long": -5,
@@ -301,7 +301,7 @@ def test_statistics_in_their_own_types_stay_so_until_somebody_asks() -> None:
         "nullCount": {"long": 0, "in": {"x": 2}},
     }
     assert with_texts(files).schema == ADD_SCHEMA
-    assert [row.stats for row in rows_to_adds(with_defaults(files))] == found
+    assert [row.stats for row in rows_to_adds(with_defaults(files))] == result
 
 
 def test_statistics_as_text_are_read_alone_where_they_are_there() -> None:
@@ -311,9 +311,9 @@ def test_statistics_as_text_are_read_alone_where_they_are_there() -> None:
     assert files.schema == ADD_SCHEMA
     one_only = rows(kind, both, None, {**both, "path": "g", "stats": None}, {"path": "h"})
     files = read_checkpoint(*stored({"add": one_only}, rows_a_group=9)).files
-    found = texts(files).to_pylist()
-    assert (found[0], found[2]) == ("{}", None)
-    assert '"numRecords":7' in found[1]
+    result = texts(files).to_pylist()
+    assert (result[0], result[2]) == ("{}", None)
+    assert '"numRecords":7' in result[1]
 
 
 def test_moments_of_96_bits_are_instants_in_statistics() -> None:
@@ -328,9 +328,9 @@ def test_moments_of_96_bits_are_instants_in_statistics() -> None:
     pq.write_table(table, buffer, use_deprecated_int96_timestamps=True)
     store, files = stored(FULL)
     store.files[in_log(files[0].name)] = buffer.getvalue()
-    [found] = texts(read_checkpoint(store, files).files).to_pylist()
+    [result] = texts(read_checkpoint(store, files).files).to_pylist()
     spelled = "2024-02-29T12:00:00.000Z"
-    assert orjson.loads(found) == {"minValues": {"at": spelled, "in": {"at": spelled}}}
+    assert orjson.loads(result) == {"minValues": {"at": spelled, "in": {"at": spelled}}}
 
 
 def test_parts_whose_statistics_differ_in_type_add_up() -> None:

@@ -134,7 +134,7 @@ def with_checkpoints(*versions: int) -> tuple[MemoryStore, dict[int, LastCheckpo
     store.files[in_log(commit_name(0))] = to_bytes(creation())
     for version in range(1, 41):
         store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"f{version}")])
-    return store, {one: write_classic(store, open_snapshot(store, one), 0) for one in versions}
+    return store, {item: write_classic(store, open_snapshot(store, item), 0) for item in versions}
 
 
 def test_the_hint_moves_forward_only() -> None:
@@ -198,8 +198,8 @@ def test_a_torn_checkpoint_is_replaced_and_a_whole_one_of_another_writer_stays(c
     buffer = io.BytesIO()
     pq.write_table(pq.read_table(io.BytesIO(ours)), buffer, compression="gzip")
     store.files[path] = theirs = buffer.getvalue()
-    found = write_classic(store, other, 1)
-    assert (found.size, found.size_in_bytes) == (hints[20].size, len(theirs))
+    result = write_classic(store, other, 1)
+    assert (result.size, result.size_in_bytes) == (hints[20].size, len(theirs))
     assert store.files[path] is theirs
     store.files[path] = theirs[:cut]
     assert hinted_version(store) == -1

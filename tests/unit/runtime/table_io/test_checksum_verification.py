@@ -57,9 +57,9 @@ def test_a_plain_read_is_told_whether_its_checksum_file_agrees() -> None:
     assert open_snapshot(store).checksum == AGREES
     assert open_snapshot(store, 0).checksum == ABSENT
     state(store, numFiles=9)
-    found = open_snapshot(store)
-    assert (found.checksum.checked, found.checksum.fields) == (Checked.CONTRADICTS, ("numFiles",))
-    assert found.files.num_rows == 2
+    result = open_snapshot(store)
+    assert (result.checksum.checked, result.checksum.fields) == (Checked.CONTRADICTS, ("numFiles",))
+    assert result.files.num_rows == 2
     store.files[in_log(checksum_name(1))] = b"{"
     assert open_snapshot(store).checksum == UNREADABLE
 
@@ -80,11 +80,11 @@ def test_a_doubt_is_logged_once_a_version(caplog: pytest.LogCaptureFixture) -> N
     state(store, numFiles=9)
     for _ in range(3):
         open_snapshot(store)
-    [told] = [
+    [result] = [
         record.getMessage() for record in caplog.records if "doubted-once" in record.getMessage()
     ]
     for word in ("checksum_doubted", "version=1", "contradicts: numFiles"):
-        assert word in told
+        assert word in result
 
 
 def test_what_moved_on_was_not_asked() -> None:

@@ -89,9 +89,9 @@ def rows(version: int, change: Callable[[list[Any]], None]) -> Callable[[Files],
 
     def do(files: Files) -> None:
         path = in_log(commit_name(version))
-        found = [json.loads(line) for line in files[path].splitlines()]
-        change(found)
-        files[path] = to_bytes(found)
+        result = [json.loads(line) for line in files[path].splitlines()]
+        change(result)
+        files[path] = to_bytes(result)
 
     return do
 

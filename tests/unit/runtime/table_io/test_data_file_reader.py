@@ -69,18 +69,18 @@ def read(rows: pa.Table | bytes, of: Metadata, *columns: str, **values: str | No
 
 def test_columns_come_in_the_schemas_order_and_types() -> None:
     rows = pa.table({"extra": [1], "b": pa.array(["x"]), "a": pa.array([1], pa.int32())})
-    found = read(rows, metadata(a="long", b="string", gone="double"))
-    assert found.schema.names == ["a", "b", "gone"]
-    assert found.schema.types == [pa.int64(), pa.string(), pa.float64()]
-    assert found.to_pylist() == [{"a": 1, "b": "x", "gone": None}]
+    result = read(rows, metadata(a="long", b="string", gone="double"))
+    assert result.schema.names == ["a", "b", "gone"]
+    assert result.schema.types == [pa.int64(), pa.string(), pa.float64()]
+    assert result.to_pylist() == [{"a": 1, "b": "x", "gone": None}]
 
 
 def test_partition_values_come_from_the_log_even_if_the_file_has_them() -> None:
     rows = pa.table({"a": [1, 2], "p": [7, 7]})
     of = metadata("p", "q", p="date", a="long", q="string")
-    found = read(rows, of, p="2024-02-29")
-    assert found.column("p").to_pylist() == [date(2024, 2, 29)] * 2
-    assert found.column("q").to_pylist() == [None, None]
+    result = read(rows, of, p="2024-02-29")
+    assert result.column("p").to_pylist() == [date(2024, 2, 29)] * 2
+    assert result.column("q").to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_partition_values_come_from_the_log_even_if_the_file_has_them() -> None:
     ],
 )
 def test_partition_values_are_typed(kind: str, text: str, value: object) -> None:
-    found = read(pa.table({"a": [1]}), metadata("p", p=kind, a="long"), p=text)
-    assert found.column("p").to_pylist() == [value]
+    result = read(pa.table({"a": [1]}), metadata("p", p=kind, a="long"), p=text)
+    assert result.column("p").to_pylist() == [value]
 
 
 def test_a_partition_value_that_no_engine_can_read_names_its_text() -> None:
@@ -172,9 +172,9 @@ def test_dictionaries_and_large_types_become_plain() -> None:
             "raw": pa.array([b"1", b"2", b"3"], pa.large_binary()),
         }
     )
-    found = read(rows, metadata(s="string", l="string", raw="binary"))
-    assert found.schema.types == [pa.string(), pa.string(), pa.binary()]
-    assert found.column("s").to_pylist() == ["a", None, "a"]
+    result = read(rows, metadata(s="string", l="string", raw="binary"))
+    assert result.schema.types == [pa.string(), pa.string(), pa.binary()]
+    assert result.column("s").to_pylist() == ["a", None, "a"]
 
 
 def test_nested_columns_gain_missing_fields_and_lose_extra_ones() -> None:
@@ -193,10 +193,10 @@ def test_nested_columns_gain_missing_fields_and_lose_extra_ones() -> None:
         }
     )
     found = read(rows, metadata(s=inner, a=array, m=held))
-    told = {"y": None, "x": 1}
+    result = {"y": None, "x": 1}
     assert found.to_pylist() == [
-        {"s": told, "a": [told, None], "m": None},
-        {"s": None, "a": None, "m": [("k", told)]},
+        {"s": result, "a": [result, None], "m": None},
+        {"s": None, "a": None, "m": [("k", result)]},
     ]
 
 
@@ -285,8 +285,8 @@ def test_positions_are_of_the_whole_file_whatever_batches_it_is_read_in() -> Non
     store = store_of(a=rows)
     gone = [0, ROWS_MAX - 10, ROWS_MAX, ROWS_MAX + 1, 2 * ROWS_MAX, count - 1]
     batches = read_file(store, deleting(*gone), metadata(v="long"))
-    found = {value for batch in batches for value in batch.column(0).to_pylist()}
-    assert found == set(range(count)) - set(gone)
+    result = {value for batch in batches for value in batch.column(0).to_pylist()}
+    assert result == set(range(count)) - set(gone)
 
 
 def test_the_parts_of_a_file_hold_each_row_once_at_its_position() -> None:
@@ -295,13 +295,13 @@ def test_the_parts_of_a_file_hold_each_row_once_at_its_position() -> None:
     fields = (StructField("v", LONG), POSITION)
     vector = descriptors.inline(roaring_bitmap.of_rows([0, 95, 999]))
     for count in (1, 2, 5, 40):
-        found = []
+        result = []
         for part in range(count):
             share = FileShare(part, count, RowChoice(vector))
             for batch in read_rows(store, "a", fields, {}, ColumnMappingMode.NONE, share):
-                found += batch.to_pylist()
-        assert [row["v"] for row in found] == [row[POSITION.name] for row in found]
-        assert [row["v"] for row in found] == [v for v in range(1_000) if v not in (0, 95, 999)]
+                result += batch.to_pylist()
+        assert [row["v"] for row in result] == [row[POSITION.name] for row in result]
+        assert [row["v"] for row in result] == [v for v in range(1_000) if v not in (0, 95, 999)]
         counted = [
             sum(
                 row.num_rows
@@ -319,7 +319,7 @@ def test_rows_are_counted_without_those_deleted_where_no_column_is_read() -> Non
     for columns in ([], ["p"], ["gone"]):
         of = metadata("p", p="string", v="long", gone="long")
         row = {**deleting(1, 2), "partitionValues": [("p", "x")]}
-        assert sum(one.num_rows for one in read_file(store, row, of, columns)) == 8
+        assert sum(item.num_rows for item in read_file(store, row, of, columns)) == 8
 
 
 def test_only_the_rows_that_are_meant_are_read() -> None:
@@ -389,8 +389,8 @@ def test_files_out_of_reach_are_not_opened_and_rows_are_filtered() -> None:
     in_z = {"op": "=", "column": ["p"], "value": "z", "type": "string"}
     assert read_table(store, snapshot, predicate=small).column("v").to_pylist() == [1, 2, 2]
     both = {"op": "and", "args": [small, in_z]}
-    found = list(scan(store, snapshot, ["p"], both))
-    assert [batch.to_pylist() for batch in found] == [[{"p": "z"}]]
+    result = list(scan(store, snapshot, ["p"], both))
+    assert [batch.to_pylist() for batch in result] == [[{"p": "z"}]]
 
 
 @pytest.mark.parametrize(

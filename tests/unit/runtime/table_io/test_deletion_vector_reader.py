@@ -125,9 +125,9 @@ def test_rows_are_chosen_by_their_place_in_the_file(are_left_out: bool) -> None:
         for start, size in zip(starts, sizes, strict=True)
     ]
     chosen = ChosenRows(of_rows(rows), are_left_out).of_batches(batches)
-    found = [value for batch in chosen for value in batch.column(0).to_pylist()]
+    result = [value for batch in chosen for value in batch.column(0).to_pylist()]
     meant = [row for row in range(sum(sizes)) if (row in rows) is not are_left_out]
-    assert found == meant
+    assert result == meant
 
 
 def test_batches_without_chosen_rows_are_not_yielded() -> None:

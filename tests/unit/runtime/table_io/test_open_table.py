@@ -370,9 +370,9 @@ def test_the_oldest_commit_is_the_oldest_that_is_left() -> None:
 
 def test_a_commit_is_read_with_its_bytes() -> None:
     store = table()
-    found = read_commit(store, 1)
-    assert found is not None
-    commit, content = found
+    result = read_commit(store, 1)
+    assert result is not None
+    commit, content = result
     assert (commit.version, content) == (1, store.files[in_log(commit_name(1))])
     assert read_commit(store, 3) is None
     store.files[in_log(commit_name(3))] = b'{"add":'
@@ -397,7 +397,7 @@ def test_a_time_before_or_after_the_log_is_refused() -> None:
 )
 def test_a_table_with_a_feature_that_we_read_is_opened(name: str) -> None:
     listed = [name, *FEATURES[name].needs]
-    readers = [one for one in listed if FEATURES[one].kind is FeatureKind.READER_WRITER]
+    readers = [item for item in listed if FEATURES[item].kind is FeatureKind.READER_WRITER]
     asked: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": listed}
     if readers:
         asked |= {"minReaderVersion": 3, "readerFeatures": readers}

@@ -32,11 +32,11 @@ def written(table: pa.Table, **options: object) -> bytes:
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"write_statistics": ["flag"]}])
 def test_nulls_are_those_that_arrow_counts(options: dict[str, object]) -> None:
     content = written(rows(), **options)
-    found = read_footer(io.BytesIO(content))
+    result = read_footer(io.BytesIO(content))
     metadata = pq.read_metadata(io.BytesIO(content))
-    assert found.metadata.equals(metadata)
-    assert len(found.groups) == metadata.num_row_groups
-    for at, group in enumerate(found.groups):
+    assert result.metadata.equals(metadata)
+    assert len(result.groups) == metadata.num_row_groups
+    for at, group in enumerate(result.groups):
         of_arrow = metadata.row_group(at)
         assert group.rows == of_arrow.num_rows
         chunks = [of_arrow.column(leaf) for leaf in range(metadata.num_columns)]
@@ -50,8 +50,8 @@ def test_a_footer_longer_than_the_first_read_is_read() -> None:
     wide = pa.table({f"column{at:04}": [at] for at in range(2_000)})
     content = written(wide)
     assert len(content) > 2 * TAIL_BYTES
-    found = read_footer(io.BytesIO(content))
-    assert len(found.groups[0].nulls) == 2_000
+    result = read_footer(io.BytesIO(content))
+    assert len(result.groups[0].nulls) == 2_000
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_a_footer_with_any_bit_flipped_is_read_or_refused_and_the_process_lives(
             except BrokenLog as error:
                 refused.append(str(error))
     assert len(refused) > 100
-    assert [told for told in refused if NAME not in told] == []
+    assert [result for result in refused if NAME not in result] == []

@@ -71,8 +71,8 @@ def test_decimals_of_every_width_are_read(as_integers: object) -> None:
 
 def test_lists_of_two_levels_are_read() -> None:
     kind = {"type": "array", "elementType": "integer", "containsNull": True}
-    found = read(table_of({"l": kind}, file_with_two_level_lists()))
-    assert found["l"].to_pylist() == list(ROWS)
+    result = read(table_of({"l": kind}, file_with_two_level_lists()))
+    assert result["l"].to_pylist() == list(ROWS)
 
 
 def test_what_is_void_is_null_wherever_it_stands() -> None:
@@ -86,10 +86,10 @@ def test_what_is_void_is_null_wherever_it_stands() -> None:
         "l": {"type": "array", "elementType": "void", "containsNull": True},
     }  # fmt: skip
     content = written(pa.table({"s": [{"x": 1}, None], "l": pa.nulls(2)}))
-    found = read(table_of(columns, content))
-    assert found["v"].to_pylist() == [None, None]
-    assert found["s"].to_pylist() == [{"x": 1, "v": None}, None]
-    assert found["l"].to_pylist() == [None, None]
+    result = read(table_of(columns, content))
+    assert result["v"].to_pylist() == [None, None]
+    assert result["s"].to_pylist() == [{"x": 1, "v": None}, None]
+    assert result["l"].to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize("as_int96", [True, False])
@@ -105,8 +105,8 @@ def test_moments_before_1582_and_after_2262_are_read_nested_too(as_int96: object
     )
     content = written(held, use_deprecated_int96_timestamps=as_int96)
     list_of = {"type": "array", "elementType": "timestamp", "containsNull": True}
-    found = read(table_of({"t": "timestamp", "l": list_of, "day": "date"}, content))
-    assert found.to_pylist() == held.to_pylist()
+    result = read(table_of({"t": "timestamp", "l": list_of, "day": "date"}, content))
+    assert result.to_pylist() == held.to_pylist()
 
 
 def test_nanoseconds_are_read() -> None:
@@ -114,9 +114,9 @@ def test_nanoseconds_are_read() -> None:
     held = pa.table({"n": moments, "z": moments.cast(pa.timestamp("ns"))})
     kinds = {"n": "timestamp_nanos", "z": "timestamp_nanos_ntz", "p": "timestamp_nanos"}
     at = "2024-02-29T12:00:00.000000001Z"
-    found = read(table_of(kinds, written(held), {"p": at}))
-    assert found.select(["n", "z"]).equals(held)
-    assert found["p"].cast(pa.int64()).to_pylist() == [1709208000000000001] * 3
+    result = read(table_of(kinds, written(held), {"p": at}))
+    assert result.select(["n", "z"]).equals(held)
+    assert result["p"].cast(pa.int64()).to_pylist() == [1709208000000000001] * 3
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_nanoseconds_are_read() -> None:
 )
 def test_partition_values_at_their_edges_are_read(kind: str, text: str, value: Any) -> None:
     content = written(pa.table({"x": [1]}))
-    found = read(table_of({"x": "long", "p": kind}, content, {"p": text}))
-    assert found["p"].to_pylist() == [value]
+    result = read(table_of({"x": "long", "p": kind}, content, {"p": text}))
+    assert result["p"].to_pylist() == [value]
 
 
 def test_days_past_the_year_9999_are_read_from_partitions_and_statistics_do_not_mind() -> None:
@@ -142,8 +142,8 @@ def test_days_past_the_year_9999_are_read_from_partitions_and_statistics_do_not_
     store = table_of(
         {"d": "date", "p": "date"}, written(pa.table({"d": days})), {"p": "+10000-01-01"}
     )
-    found = read(store)
-    assert found["d"].cast(pa.int32()).to_pylist() == found["p"].cast(pa.int32()).to_pylist()
+    result = read(store)
+    assert result["d"].cast(pa.int32()).to_pylist() == result["p"].cast(pa.int32()).to_pylist()
     late = {"op": ">", "column": ["p"], "value": "9999-12-31", "type": "date"}
     head = open_snapshot(store)
     assert read_table(store, head, ["d"], late).num_rows == 1

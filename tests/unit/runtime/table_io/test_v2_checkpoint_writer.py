@@ -26,7 +26,7 @@ def table(*features: str) -> Snapshot:
         commit(1, *(add(f"f{number}") for number in range(6))),
         commit(2, remove("f0", deletionTimestamp=NOW_MS)),
     ]
-    state = replay([read_part(str(one.version), one.encode()) for one in history], None)
+    state = replay([read_part(str(item.version), item.encode()) for item in history], None)
     return from_replay(2, state, None)
 
 

@@ -33,19 +33,20 @@ def column(typed: pa.DataType, *rows: Any) -> pa.Array:
 
 
 def meanings(array: pa.Array) -> list[Any]:
-    found = conform(array, VARIANT)
-    assert found.type == arrow_type(VARIANT)
+    result = conform(array, VARIANT)
+    assert result.type == arrow_type(VARIANT)
     return [
-        None if row is None else decoded(row["metadata"], row["value"]) for row in found.to_pylist()
+        None if row is None else decoded(row["metadata"], row["value"])
+        for row in result.to_pylist()
     ]
 
 
 def test_an_unshredded_variant_is_its_bytes() -> None:
     shape = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
     rows = [{"value": variant_encoding.string("x"), "metadata": EMPTY}, None]
-    found = conform(pa.array(rows, shape), VARIANT)
-    assert found.to_pylist() == rows
-    assert [one.name for one in found.type] == ["metadata", "value"]
+    result = conform(pa.array(rows, shape), VARIANT)
+    assert result.to_pylist() == rows
+    assert [item.name for item in result.type] == ["metadata", "value"]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,8 @@ def test_a_typed_value_is_a_variant_and_what_does_not_fit_is_beside_it(
     typed: pa.DataType, value: Any
 ) -> None:
     other = variant_encoding.array([])
-    found = meanings(column(typed, (None, value), (other, None), (None, None), None))
-    assert found == [value, [], None, None]
+    result = meanings(column(typed, (None, value), (other, None), (None, None), None))
+    assert result == [value, [], None, None]
 
 
 def test_moments_keep_their_units() -> None:
@@ -149,8 +150,8 @@ def test_arrays_of_objects_of_arrays_come_together() -> None:
 def test_variants_inside_lists_are_variants() -> None:
     items = column(pa.int32(), (None, 1), None, (variant_encoding.string("x"), None))
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), items)
-    found = conform(lists, ArrayType(VARIANT)).to_pylist()
-    assert [[one and decoded(**one) for one in row] for row in found] == [[1, None], [], ["x"]]
+    result = conform(lists, ArrayType(VARIANT)).to_pylist()
+    assert [[item and decoded(**item) for item in row] for row in result] == [[1, None], [], ["x"]]
 
 
 @pytest.mark.parametrize(
