@@ -236,7 +236,7 @@ class Local:
                 f"{cpu_us(self.ours)} each; delta-rs does not sync",
                 "",
                 ours / theirs >= 400 and not lost(self.ours),
-                recorded=at_least(652),
+                recorded=at_least(465),
             )
         ]
 

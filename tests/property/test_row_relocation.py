@@ -46,8 +46,8 @@ class Ledger:
                 live.pop(row.get("remove", {}).get("path", ""), None)
             for row in rows:
                 if "add" in row:
-                    result = row["add"].get("deletionVector")
-                    vector = DeletionVector.model_validate(result) if result else None
+                    told = row["add"].get("deletionVector")
+                    vector = DeletionVector.model_validate(told) if told else None
                     store = self.gate.stores[ROOT]
                     live[row["add"]["path"]] = set(read_vector(store, vector)) if vector else set()
         return live
@@ -68,7 +68,7 @@ class Ledger:
 
     def deletes(self, version: int, dice: st.DataObject) -> Proposal | None:
         """Return a proposal to delete rows of files as of a version."""
-        result = []
+        found = []
         rows_wanted: set[Row] = set()
         for path, gone in sorted(self.seen(version).items()):
             count = len(self.holds[path])
@@ -76,11 +76,11 @@ class Ledger:
             rows = dice.draw(st.sets(st.sampled_from(there), max_size=3)) if there else set()
             if rows:
                 base = inline(of_rows(sorted(gone))).unique_id if gone else None
-                result.append(rows_of(path, sorted(rows), base=base, num_records=count))
+                found.append(rows_of(path, sorted(rows), base=base, num_records=count))
                 rows_wanted |= {self.holds[path][row] for row in rows}
-        if not result:
+        if not found:
             return None
-        made = row_delete(*result, read_version=version)
+        made = row_delete(*found, read_version=version)
         self.wanted[str(made.proposal_id)] = rows_wanted
         return made
 
@@ -121,6 +121,8 @@ def begun(members: int) -> Ledger:
     return Ledger(gate, {path: [(path, row) for row in range(10)] for path in BEGUN})
 
 
+# Known exception, which these examples do not meet: a file whose rows are all deleted is removed,
+# and a delete or a compaction that names it is refused by `concurrent_delete_read`.
 @settings(max_examples=50, deadline=None)
 @given(st.data(), st.integers(1, 5))
 def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) -> None:
@@ -135,13 +137,13 @@ def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) 
             batch += [made] if made else []
         if dice.draw(st.booleans()):
             ledger.gate.restart()
-        for one, result in zip(batch, ledger.gate.ask(*batch), strict=True):
+        for one, told in zip(batch, ledger.gate.ask(*batch), strict=True):
             if one.dv_intents:
-                assert result.status == "committed", result.rejection
+                assert told.status == "committed", told.rejection
                 gone |= ledger.wanted[str(one.proposal_id)]
-            elif result.rejection:
+            elif told.rejection:
                 # The only expected refusal: two compactions that relocate the same rows.
-                assert result.rejection.rule == "concurrent_delete_delete"
+                assert told.rejection.rule == "concurrent_delete_delete"
         first = {(path, row) for path in BEGUN for row in range(10)}
         assert ledger.left() == sorted(first - gone)
 
@@ -150,5 +152,5 @@ def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) 
 def test_rows_move_as_their_order_says(rows: set[int], base: set[int], offset: int) -> None:
     move = Relocation("g", offset, 301 - len(base), 10**7, None, None)
     kept = sorted(set(range(301)) - base)
-    result = list(moved_rows(of_rows(sorted(rows)), move, of_rows(sorted(base))))
-    assert result == [offset + kept.index(row) for row in sorted(rows - base)]
+    told = list(moved_rows(of_rows(sorted(rows)), move, of_rows(sorted(base))))
+    assert told == [offset + kept.index(row) for row in sorted(rows - base)]
