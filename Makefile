@@ -45,10 +45,7 @@ env: ## the environment in .venv and Kafka's jars in a cache; every other verb c
 demo: env ## the whole line on real input: Kafka, Spark, committer, checkpointer, change stream; UP=1 leaves it running
 	@$(BIN)/tidegate demo $(if $(UP),--up)
 
-# mypy has one core at work: the models take the other.
-test: env ## everything that CI runs: check, unit, property, house, model, simulation, conformance, integration
-	@$(MAKE) --no-print-directory -j2 -Otarget check model
-	@$(MAKE) --no-print-directory unit simulation conformance integration
+test: check unit model simulation conformance integration ## everything that CI runs: check, unit, property, house, model, simulation, conformance, integration
 
 check: env ## format, lint, types, layers
 	$(call heading,check: format)

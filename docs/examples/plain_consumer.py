@@ -28,11 +28,13 @@ def main() -> None:
             "isolation.level": "read_committed",
         }
     )
-    result = consumer.list_topics(arguments.topic, timeout=30.0).topics[arguments.topic].partitions
-    consumer.assign(
-        [TopicPartition(arguments.topic, number, OFFSET_BEGINNING) for number in result]
+    partitions = (
+        consumer.list_topics(arguments.topic, timeout=30.0).topics[arguments.topic].partitions
     )
-    waiting = set(result)
+    consumer.assign(
+        [TopicPartition(arguments.topic, number, OFFSET_BEGINNING) for number in partitions]
+    )
+    waiting = set(partitions)
     rows: dict[bytes | None, object] = {}
     while waiting:
         message = consumer.poll(30.0)

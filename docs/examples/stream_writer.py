@@ -183,10 +183,10 @@ class StreamWriter:
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions."""
-        result = self.producer.list_topics(topic, timeout=30.0).topics[topic]
-        if result.error is not None:
-            raise SystemExit(f"{topic}: {result.error}")
-        return set(result.partitions)
+        metadata = self.producer.list_topics(topic, timeout=30.0).topics[topic]
+        if metadata.error is not None:
+            raise SystemExit(f"{topic}: {metadata.error}")
+        return set(metadata.partitions)
 
     def consumer(self, more: Json) -> Consumer:
         """Return a consumer that joins no group and keeps no offsets in Kafka."""

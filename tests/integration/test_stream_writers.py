@@ -217,7 +217,7 @@ def stream(line: Line, tmp_path: Path) -> Iterator[Stream]:
         writer.child.kill()
 
 
-@pytest.mark.parametrize(("language", "kills"), [("python", 12), ("java", 8)])
+@pytest.mark.parametrize(("language", "kills"), [("python", 20), ("java", 8)])
 def test_each_row_is_there_once_however_often_the_program_is_killed(
     stream: Stream, language: str, kills: int
 ) -> None:
