@@ -188,6 +188,7 @@ class Client:
         value = encode(proposal)
         named = headers(proposal, [(PRODUCER, self._name), (TRACEPARENT, trace.encode())])
         deadline_s = self.clock.boot_s() + timeout_s
+        self._sender()  # It asks the brokers for its id while the registry is read.
         route = self._route(proposal, timeout_s)
         start = self._start_of(route.outcomes, deadline_s)
         waited = _Waiting(proposal.proposal_id, sha256(value), start)
@@ -323,14 +324,18 @@ class Client:
             self._reader = self._bus.reader()
         return self._reader
 
+    def _sender(self) -> Producer:
+        if self._producer is None:
+            self._producer = self._bus.producer()
+        return self._producer
+
     def _send(
         self, topic_partition: TopicPartition, value: bytes, named: Headers, timeout_s: float
     ) -> None:
-        if self._producer is None:
-            self._producer = self._bus.producer()
+        producer = self._sender()
         try:
-            self._producer.publish(topic_partition, dict(named)["table"], value, named)
-            self._producer.flush(timeout_s)
+            producer.publish(topic_partition, dict(named)["table"], value, named)
+            producer.flush(timeout_s)
         except Unavailable:
             # After some failures a librdkafka producer accepts no more records.
             self._producer = None

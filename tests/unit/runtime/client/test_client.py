@@ -1,7 +1,7 @@
 """A client gets the one outcome of its proposal, or learns that there is none yet."""
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 import pytest
@@ -59,6 +59,23 @@ def test_the_outcome_of_a_proposal_is_returned() -> None:
     client, gate = client_of(always)
     assert client.propose(proposal()).version == 4
     assert len(gate.sent) == 1
+
+
+def test_its_producer_asks_for_an_id_while_the_registry_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, gate = client_of(always)
+    made: list[str] = []
+    for kind in ("producer", "reader"):
+        make = getattr(gate, kind)
+
+        def noted(kind: str = kind, make: Callable[[], object] = make) -> object:
+            made.append(kind)
+            return make()
+
+        monkeypatch.setattr(gate, kind, noted)
+    client.propose(proposal())
+    assert made[0] == "producer", "librdkafka asks again only after half a second"
 
 
 def test_outcomes_of_others_and_of_other_bytes_are_passed_over() -> None:
