@@ -158,8 +158,8 @@ night-drills:
 	@$(PYTEST) -v $(call budget,15) tests/integration/test_drills.py --full
 
 night-judge:
-	$(call heading,night: rows that delta-spark and we change alike; 30 minutes)
-	@$(PYTEST) -v $(call budget,30) tests/integration/test_spark_judge.py --full
+	$(call heading,night: rows that delta-spark and we change alike; 50 minutes)
+	@$(PYTEST) -v $(call budget,50) tests/integration/test_spark_judge.py --full
 	$(call heading,night: TPC-H with refresh streams; 15 minutes)
 	@$(PYTEST) -v $(call budget,15) tests/integration/test_tpch.py --full
 	$(call heading,night: what Spark shows of each misuse; 10 minutes)

@@ -26,8 +26,9 @@ from tidegate_runtime.table_io.row_ids import ROW_ID
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
 EVERYTHING = {
-    "delta.enableChangeDataFeed": "true",
+    **FEED,
     "delta.enableRowTracking": "true",
     "delta.columnMapping.mode": "name",
 }
@@ -145,6 +146,32 @@ def test_changes_are_told_to_the_feed_and_rows_keep_their_ids(
         (10, "delete", 100, None),
         (50, "insert", 7, "n"),
     ]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(EVERYTHING | VECTORS, id="vectors"),
+        pytest.param(FEED, id="copies", marks=pytest.mark.nightly),
+    ],
+    indirect=True,
+)
+def test_rows_that_match_any_condition_are_overwritten(table: Table, spark: SparkSession) -> None:
+    rows = spark.sql("SELECT 20L AS k, 'new' AS p, 7 AS v")
+    condition = "v % 20 = 10 OR length(p) = 3"
+    version = table.overwrite(rows, condition)
+    wanted = {k: row for k, row in before().items() if k % 2 == 0} | {20: ("new", 7)}
+    assert held(table) == wanted
+    assert version is not None
+    feed = read_changes(LocalStore(table.root), version, version)
+    assert sorted(feed["_change_type"].to_pylist()) == ["delete"] * 6 + ["insert"]
+    assert table.overwrite(rows.where("false"), "k + 1 = 1000") is None
+    with pytest.raises(InvalidRequest, match="do not all match 'length\\(p\\) = 4': one has"):
+        table.overwrite(rows, "length(p) = 4")
+    assert table.version() == version
+    assert held(table) == wanted
+    entry: Row = table.history(1).collect()[0]
+    assert (entry["operation"], entry["operationParameters"]["predicate"]) == ("WRITE", condition)
 
 
 def ids(table: Table) -> dict[int, int]:

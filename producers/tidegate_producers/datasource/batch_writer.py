@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import client_for, clock, store_for
@@ -125,7 +125,15 @@ def with_condition(written: WritePlan, options: WriteOptions) -> WritePlan:
         return written
     # Loading the SQL parser is a quarter of a worker's start, and few writes need it.
     sql_condition = import_module("tidegate_runtime.conditions.sql_condition")
-    predicate = sql_condition.predicate_of(text, written.layout.schema)
+    try:
+        predicate = sql_condition.predicate_of(text, written.layout.schema)
+    except UnsupportedFeature as error:
+        raise UnsupportedFeature(
+            f"replaceWhere: {error}; or call Table.overwrite(rows, {text!r}), which takes any "
+            "condition; nothing was proposed",
+            feature=error.feature,
+            error_class=error.error_class,
+        ) from error
     return replace(written, replace_where=ReplaceWhere(text, predicate))
 
 

@@ -25,33 +25,41 @@ def of_source(text: str, source: Sequence[str], target: Sequence[str], alias: st
     for column in _columns(text):
         if alias is not None and len(column.parts) > 1 and same_name(column.parts[0].name, alias):
             raise _hidden(text, column, "when not matched", source)
-    return _renamed(text, (source, SOURCE), target, "when not matched")
+    bare = [column for column in _columns(text) if len(column.parts) == 1]
+    return _renamed(text, bare, (source, SOURCE), target, "when not matched")
 
 
-def of_target(text: str, source: Sequence[str], target: Sequence[str]) -> str:
+def of_target(text: str, source: Sequence[str], target: Sequence[str], alias: str | None) -> str:
     """Return a "not matched by source" clause's SQL text with names of the table's columns.
 
+    `s.v` is a field of the table's column `s`, also where the source's alias is `s`.
     Raises: InvalidRequest, for a column of the source: no row of it matches.
     """
-    return _renamed(text, (target, TARGET), source, "when not matched by source")
+    columns = [
+        column
+        for column in _columns(text)
+        if len(column.parts) == 1 or alias is None or not same_name(column.parts[0].name, alias)
+    ]
+    return _renamed(text, columns, (target, TARGET), source, "when not matched by source")
 
 
 def _renamed(
-    text: str, visible: tuple[Sequence[str], str], hidden: Sequence[str], clause: str
+    text: str,
+    columns: Sequence[exp.Column],
+    visible: tuple[Sequence[str], str],
+    hidden: Sequence[str],
+    clause: str,
 ) -> str:
     names, form = visible
     replacements = []
-    for column in _columns(text):
-        if len(column.parts) > 1:
-            continue
+    for column in columns:
+        first = column.parts[0]
         place = next(
-            (index for index, name in enumerate(names) if same_name(name, column.name)), None
+            (index for index, name in enumerate(names) if same_name(name, first.name)), None
         )
         if place is not None:
-            replacements.append(
-                (column.this.meta["start"], column.this.meta["end"], form.format(place))
-            )
-        elif any(same_name(name, column.name) for name in hidden):
+            replacements.append((first.meta["start"], first.meta["end"], form.format(place)))
+        elif len(column.parts) == 1 and any(same_name(name, first.name) for name in hidden):
             raise _hidden(text, column, clause, names)
     # From the end, so that the places before stay where they are.
     for start, end, name in sorted(replacements, reverse=True):

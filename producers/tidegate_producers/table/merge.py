@@ -36,6 +36,7 @@ _FORMAT: Final = "tidegate"
 """Plans show it as the name of our data source, and in the names of the columns of Table.to_df."""
 
 _IS_SOURCE: Final = "__tidegate_is_source"
+_SOURCE_ROW: Final = "__tidegate_source_row"
 _ACTION_NAMES: Final = {DELETED: "delete", UPDATED: "update", INSERTED: "insert"}
 _PARAMETERS: Final[Mapping[Kind, str]] = {
     "matched": "matchedPredicates",
@@ -205,6 +206,7 @@ def merging(source: DataFrame, clauses: Sequence[Clause], text: MergeText) -> Ro
 
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
         columns = opened.schema.names
+        _check_by_source(aliased(frame, text.alias), clauses)
         resolved = [_resolved(clause, source.columns, columns, text.alias) for clause in clauses]
         return _changed(frame, opened, source, resolved, text)
 
@@ -221,6 +223,22 @@ def merging(source: DataFrame, clauses: Sequence[Clause], text: MergeText) -> Ro
         is_row_by_row=_is_row_by_row(clauses, text.condition),
         evolving=evolving if text.evolves else None,
     )
+
+
+def _check_by_source(target: DataFrame, clauses: Sequence[Clause]) -> None:
+    """Have Spark refuse a "not matched by source" clause that needs more than the table's columns.
+
+    In the joined frame a column of the source would be null without a word.
+    """
+    by_source = [clause for clause in clauses if clause.kind == "not matched by source"]
+    needed = [
+        expression
+        for clause in by_source
+        for expression in (clause.condition, *(clause.values or {}).values())
+    ]
+    columns = [F.expr(each) if isinstance(each, str) else each for each in needed]
+    # Asked for its schema, Spark resolves the names. What is no column is refused by name later.
+    _ = target.select(*(each for each in columns if isinstance(each, Column))).schema
 
 
 def _is_row_by_row(clauses: Sequence[Clause], condition: Expression) -> bool:
@@ -265,7 +283,7 @@ def _resolved(
             return expression
         if clause.kind == "not matched":
             return of_source(expression, source, target, alias)
-        return of_target(expression, source, target)
+        return of_target(expression, source, target, alias)
 
     return replace(
         clause,
@@ -320,8 +338,10 @@ def _changed(
         )
     )
     rows = joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
-    if _is_plain_delete(clauses):
-        rows = rows.dropDuplicates([FILE, POSITION])
+    if _deletes_every_match(clauses):
+        source_row = F.when(is_target, F.lit(-1)).otherwise(F.monotonically_increasing_id())
+        rows = rows.withColumn(_SOURCE_ROW, source_row)
+        rows = rows.dropDuplicates([FILE, POSITION, _SOURCE_ROW])
     action = F.element_at(
         F.array(*(F.lit(clause.action) for clause in clauses)), F.col(_CLAUSE) + 1
     )
@@ -383,14 +403,10 @@ def _joined(
     return left.join(right, as_column(text.condition, "condition"), join_type)
 
 
-def _is_plain_delete(clauses: Sequence[Clause]) -> bool:
+def _deletes_every_match(clauses: Sequence[Clause]) -> bool:
     """Return whether several matches of a row are no doubt: it is deleted in any case."""
     matched = [clause for clause in clauses if clause.kind == "matched"]
-    return (
-        len(matched) == len(clauses) == 1
-        and matched[0].action == DELETED
-        and matched[0].condition is None
-    )
+    return len(matched) == 1 and matched[0].action == DELETED and matched[0].condition is None
 
 
 def _values(

@@ -1,4 +1,4 @@
-"""A delete, update or merge that Spark evaluates: from the pruned files to one proposal."""
+"""A delete, update, merge or overwrite that Spark evaluates: pruned files to one proposal."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,7 +135,7 @@ class RowChange:
     @property
     def inserts(self) -> bool:
         """Whether rows may come with it that replace no other."""
-        return self.operation == "MERGE"
+        return self.operation in ("MERGE", "WRITE")
 
 
 def change_rows(
@@ -315,6 +315,15 @@ def _metrics(
             "numTargetFilesAdded": len(added),
             "numTargetFilesRemoved": removed_files,
             **vectors.metrics("numTargetDeletionVectors"),
+        }
+    if operation == "WRITE":
+        return {
+            "numFiles": len(added),
+            "numOutputRows": counts[INSERTED] + copied_rows,
+            "numRemovedFiles": removed_files,
+            "numDeletedRows": counts[DELETED],
+            "numCopiedRows": copied_rows,
+            **vectors.metrics("numDeletionVectors"),
         }
     # An update counts each touched file as removed, also one that stays with a vector.
     is_update = operation == "UPDATE"

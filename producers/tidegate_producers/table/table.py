@@ -23,7 +23,7 @@ from tidegate_producers.datasource.spark_schema import from_spark, type_of
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import WriteOptions, for_writing, time_ms
 from tidegate_producers.table.append import append
-from tidegate_producers.table.merge import MergeBuilder
+from tidegate_producers.table.merge import MergeBuilder, may_read_a_table
 from tidegate_producers.table.new_rows import Expression
 from tidegate_producers.table.optimize_builder import (
     METRICS,
@@ -31,6 +31,7 @@ from tidegate_producers.table.optimize_builder import (
     OptimizeBuilder,
     metrics_of,
 )
+from tidegate_producers.table.overwrite import overwriting
 from tidegate_producers.table.parquet_conversion import convert
 from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
@@ -338,6 +339,22 @@ class Table:
             )
         chosen = EVERY_ROW if condition is None else condition
         return self._change(updating(chosen, set, self._alias, self._zone), batch_id)
+
+    def overwrite(
+        self, rows: DataFrame, condition: Expression = EVERY_ROW, batch_id: int | None = None
+    ) -> int | None:
+        """Write rows in place of those for which a condition is true; return the new version.
+
+        What the option `replaceWhere` does, with any condition: Spark evaluates it, and each new
+        row must match it. Missing columns are filled as by `append`. If nothing matches and there
+        are no rows, nothing is proposed and None is returned. With `batch_id` it is done once, as
+        `delete` says. When another commit overtakes it, it runs again on the newest version, unless
+        the rows were read from a table through us.
+        Raises: as `append`; InvalidRequest, for a row that does not match.
+        """
+        change = overwriting(rows, condition, self._alias, self._zone)
+        change = replace(change, depends_on_table_only=not may_read_a_table(rows))
+        return self._change(change, batch_id)
 
     def merge(self, source: DataFrame, condition: Expression) -> MergeBuilder:
         """Return a builder of a merge with a source, to which clauses are added.

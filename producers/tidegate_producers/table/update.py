@@ -30,7 +30,7 @@ def deletion(condition: Expression, alias: str | None, zone: str) -> RowChange:
     return RowChange(
         "DELETE",
         text_of(condition),
-        _reads(condition, zone),
+        reads_of(condition, zone),
         changed,
         is_row_by_row=is_row_by_row(text_of(condition)),
     )
@@ -60,7 +60,7 @@ def updating(
     return RowChange(
         "UPDATE",
         text_of(condition),
-        _reads(condition, zone, assigned.values()),
+        reads_of(condition, zone, assigned.values()),
         changed,
         is_row_by_row=all(
             is_row_by_row(text_of(expression)) for expression in (condition, *assigned.values())
@@ -80,7 +80,7 @@ def text_of(condition: Expression) -> str:
     return str(condition).removeprefix("Column<'").removesuffix("'>")
 
 
-def _reads(
+def reads_of(
     condition: Expression, zone: str, values: Iterable[Expression] = ()
 ) -> Callable[[StructType], Predicate]:
     """Return what a change reads; the text of a Column quotes nothing, so it proves nothing.

@@ -220,7 +220,7 @@ def _definition(
     root, schema = options.place.root, parse_schema(opened_table.metadata.schema_string)
     overwrites = options.overwrite_schema and mode == "overwrite"
     if overwrites:
-        metadata = _overwritten(opened_table, frame, schema, options)
+        metadata = _overwritten(opened_table, frame, options)
     elif options.merge_schema:
         check_typed(frame, schema, root)
         metadata = evolved(opened_table.metadata, opened_table.protocol, as_stored(frame, schema))
@@ -252,22 +252,17 @@ def redefined(
     return (*grown, new_definition.metadata)
 
 
-def _overwritten(
-    opened_table: OpenedTable, frame: StructType, schema: StructType, options: WriteOptions
-) -> Metadata:
+def _overwritten(opened_table: OpenedTable, frame: StructType, options: WriteOptions) -> Metadata:
     """Return the metadata of a table whose rows and columns are all replaced.
 
-    As in delta-spark, other columns come without partitions unless the option names them.
+    As in delta-spark, it has no partitions unless the option names them.
     """
     root = options.place.root
     fresh = as_nullable(frame)
     is_mapped = mode_of(opened_table.metadata) is not ColumnMappingMode.NONE
     check_new(fresh, options.partition_columns or (), root, is_mapped=is_mapped)
     check_typed(frame, StructType(()), root)
-    columns = options.partition_columns
-    if columns is None:
-        columns = tuple(opened_table.metadata.partition_columns) if fresh == schema else ()
-    return overwritten(opened_table.metadata, fresh, columns)
+    return overwritten(opened_table.metadata, fresh, options.partition_columns or ())
 
 
 def check_typed(frame: StructType, table: StructType, root: str) -> None:

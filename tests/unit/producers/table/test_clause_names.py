@@ -29,8 +29,22 @@ def test_an_insert_does_not_see_the_table(text: str) -> None:
 
 
 def test_what_the_source_lacks_sees_the_table() -> None:
-    assert of_target("k = `only t`", SOURCE, TARGET) == (
+    assert of_target("k = `only t`", SOURCE, TARGET, "t") == (
         "__tidegate_target_0 = __tidegate_target_2"
     )
     with pytest.raises(InvalidRequest, match="does not see"):
-        of_target("k = only_s", SOURCE, TARGET)
+        of_target("k = only_s", SOURCE, TARGET, "t")
+
+
+@pytest.mark.parametrize(
+    ("text", "alias", "seen"),
+    [
+        ("k.a + t.k", "t", "__tidegate_target_0.a + t.k"),
+        ("t.k + 1", None, "t.k + 1"),
+        ("K.a.b", "k", "K.a.b"),
+    ],
+)
+def test_what_the_source_lacks_sees_fields_of_the_table(
+    text: str, alias: str | None, seen: str
+) -> None:
+    assert of_target(text, SOURCE, TARGET, alias) == seen

@@ -1,0 +1,79 @@
+"""`Table.overwrite`: other rows instead of those for which a condition is true."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from tidegate_delta.constraints.row_constraints import WriteRequirements
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.field_paths import same_name
+from tidegate_producers.table.append import filled
+from tidegate_producers.table.identity_values import generated
+from tidegate_producers.table.new_rows import Expression, as_column, stored
+from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED
+from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
+from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+from tidegate_producers.table.update import aliased, reads_of, text_of
+from tidegate_runtime.conditions.sql_condition import is_row_by_row
+
+_MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
+
+
+def overwriting(rows: DataFrame, condition: Expression, alias: str | None, zone: str) -> RowChange:
+    """Return the change that deletes the rows for which a condition is true, and inserts others."""
+
+    def changed(frame: DataFrame, opened: Opened) -> NewRows:
+        new, given = _inserted(rows, opened.required, frame.schema)
+        _check_matches(aliased(new, alias), condition)
+        names = opened.schema.names
+        old = (F.col(quoted(name)) for name in names)
+        gone = aliased(frame, alias).where(as_column(condition, "condition"))
+        nothing = [F.lit(None).cast(frame.schema[name].dataType).alias(name) for name in names]
+        deleted = gone.select(
+            F.lit(DELETED).alias(ACTION), FILE, POSITION, *nothing, *opened.kept(old)
+        )
+        # What a new row lacks, its place and the row before it, is null.
+        return NewRows(deleted.unionByName(new, allowMissingColumns=True), given)
+
+    text = text_of(condition)
+    return RowChange(
+        "WRITE",
+        text,
+        reads_of(condition, zone),
+        changed,
+        {"mode": "Overwrite", "predicate": text},
+        is_row_by_row=is_row_by_row(text),
+    )
+
+
+def _inserted(
+    rows: DataFrame, required: WriteRequirements, table: StructType
+) -> tuple[DataFrame, list[str]]:
+    """Return new rows as the table stores them, and the columns that they were given."""
+    unknown = [
+        name for name in rows.columns if not any(same_name(name, known) for known in table.names)
+    ]
+    if unknown:
+        raise InvalidRequest(
+            f"the rows have the column {unknown[0]!r}, which the table lacks: leave it out, or add "
+            "it first with Table.add_column; nothing was proposed",
+            error_class="DELTA_METADATA_MISMATCH",
+        )
+    completed, given = filled(rows, required, table)
+    generated(required.identities, given)
+    values = {name: F.col(quoted(name)) for name in completed.columns if name != ACTION}
+    new = completed.select(F.lit(INSERTED).alias(ACTION), *stored(completed, values, table))
+    return new, given
+
+
+def _check_matches(rows: DataFrame, condition: Expression) -> None:
+    """Refuse rows that the overwrite would not have replaced. Raises: InvalidRequest."""
+    matches = F.coalesce(as_column(condition, "condition"), F.lit(False))
+    wrong = rows.where(~matches).drop(ACTION).limit(1).collect()
+    if wrong:
+        raise InvalidRequest(
+            f"the rows to write do not all match {text_of(condition)!r}: one has "
+            f"{wrong[0].asDict(recursive=True)}; filter them, or widen the condition; nothing was "
+            "proposed",
+            error_class=_MISMATCH,
+        )
