@@ -175,6 +175,8 @@ night-clients:
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_cdc_memory.py \
 		tests/unit/cdc_publisher/test_random_histories.py \
 		"tests/integration/test_cdc_publisher.py::test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing" --full
+	$(call heading,night: random histories by us$(comma) delta-spark and delta-rs$(comma) replayed from the change stream; 30 minutes)
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_mixed_histories.py --full
 
 night-console:
 	$(call heading,night: the operations page in a headless Chromium; 10 minutes)

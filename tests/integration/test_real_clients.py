@@ -6,6 +6,7 @@ need to be set to.
 
 import json
 import logging
+import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from tests.integration.conftest import Line
 from tests.integration.connect_sink import Postgres, connect, maven_jars, postgres, registry
 from tests.integration.test_cdc_publisher import committed
 from tests.protobuf_records import of_record
+from tidegate_local.kafka_jars import java_command
 from tidegate_messages import codec
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -36,6 +38,17 @@ _log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.nightly, pytest.mark.broker]
 PATIENCE_S: Final = 180.0
 SPARK_KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+FLINK: Final = "2.0.0"
+FLINK_JARS: Final = (
+    "flink-table-api-java-bridge",
+    "flink-table-planner-loader",
+    "flink-table-runtime",
+    "flink-clients",
+    "flink-connector-base",
+    "flink-json",
+)
+FLINK_KAFKA: Final = "org.apache.flink:flink-connector-kafka:4.0.1-2.0"
+FLINK_READER: Final = Path(__file__).with_name("FlinkReader.java")
 Rows = list[dict[str, Any]]
 Read = Callable[[], Rows]
 
@@ -259,6 +272,30 @@ def test_spark_structured_streaming_has_the_rows_after_each_case(
         follow_all_cases(table, rows, lambda: None, dict)
     finally:
         spark.stop()
+
+
+@pytest.mark.timeout(900)
+def test_flink_has_the_rows_after_each_case(line: Line) -> None:
+    table = registered(line)
+    line.started("cdc_publisher", cdc={"look_s": "0.5"})
+    flink = (f"org.apache.flink:{name}:{FLINK}" for name in FLINK_JARS)
+    jars = maven_jars(f"flink-{FLINK}", *flink, FLINK_KAFKA)
+    columns = (
+        "region STRING, id BIGINT, amount DECIMAL(38, 10), `day` DATE, `at` TIMESTAMP_LTZ(6), "
+        "`local` TIMESTAMP(6), `blob` BYTES, tags ARRAY<STRING>, counts MAP<STRING, BIGINT>, "
+        "place ROW<city STRING, zip INT>, ok BOOLEAN, ratio DOUBLE, small SMALLINT, more STRING"
+    )
+    opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("util", "lang", "time")]
+    program = [java_command(), *opened, "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
+    topic = line.kafka.topics.changes("t")
+    where = [str(FLINK_READER), line.kafka.bootstrap_servers, topic, columns, "region,id"]
+
+    def rows() -> Rows:
+        done = subprocess.run([*program, *where], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+
+    follow_all_cases(table, rows, lambda: None, in_iso_types)
 
 
 def in_sparks_types(row: Row) -> Row:

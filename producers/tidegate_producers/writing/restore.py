@@ -113,10 +113,9 @@ def _planned(store: LogStore, moment: Moment) -> tuple[Restoration, Snapshot, Sn
     check_may_remove(now, store.root)
     goes = pc.invert(pc.is_in(now.file_keys, value_set=target.file_keys))
     comes = pc.invert(pc.is_in(target.file_keys, value_set=now.file_keys))
-    removed, restored = (
-        rows_to_adds(now.files.filter(goes)),
-        rows_to_adds(target.files.filter(comes)),
-    )
+    removed = rows_to_adds(now.files.filter(goes))
+    # A compaction's files say that they change no data. Brought back, they do.
+    restored = [add.with_(data_change=True) for add in rows_to_adds(target.files.filter(comes))]
     plan = Restoration(
         version=int(target.version),
         removed=tuple(removed),
