@@ -18,7 +18,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.features.clustering import physical_clustering_columns
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.properties.property_parsers import column_list
-from tidegate_delta.properties.table_properties import check_names
+from tidegate_delta.properties.table_properties import INSTRUCTIONS, check_names
 from tidegate_delta.schema.types import (
     StructField,
     StructType,
@@ -101,7 +101,7 @@ def _check_applies(patch: MetadataPatch, live_keys: LiveKeys, proposal: UUID, ro
             {
                 change.key: change.value
                 for change in patch.changes
-                if isinstance(change, SetProperty)
+                if isinstance(change, SetProperty) and change.key not in INSTRUCTIONS
             }
         )
         after = applied(patch, before, proposal, physical_clustering_columns(live_keys.domains))

@@ -13,6 +13,7 @@ from typing import Final
 from tidegate_delta.constraints.column_defaults import CURRENT, EXISTS
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.types import (
+    VOID,
     ArrayType,
     DataType,
     DecimalType,
@@ -85,11 +86,11 @@ def resolve_partition_columns(
                 f"{root}: the partition column {name!r} is not in the schema; its columns are "
                 f"{', '.join(schema.names)}",
             )
-        if isinstance(column.kind, StructType | ArrayType | MapType):
+        if isinstance(column.kind, StructType | ArrayType | MapType) or column.kind == VOID:
             raise _invalid(
                 "DELTA_INVALID_PARTITION_COLUMN_TYPE",
                 f"{root}: partition column {column.name!r} has type {column.kind}; it must not be "
-                "a struct, array or map",
+                "a struct, array, map or void",
             )
         if column.name not in partition_columns:
             partition_columns.append(column.name)

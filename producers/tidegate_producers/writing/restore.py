@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from tidegate_delta.deletion_vectors.descriptors import is_inline, path_of
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.features.supported_features import check_writable
-from tidegate_delta.log.actions import Add
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.properties.table_properties import max_column_id
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
@@ -102,7 +103,8 @@ def restore(
     target = proposal_drafts.Target(
         record.table, record.table_root, int(now.version), now.metadata.id
     )
-    proposal = _draft(target, stamp, planned, target_snapshot, moment)
+    metadata = restored_metadata(now.metadata, target_snapshot.metadata)
+    proposal = _draft(target, stamp, planned, metadata, moment)
     return planned, propose(client, store, proposal, request.timeout_s)
 
 
@@ -125,6 +127,18 @@ def _planned(store: LogStore, moment: Moment) -> tuple[Restoration, Snapshot, Sn
         changes_metadata=_differs(now, target),
     )
     return plan, now, target
+
+
+def restored_metadata(now: Metadata, target: Metadata) -> Metadata:
+    """Return the metadata of a version as it comes back: no id of a column is given twice.
+
+    Spec: "Column Mapping"
+    """
+    highest = max(max_column_id(now), max_column_id(target))
+    if highest == max_column_id(target):
+        return target
+    configuration = {**target.configuration, max_column_id.key: str(highest)}
+    return target.with_(configuration=configuration)
 
 
 def _differs(now: Snapshot, target: Snapshot) -> bool:
@@ -165,7 +179,7 @@ def _draft(
     target: proposal_drafts.Target,
     stamp: proposal_drafts.Stamp,
     planned: Restoration,
-    restored: Snapshot,
+    metadata: Metadata,
     moment: Moment,
 ) -> Proposal:
     version = None if moment.version is None else str(moment.version)
@@ -173,7 +187,7 @@ def _draft(
     metrics = {name: str(value) for name, value in planned.metrics.items()}
     operation = Operation(name="RESTORE", parameters=dict(parameters), metrics=metrics)
     removes = [proposal_drafts.removal(add, stamp.created_ms) for add in planned.removed]
-    definition = [restored.metadata] if planned.changes_metadata else []
+    definition = [metadata] if planned.changes_metadata else []
     actions = (*definition, *removes, *planned.restored)
     rows = tuple(action.to_row() for action in actions)
     body = proposal_drafts.Body(operation, rows, proposal_drafts.WHOLE_TABLE)

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.builders import metadata
+from tidegate_delta.log.actions import Metadata
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.restore import Moment, survey
+from tidegate_producers.writing.restore import Moment, restored_metadata, survey
 
 
 def test_files_of_a_compaction_come_back_as_a_change_of_data(tmp_path: Path) -> None:
@@ -18,3 +21,14 @@ def test_files_of_a_compaction_come_back_as_a_change_of_data(tmp_path: Path) -> 
     table.delete()
     [add] = survey(TableLocation(tmp_path.as_uri()), Moment(version=compacted)).restored
     assert add.data_change, "else readers of changes would miss the rows"
+
+
+@pytest.mark.parametrize(("now", "then", "highest"), [("9", "7", "9"), ("7", "7", "7")])
+def test_ids_of_columns_that_came_since_are_not_given_again(
+    now: str, then: str, highest: str
+) -> None:
+    def of(number: str) -> Metadata:
+        properties = {"columnMapping.maxColumnId": number, "appendOnly": "true"}
+        return Metadata.model_validate(metadata(**properties)["metaData"])
+
+    assert restored_metadata(of(now), of(then)) == of(highest)
