@@ -7,7 +7,7 @@ import pyarrow as pa
 from delta import DeltaTable
 from deltalake import DeltaTable as DeltaRsTable
 from deltalake import QueryBuilder
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, UnsupportedOperationException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 COUNTS: Final = (
@@ -24,6 +24,10 @@ COUNTS: Final = (
 """The metrics of the history that do not depend on how an engine lays out its files; a merge of
 ours does not count the rows of its source.
 """
+UNREADABLE: Final = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+)
 
 
 def observed(spark: SparkSession, path: str) -> dict[str, Any]:
@@ -71,13 +75,13 @@ def _told(row: Row) -> tuple[str, dict[str, str]]:
 def _feed(spark: SparkSession, path: str, properties: Mapping[str, str]) -> list[str]:
     if properties.get("delta.enableChangeDataFeed") != "true":
         return []
-    # The feed may have been turned on by a later version.
+    # The feed may have been turned on, or a column renamed, by a later version.
     for version in range(DeltaTable.forPath(spark, path).history(1).collect()[0]["version"] + 1):
         reader = spark.read.format("delta").option("readChangeFeed", "true")
         try:
             changes = reader.option("startingVersion", version).load(path)
             return lines(changes.drop("_commit_timestamp"))
-        except AnalysisException as error:
-            if error.getCondition() != "DELTA_MISSING_CHANGE_DATA":
+        except (AnalysisException, UnsupportedOperationException) as error:
+            if error.getCondition() not in UNREADABLE:
                 raise
     return []
