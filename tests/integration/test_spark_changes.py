@@ -166,12 +166,26 @@ def test_rows_that_match_any_condition_are_overwritten(table: Table, spark: Spar
     feed = read_changes(LocalStore(table.root), version, version)
     assert sorted(feed["_change_type"].to_pylist()) == ["delete"] * 6 + ["insert"]
     assert table.overwrite(rows.where("false"), "k + 1 = 1000") is None
-    with pytest.raises(InvalidRequest, match="do not all match 'length\\(p\\) = 4': one has"):
+    with pytest.raises(InvalidRequest, match="do not all match 'length\\(p\\) = 4'"):
         table.overwrite(rows, "length(p) = 4")
     assert table.version() == version
     assert held(table) == wanted
     entry: Row = table.history(1).collect()[0]
     assert (entry["operation"], entry["operationParameters"]["predicate"]) == ("WRITE", condition)
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_a_generated_column_may_choose_what_is_overwritten(
+    table: Table, spark: SparkSession
+) -> None:
+    making = Table.createIfNotExists(spark, table._given).location(f"{table.root} generated")
+    making = making.addColumn("k", "long").addColumn("at", "timestamp")
+    made = making.addColumn("day", "date", generatedAlwaysAs="cast(at AS date)").execute()
+    first = "timestamp'2024-01-01 00:00:00' + make_dt_interval(id)"
+    made.append(spark.sql(f"SELECT id AS k, {first} AS at FROM range(3)"))
+    second = spark.sql("SELECT 9L AS k, timestamp'2024-01-02 07:00:00' AS at")
+    made.overwrite(second, "date_format(day, 'd') = '2'")
+    assert sorted(row["k"] for row in made.to_df().collect()) == [0, 2, 9]
 
 
 def ids(table: Table) -> dict[int, int]:

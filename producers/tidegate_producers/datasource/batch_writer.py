@@ -129,8 +129,8 @@ def with_condition(written: WritePlan, options: WriteOptions) -> WritePlan:
         predicate = sql_condition.predicate_of(text, written.layout.schema)
     except UnsupportedFeature as error:
         raise UnsupportedFeature(
-            f"replaceWhere: {error}; or call Table.overwrite(rows, {text!r}), which takes any "
-            "condition; nothing was proposed",
+            f"replaceWhere: {error}; or call Table.overwrite(rows, {text!r}), whose condition "
+            "Spark evaluates; nothing was proposed",
             feature=error.feature,
             error_class=error.error_class,
         ) from error

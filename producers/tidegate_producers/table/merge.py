@@ -237,8 +237,11 @@ def _check_by_source(target: DataFrame, clauses: Sequence[Clause]) -> None:
         for expression in (clause.condition, *(clause.values or {}).values())
     ]
     columns = [F.expr(each) if isinstance(each, str) else each for each in needed]
-    # Asked for its schema, Spark resolves the names. What is no column is refused by name later.
-    _ = target.select(*(each for each in columns if isinstance(each, Column))).schema
+    # What is no column is refused by name later.
+    given = [each for each in columns if isinstance(each, Column)]
+    if given:
+        # Asked for its schema, Spark resolves the names.
+        _ = target.select(*given).schema
 
 
 def _is_row_by_row(clauses: Sequence[Clause], condition: Expression) -> bool:

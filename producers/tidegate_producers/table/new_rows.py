@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from tidegate_delta.constraints.generated_columns import Generation
 from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.properties.property_parsers import column_list
@@ -183,6 +184,22 @@ def _struct(value: Column, source: StructType, target: StructType, place: _Place
     return F.when(value.isNotNull(), F.struct(*children))
 
 
+def computed(
+    rows: DataFrame, required: WriteRequirements, assigned: Sequence[str], target: StructType
+) -> DataFrame:
+    """Return rows with the generated columns that were not given, `assigned`, computed."""
+    is_new = F.col(ACTION) != DELETED
+    for column in required.generated:
+        if column.column not in assigned:
+            value = F.when(is_new, _generated(column, target))
+            rows = rows.withColumn(column.column, value)
+    return rows
+
+
+def _generated(column: Generation, target: StructType) -> Column:
+    return F.expr(column.expression).cast(target[column.column].dataType)
+
+
 def checked(
     rows: DataFrame, required: WriteRequirements, assigned: Sequence[str], target: StructType
 ) -> DataFrame:
@@ -192,13 +209,12 @@ def checked(
     """
     wrong: list[tuple[str, Column]] = []
     is_new = F.col(ACTION) != DELETED
+    rows = computed(rows, required, assigned, target)
     for column in required.generated:
-        value = F.expr(column.expression).cast(target[column.column].dataType)
         if column.column in assigned:
             requirement = f"Generated Column {column.column} AS ({column.expression})"
-            wrong.append((requirement, F.col(quoted(column.column)).eqNullSafe(value)))
-        else:
-            rows = rows.withColumn(column.column, F.when(is_new, value))
+            is_right = F.col(quoted(column.column)).eqNullSafe(_generated(column, target))
+            wrong.append((requirement, is_right))
     wrong += [
         (f"CHECK {check.name} ({check.expression})", F.expr(check.expression))
         for check in required.checks

@@ -9,22 +9,25 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import same_name
 from tidegate_producers.table.append import filled
 from tidegate_producers.table.identity_values import generated
-from tidegate_producers.table.new_rows import Expression, as_column, stored
+from tidegate_producers.table.new_rows import Expression, as_column, computed, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED
 from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
 from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+from tidegate_producers.table.task_refusals import MISMATCH
 from tidegate_producers.table.update import aliased, reads_of, text_of
 from tidegate_runtime.conditions.sql_condition import is_row_by_row
 
-_MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
-
 
 def overwriting(rows: DataFrame, condition: Expression, alias: str | None, zone: str) -> RowChange:
-    """Return the change that deletes the rows for which a condition is true, and inserts others."""
+    """Return the change that deletes the rows for which a condition is true, and inserts others.
+
+    Raises, as it runs: InvalidRequest, for a row that does not match, or a column that the table
+    lacks. `zone` is that of timestamps without one.
+    """
 
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
         new, given = _inserted(rows, opened.required, frame.schema)
-        _check_matches(aliased(new, alias), condition)
+        new = _matching(aliased(new, alias), condition)
         names = opened.schema.names
         old = (F.col(quoted(name)) for name in names)
         gone = aliased(frame, alias).where(as_column(condition, "condition"))
@@ -63,17 +66,17 @@ def _inserted(
     generated(required.identities, given)
     values = {name: F.col(quoted(name)) for name in completed.columns if name != ACTION}
     new = completed.select(F.lit(INSERTED).alias(ACTION), *stored(completed, values, table))
-    return new, given
+    # The condition may name a generated column.
+    return computed(new, required, given, table), given
 
 
-def _check_matches(rows: DataFrame, condition: Expression) -> None:
-    """Refuse rows that the overwrite would not have replaced. Raises: InvalidRequest."""
+def _matching(rows: DataFrame, condition: Expression) -> DataFrame:
+    """Return rows, which fail where the overwrite would not have replaced them."""
     matches = F.coalesce(as_column(condition, "condition"), F.lit(False))
-    wrong = rows.where(~matches).drop(ACTION).limit(1).collect()
-    if wrong:
-        raise InvalidRequest(
-            f"the rows to write do not all match {text_of(condition)!r}: one has "
-            f"{wrong[0].asDict(recursive=True)}; filter them, or widen the condition; nothing was "
-            "proposed",
-            error_class=_MISMATCH,
+    failure = F.raise_error(
+        F.lit(
+            f"{MISMATCH}: the rows to write do not all match {text_of(condition)!r}: filter them, "
+            "or widen the condition; nothing was proposed"
         )
+    ).cast("boolean")
+    return rows.where(matches | failure)

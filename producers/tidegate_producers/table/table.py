@@ -345,11 +345,11 @@ class Table:
     ) -> int | None:
         """Write rows in place of those for which a condition is true; return the new version.
 
-        What the option `replaceWhere` does, with any condition: Spark evaluates it, and each new
-        row must match it. Missing columns are filled as by `append`. If nothing matches and there
-        are no rows, nothing is proposed and None is returned. With `batch_id` it is done once, as
-        `delete` says. When another commit overtakes it, it runs again on the newest version, unless
-        the rows were read from a table through us.
+        What the option `replaceWhere` does, with any condition but one with a sub-query: Spark
+        evaluates it, and each new row must match it. Missing columns are filled as by `append`. If
+        nothing matches and there are no rows, nothing is proposed and None is returned. With
+        `batch_id` it is done once, as `delete` says. When another commit overtakes it, it runs
+        again on the newest version, unless the rows were read from a table through us.
         Raises: as `append`; InvalidRequest, for a row that does not match.
         """
         change = overwriting(rows, condition, self._alias, self._zone)

@@ -12,6 +12,9 @@ from tidegate_delta.errors import InvalidRequest
 VIOLATED: Final = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
 """The error class of a row that violates a constraint, with which Spark's `raise_error` begins."""
 
+MISMATCH: Final = "DELTA_REPLACE_WHERE_MISMATCH"
+"""The error class of a row that does not match the condition of its overwrite; as VIOLATED."""
+
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+$")
 """What Spark writes behind a message of `raise_error`."""
 
@@ -29,7 +32,7 @@ def naming_refusals() -> Iterator[None]:
 
 @contextmanager
 def refusals_of_tasks() -> Iterator[None]:
-    """Raise the refusal of a row, by a constraint or by our writer in a task, as InvalidRequest."""
+    """Raise the refusal of a row, by `raise_error` or by our writer, as InvalidRequest."""
     try:
         yield
     except PySparkException as error:
@@ -41,8 +44,9 @@ def refusals_of_tasks() -> Iterator[None]:
 
 def refusal_in(text: str) -> InvalidRequest | None:
     """Return the refusal of a row that an error's text names; None for another error."""
-    if VIOLATED in text:
-        message = _STATE.sub("", text[text.index(VIOLATED) :].partition("\n")[0])
-        return InvalidRequest(message, error_class=VIOLATED)
+    for error_class in (VIOLATED, MISMATCH):
+        if error_class in text:
+            message = _STATE.sub("", text[text.index(error_class) :].partition("\n")[0])
+            return InvalidRequest(message, error_class=error_class)
     match = _REFUSED.search(text)
     return None if match is None else InvalidRequest(match[2], error_class=match[1])
