@@ -173,6 +173,7 @@ night-connect:
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_cdc_memory.py \
+		tests/integration/test_cdc_outages.py \
 		tests/unit/cdc_publisher/test_random_histories.py \
 		"tests/integration/test_cdc_publisher.py::test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing" --full
 	$(call heading,night: random histories by us$(comma) delta-spark and delta-rs$(comma) replayed from the change stream; 30 minutes)

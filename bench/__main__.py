@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bench import (
     changes,
+    changes_beside,
     checkpoints,
     checkpoints_beside,
     committer_cpu,
@@ -105,8 +106,8 @@ def bench(
         list[str] | None,
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
-            "takeover, changes, open, read, cpu, state, driver, checkpoint, checkpoint-beside, "
-            "log-size, restart, registered"
+            "takeover, changes, changes-beside, open, read, cpu, state, driver, checkpoint, "
+            "checkpoint-beside, log-size, restart, registered"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
@@ -124,6 +125,7 @@ def bench(
         "spark": lambda stack, folder: spark_beside.figures(stack, folder, rounds, seconds, rows),
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
+        "changes-beside": changes_beside.figures,
     }
     alone = _alone(rounds, seconds, files, rows, hours)
     figures: list[Figure] = []

@@ -1,6 +1,7 @@
 """Fixtures: a broker for the session, topics for each test, services as processes."""
 
 import secrets
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,13 @@ class FilesScheduling(LoadFileScheduling):  # type: ignore[misc] # it ships no t
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
     """Return what shares the tests out among workers; None for xdist's own."""
     return FilesScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        return port
 
 
 @dataclass(frozen=True)
@@ -175,6 +183,30 @@ class Line:
 @pytest.fixture
 def line(kafka: KafkaSettings, tmp_path: Path) -> Iterator[Line]:
     """Yield the means to start services; tables are in `line.tables`."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    line = Line(kafka, tmp_path / "services", tables)
+    yield line
+    line.stop()
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Iterator[EmbeddedKafka]:
+    """Yield a broker that a test may kill and restart at the same address."""
+    broker = EmbeddedKafka(tmp_path / "kafka", free_port())
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def fragile_line(fragile: EmbeddedKafka, tmp_path: Path) -> Iterator[Line]:
+    kafka = KafkaSettings(
+        bootstrap_servers=fragile.bootstrap,
+        topic_prefix="t.",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+    )
+    create_topics(kafka, kafka.topics.declared())
     tables = tmp_path / "tables"
     tables.mkdir()
     line = Line(kafka, tmp_path / "services", tables)

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from tests.integration.test_outages import free_port
+from tests.integration.conftest import free_port
 from tidegate_local.embedded_kafka import HOST, EmbeddedKafka
 
 AUDIENCE: Final = "kafka"

@@ -50,6 +50,9 @@ pytestmark = pytest.mark.broker
 PATIENCE_S = 180.0
 """Time limit for anything to happen on a busy machine."""
 
+LOAD_REACHED = 0.85
+"""The share of the load below which a test has not shown what it is for."""
+
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 CDC = {"chunk_rows": "20", "look_s": "0.5", "transaction_timeout_ms": "5000"}
 
@@ -200,23 +203,29 @@ def test_the_streams_and_their_last_changes_are_shown(line: Line) -> None:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kills", [8, pytest.param(30, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("kills", "per_s"), [(8, 20.0), pytest.param(30, 60.0, marks=pytest.mark.nightly)]
+)
 def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(
-    line: Line, kills: int
+    line: Line, kills: int, per_s: float
 ) -> None:
     dice = random.Random(11)
     table = made(line)
     table.append(rows(*range(500)))
     service = publisher(line, provide_transaction_metadata="true")
-    with changing(table, dice, line):
+    began_s = time.monotonic()
+    with changing(table, dice, line, per_s):
         for _ in range(kills):
             service.start()
             wait_for_progress(line, table)
             time.sleep(dice.random())
             service.child.kill()
+    reached_per_s = table.version / (time.monotonic() - began_s)
     service.start()
-    wait_told(line, table)
+    wait_told(line, table, 3 * PATIENCE_S)
     check_transactions(line, check_stream(line, table))
+    if reached_per_s < per_s * LOAD_REACHED:
+        pytest.skip(f"nothing was lost, but at {reached_per_s:.0f} versions/s: a busy machine")
 
 
 def check_transactions(line: Line, changes: list[dict[str, Any]]) -> None:

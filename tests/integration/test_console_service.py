@@ -13,9 +13,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from tests.integration.conftest import Line
+from tests.integration.conftest import Line, free_port
 from tests.integration.test_checkpointer import wait_until
-from tests.integration.test_outages import free_port
 from tidegate_local.child_processes import Command, service_process
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_registration import register

@@ -15,11 +15,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     NewPartitions,
 )
 
-from tests.integration.conftest import SESSION_TIMEOUT_MS, Line
+from tests.integration.conftest import SESSION_TIMEOUT_MS, Line, free_port
 from tests.integration.proposers import Proposer, append_with, create_table, told
 from tests.integration.test_all_services_killed import PROPERTIES, changes_in, replayed, started
 from tests.integration.test_committer_processes import WAIT_S, rows_of, until
-from tests.integration.test_outages import free_port
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.client.client import Client

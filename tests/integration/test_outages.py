@@ -2,16 +2,14 @@
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import SESSION_TIMEOUT_MS, Line
+from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table, told
 from tests.integration.test_committer_processes import (
     WAIT_S,
@@ -24,8 +22,6 @@ from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.kafka.settings import KafkaSettings
-from tidegate_runtime.kafka.topic_admin import create_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -35,43 +31,12 @@ AWAY_S = 5.0
 """Longer than a session, so that the group drops its members."""
 
 
-def free_port() -> int:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port: int = holder.getsockname()[1]
-        return port
-
-
 @contextmanager
 def suspended(pid: int) -> Iterator[None]:
     """Suspend a process, so that it sees what happens meanwhile as one step."""
     os.kill(pid, signal.SIGSTOP)
     yield
     os.kill(pid, signal.SIGCONT)
-
-
-@pytest.fixture
-def fragile(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    """Yield a broker that a test may kill and restart at the same address."""
-    broker = EmbeddedKafka(tmp_path / "kafka", free_port())
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-def fragile_line(fragile: EmbeddedKafka, tmp_path: Path) -> Iterator[Line]:
-    kafka = KafkaSettings(
-        bootstrap_servers=fragile.bootstrap,
-        topic_prefix="t.",
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-    )
-    create_topics(kafka, kafka.topics.declared())
-    tables = tmp_path / "tables"
-    tables.mkdir()
-    line = Line(kafka, tmp_path / "services", tables)
-    yield line
-    line.stop()
 
 
 def test_a_broker_that_is_killed_and_stays_away_loses_and_doubles_nothing(

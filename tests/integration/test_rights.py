@@ -16,9 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     ResourceType,
 )
 
-from tests.integration.conftest import Line
+from tests.integration.conftest import Line, free_port
 from tests.integration.test_checkpointer import wait_until
-from tests.integration.test_outages import free_port
 from tidegate_console.doctor import right_checks
 from tidegate_delta.errors import Misconfigured
 from tidegate_local.embedded_kafka import HOST, EmbeddedKafka

@@ -12,7 +12,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.property.log_strategies import logs
 from tests.property.test_split_logs import INFO, NOW_MS, put_checkpoint, stored, told
 from tests.v2_checkpoints import Form
-from tidegate_delta.checkpoints import version_checksum
+from tidegate_delta.checkpoints import stored_keys, version_checksum
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import checkpoint_name, in_log
@@ -36,13 +36,16 @@ def classic(store: MemoryStore, state: CheckpointState) -> WrittenCheckpoint:
     return write_classic_of(store, state, NOW_MS)
 
 
-@pytest.mark.parametrize("kind", ["classic", "v2", "v2 in parquet", "both"])
+@pytest.mark.parametrize("kind", ["classic", "v2", "v2 in parquet", "both", "both, with indexes"])
 def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incremental_checkpoint, "ROWS_MAX", 3)
     monkeypatch.setattr(incremental_checkpoint, "SIDECAR_FILES", 3)
     monkeypatch.setattr(incremental_checkpoint, "WHOLE_ROWS_MAX", 2)
+    if kind == "both, with indexes":
+        monkeypatch.setattr(stored_keys, "SCANS_BEFORE_INDEX", 0)
+        monkeypatch.setattr(stored_keys, "ROWS_PER_KEY", 0)
     numbers = count(1)
     kinds: dict[str, list[Write]] = {"classic": [classic], "v2": [v2(numbers)]}
     if kind == "v2 in parquet":

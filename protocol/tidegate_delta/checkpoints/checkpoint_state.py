@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.checkpoints import file_totals, version_checksum
 from tidegate_delta.checkpoints.file_totals import FileTotals
+from tidegate_delta.checkpoints.stored_keys import StoredKeys
 from tidegate_delta.checkpoints.version_checksum import VersionChecksum
 from tidegate_delta.log.actions import Add, Sidecar
 from tidegate_delta.log.file_names import Version
@@ -53,12 +54,12 @@ class StoredRows:
 
     `mask` is None where all do. `rows` has the columns of STORED_SCHEMA or
     STORED_TOMBSTONE_SCHEMA, or all columns, where the rows are kept whole.
-    Law: keys == replay.keys(rows); count == the number of rows that hold
+    Law: count == the number of rows that hold
     Spec: "Action Reconciliation"
     """
 
     rows: pa.Table
-    keys: pa.ChunkedArray
+    keys: StoredKeys
     mask: pa.Array | None = None
     count: int = 0
 
@@ -68,15 +69,15 @@ class StoredRows:
 
         Spec: "Action Reconciliation"
         """
-        return cls(rows, keys(rows), None, rows.num_rows)
+        return cls(rows, StoredKeys(rows), None, rows.num_rows)
 
-    @cached_property
+    @property
     def size_bytes(self) -> int:
-        """The memory that the rows take, about. Counting it visits each of their buffers.
+        """The memory that the rows take, about.
 
         Spec: "Action Reconciliation"
         """
-        return int(self.rows.nbytes)
+        return self.keys.size_bytes
 
     @property
     def is_intact(self) -> bool:
@@ -199,7 +200,7 @@ def new_state(
 def advanced(state: CheckpointState, parts: Sequence[LogPart]) -> CheckpointState:
     """Return the state after some more commits, oldest first.
 
-    What checkpoints hold is searched once for the keys that the commits name, and not copied.
+    What checkpoints hold is searched for the keys that the commits name, and not copied.
     Law: the rows and totals are those of a replay
     Spec: "Action Reconciliation"
     """
@@ -241,16 +242,12 @@ def _hit(
 def _dropped(
     every: Sequence[StoredRows], touched: pa.Array
 ) -> tuple[list[StoredRows], list[pa.Table]]:
-    # One search over all keys: the set of what is looked for is built once.
-    is_touched = pc.is_in(joined([stored.keys for stored in every]), value_set=touched)
-    after, lost, start = [], [], 0
+    after, lost = [], []
     for stored in every:
-        gone = is_touched.slice(start, stored.rows.num_rows)
-        start += stored.rows.num_rows
-        if not pc.any(gone, min_count=0).as_py():
+        gone = stored.keys.found(touched)
+        if gone is None:
             after.append(stored)
             continue
-        gone = flat(gone)
         if stored.mask is not None:
             gone = pc.and_(gone, stored.mask)
         lost.append(stored.rows.filter(gone))

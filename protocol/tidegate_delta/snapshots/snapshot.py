@@ -48,15 +48,23 @@ class KeySet(Set[str]):
         self._rows = _bytes(order).cast("I")
         self._hashes = _bytes(hashes.take(order).combine_chunks()).cast("q")
 
-    def row(self, text: object) -> int | None:
-        """Return the row of a text in the column, or None."""
+    @property
+    def size_bytes(self) -> int:
+        """The memory that the set takes beside its column."""
+        return self._hashes.nbytes + self._rows.nbytes
+
+    def rows(self, text: object) -> Iterator[int]:
+        """Yield the rows of a text in the column: one, or none; more if texts are not distinct."""
         text_hash = hash(text)
         index = bisect_left(self._hashes, text_hash)
         while index < len(self._hashes) and self._hashes[index] == text_hash:
             if self._texts[self._rows[index]].as_py() == text:
-                return self._rows[index]
+                yield self._rows[index]
             index += 1
-        return None
+
+    def row(self, text: object) -> int | None:
+        """Return the row of a text in the column, or None."""
+        return next(self.rows(text), None)
 
     def __contains__(self, text: object) -> bool:
         return self.row(text) is not None

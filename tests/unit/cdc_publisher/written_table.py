@@ -92,6 +92,12 @@ class WrittenTable:
                 actions += [self._add(after, data_change=data_change)] if after else []
         self.commit("MERGE" if data_change else "OPTIMIZE", *actions)
 
+    def compact(self) -> None:
+        """Put all rows into one file."""
+        content = self.content
+        removes = [self._remove(path, data_change=False) for path in list(self.files)]
+        self.commit("OPTIMIZE", *removes, self._add(content, data_change=False))
+
     def drop(self, path: str) -> None:
         """Remove a file and add nothing."""
         self.commit("DELETE", self._remove(path))
