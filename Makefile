@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge connect clients console bench demo
+NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge tpch misuses connect connect-example clients histories console bench demo
 .PHONY: help env demo site test check unit model simulation sim fuzz conformance integration containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -160,15 +160,23 @@ night-drills:
 night-judge:
 	$(call heading,night: rows that delta-spark and we change alike; 50 minutes)
 	@$(PYTEST) -v $(call budget,50) tests/integration/test_spark_judge.py --full
+
+night-tpch:
 	$(call heading,night: TPC-H with refresh streams; 15 minutes)
 	@$(PYTEST) -v $(call budget,15) tests/integration/test_tpch.py --full
+
+night-misuses:
 	$(call heading,night: what Spark shows of each misuse; 10 minutes)
 	@$(PYTEST) -v $(call budget,10) tests/integration/test_spark_misuses.py --full
 
 night-connect:
-	$(call heading,night: what producers do in Spark$(comma) on Spark Connect; 20 minutes)
-	@SPARK_REMOTE="local[2]" $(PYTEST) -v $(call budget,20) tests/integration/test_spark_options.py \
-		tests/integration/test_spark_batch.py tests/integration/test_spark_changes.py tests/integration/test_spark_stream.py
+	$(call heading,night: what producers do in Spark$(comma) on Spark Connect; 30 minutes)
+	@SPARK_REMOTE="local[2]" $(PYTEST) -v $(call budget,30) tests/integration/test_spark_options.py tests/integration/test_spark_batch.py \
+		tests/integration/test_spark_changes.py tests/integration/test_spark_stream.py tests/integration/test_spark_misuses.py --full
+
+night-connect-example:
+	$(call heading,night: Kafka to tables on Spark Connect$(comma) killed; 15 minutes)
+	@SPARK_REMOTE="local[2]" $(PYTEST) -v $(call budget,15) tests/integration/test_kafka_to_tables.py --full
 
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)
@@ -176,6 +184,8 @@ night-clients:
 		tests/integration/test_cdc_outages.py \
 		tests/unit/cdc_publisher/test_random_histories.py \
 		"tests/integration/test_cdc_publisher.py::test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing" --full
+
+night-histories:
 	$(call heading,night: random histories by us$(comma) delta-spark and delta-rs$(comma) replayed from the change stream; 30 minutes)
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_mixed_histories.py --full
 
