@@ -39,7 +39,7 @@ def end(line: Line, topic: str, committed: bool) -> int:
     """Return where partition 0 ends: for readers of committed records, or of all."""
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     admin = AdminClient({"bootstrap.servers": line.kafka.bootstrap_servers})
-    asked = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]  # no annotations
     (answer,) = admin.list_offsets(asked, isolation_level=level).values()
     return int(answer.result(PATIENCE_S).offset)
 
