@@ -50,7 +50,7 @@ def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
     From MANY_FILES on only the memory of a whole checkpoint is measured.
     """
     if files >= MANY_FILES:
-        return [_memory(folder, files)]
+        return [_memory(folder, files, shape) for shape in (Shape.V2, Shape.CLASSIC)]
     return [
         *_whole(folder, rounds, files),
         *_after_changes(folder, rounds, files),
@@ -95,13 +95,13 @@ def _whole(folder: Path, rounds: int, files: int) -> list[Figure]:
     ]
 
 
-def _memory(folder: Path, files: int) -> Figure:
+def _memory(folder: Path, files: int, shape: Shape) -> Figure:
     table = folder / "many"
-    generate(table, Shape.CLASSIC, files)
+    generate(table, shape, files)
     [run] = alternate({"ours": (OURS, "open and write")}, [table], 1)["ours"]
     shutil.rmtree(table)
     return Figure(
-        f"K1: open {files:,} files and write the checkpoint: memory",
+        f"K1: open {files:,} files and write the {shape.value} checkpoint: memory",
         f"{run.mib:.0f} MiB, {run.s:.0f} s",
         f"limit {MEMORY_MAX_MIB} MiB",
         run.mib / MEMORY_MAX_MIB,

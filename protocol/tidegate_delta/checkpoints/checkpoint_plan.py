@@ -20,8 +20,8 @@ from tidegate_delta.checkpoints.checkpoint_state import (
     StoredPart,
     StoredRows,
 )
-from tidegate_delta.snapshots.chunked_arrays import flat
-from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_delta.snapshots.chunked_arrays import flat, stacked
+from tidegate_delta.snapshots.snapshot import CHUNKS_MAX, Snapshot
 
 JOINED_TIMES: Final = 2
 """A small sidecar is joined to new rows if it has at most this many times as many rows as they."""
@@ -55,13 +55,19 @@ class RowsToWrite:
         """
         return part.tombstones if self.is_tombstones else part.files
 
-    def kept_of(self, rows: pa.Table) -> pa.Table:
-        """Return what is kept of the rows of this group unless they are kept whole.
+    def kept(self) -> pa.Table:
+        """Return what is kept of the rows unless they are kept whole, in their order.
 
+        It shares memory with what is kept of the parts.
         Spec: "Action Reconciliation"
         """
         schema = STORED_TOMBSTONE_SCHEMA if self.is_tombstones else STORED_SCHEMA
-        return rows.select(schema.names).combine_chunks()
+        tables = [self.of(part).holding() for part in self.parts]
+        if self.fresh is not None:
+            tables.append(self.fresh)
+        kept = stacked([table.select(schema.names) for table in tables])
+        is_cut_up = kept.column(0).num_chunks > CHUNKS_MAX
+        return kept.combine_chunks() if is_cut_up else kept
 
 
 @dataclass(frozen=True)

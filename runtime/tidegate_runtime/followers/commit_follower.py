@@ -56,7 +56,7 @@ THREADS_MAX: Final = 4
 GOING_ON_MAX: Final = THREADS_MAX - 1
 """Tables whose next turns run at once: one thread stays free for records of other tables."""
 PATIENCE_S: Final = 2.0
-"""How long other tables wait for a pass that itself waits for a long turn."""
+"""How long turns of other tables wait for a pass that itself waits for a long one."""
 LEFT_BEHIND_S: Final = 10.0
 """Seconds between two checks for records that Faust does not deliver."""
 AWAY_S: Final = 600.0
@@ -152,6 +152,7 @@ class _Follower:
         self._room = asyncio.Semaphore(HELD_MAX)
         self._going_on = TurnQueue(GOING_ON_MAX, service.urgency)
         self._turns = AsyncRwLock(PATIENCE_S)
+        self._further_turns = AsyncRwLock(PATIENCE_S)
         self._waiting: dict[UUID, _WaitingRecords] = {}
         self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
         self._parts: set[asyncio.Task[None]] = set()
@@ -254,7 +255,7 @@ class _Follower:
                 if self._over():
                     return
             if table in self._service.unfinished:
-                async with self._going_on.turn(table):
+                async with self._going_on.turn(table), self._further_turns.shared():
                     await self._turn(partial(self._service.go_on, table))
             if self._over():
                 return
@@ -293,7 +294,8 @@ class _Follower:
         self._running.health.progress("commits")
 
     async def _poll(self) -> None:
-        async with self._turns.alone():
+        # Further turns may be long. Records, whose turns are short, are handled until those end.
+        async with self._further_turns.alone(), self._turns.alone():
             if not self._over():
                 await self._loop.run_in_executor(self._pool, self._service.poll)
                 metrics.LOOKS.inc()

@@ -97,7 +97,7 @@ def write_classic_of(store: LogStore, state: CheckpointState, now_ms: int) -> Wr
         is_small = sum(group.count for group in plan.written) <= WHOLE_ROWS_MAX
         for group in plan.written:
             rows = _rows(reader, group)
-            kept = rows if is_small else group.kept_of(rows)
+            kept = rows if is_small else group.kept()
             for batch, stored in _batches(group, rows, kept, fresh.metadata, schema):
                 file.add(batch, **{"tombstones" if group.is_tombstones else "files": stored})
         file.flush()
@@ -136,7 +136,7 @@ def write_v2_of(
         for group in plan.written:
             rows = _rows(reader, group)
             whole = whole_rows((*plan.kept, *written)) + rows.num_rows
-            kept = rows if whole <= WHOLE_ROWS_MAX else group.kept_of(rows)
+            kept = rows if whole <= WHOLE_ROWS_MAX else group.kept()
             name = sidecar_name(state.version, str(new_id()))
             written.append(_put_sidecar(store, name, _NewRows(group, rows, kept), fresh, now_ms))
     after = after_writing(state, plan, written)

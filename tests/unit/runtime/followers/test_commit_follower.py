@@ -231,6 +231,24 @@ def test_a_record_is_heard_while_more_tables_go_on_than_there_are_threads() -> N
     assert len(service.calls) == 2 * len(many)
 
 
+def test_a_record_is_heard_while_a_look_waits_for_a_long_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commit_follower, "PATIENCE_S", 10 * WAIT_S)
+    heard = threading.Event()
+    service = InTurns({LARGE: 1}, heard=heard.set)
+    followed = Followed(service)
+
+    def until_heard() -> None:
+        followed.poll()
+        followed.take(SMALL)
+        assert heard.wait(WAIT_S), "other tables wait with the look"
+
+    service.during = until_heard
+    followed.hear(LARGE)
+    assert service.calls == [LARGE, "poll"]
+
+
 def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
