@@ -5,10 +5,11 @@ A container holds its serialized bytes. Set operations work on plain bits, a blo
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain, pairwise
+from itertools import chain
+from operator import add, eq, le
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ ARRAY_MAX: Final = 4_096
 """Above this number of positions a bitmap is smaller than an array."""
 
 NO_BITS: Final = bytes(BITS_BYTES)
+_NEXT: Final = (1).__add__
 _WORD: Final = struct.Struct("<H")
 _FEW: Final = 64
 """Up to this number of positions, single look-ups are faster than comparing whole blocks."""
@@ -58,10 +60,7 @@ class Container:
             return self.content
         if self.kind is ContainerKind.RUNS:
             return _of_runs(_words(self.content))
-        bits = bytearray(BITS_BYTES)
-        for position in _words(self.content):
-            bits[position >> 3] |= 1 << (position & 7)
-        return bytes(bits)
+        return bytes(_with_bits(_words(self.content)))
 
     def __iter__(self) -> Iterator[int]:
         """Return the positions, ascending."""
@@ -147,13 +146,10 @@ def of_positions(positions: list[int]) -> Container:
 
     Spec: "Deletion Vector Format"
     """
-    runs = 1 + sum(after - before > 1 for before, after in pairwise(positions))
-    if least_kind(len(positions), runs) is ContainerKind.ARRAY:
+    following = sum(map(eq, positions[1:], map(_NEXT, positions)))
+    if least_kind(len(positions), len(positions) - following) is ContainerKind.ARRAY:
         return Container(ContainerKind.ARRAY, len(positions), _packed(positions))
-    bits = bytearray(BITS_BYTES)
-    for position in positions:
-        bits[position >> 3] |= 1 << (position & 7)
-    container = of_bits(bytes(bits))
+    container = of_bits(bytes(_with_bits(positions)))
     assert container is not None, "there is a position"
     return container
 
@@ -166,13 +162,13 @@ def read(kind: ContainerKind, cardinality: int, content: bytes) -> Container:
     """
     if kind is ContainerKind.ARRAY:
         positions = list(_words(content))
-        if any(after <= before for before, after in pairwise(positions)):
+        if any(map(le, positions[1:], positions)):
             raise ValueError("an array of positions is not in ascending order")
         return of_positions(positions)
     if kind is ContainerKind.RUNS:
         runs = _checked_runs(content)
         held = sum(runs[1::2]) + len(runs) // 2
-        apart = all(start > end + 1 for end, start in _gaps(runs))
+        apart = not any(map(eq, runs[2::2], map(_NEXT, _ends(runs))))
         if held == cardinality and apart and least_kind(held, len(runs) // 2) is ContainerKind.RUNS:
             return Container(kind, held, content)
         content = _of_runs(runs)
@@ -186,31 +182,29 @@ def read(kind: ContainerKind, cardinality: int, content: bytes) -> Container:
 def _checked_runs(content: bytes) -> tuple[int, ...]:
     words = _words(content)
     last = sum(words[-2:])
-    if last >= BLOCK or any(start <= end for end, start in _gaps(words)):
+    if last >= BLOCK or any(map(le, words[2::2], _ends(words))):
         raise ValueError("runs overlap, are not in ascending order or leave their block")
     return words
 
 
-def _gaps(runs: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Yield, for each run but the first, the end of the run before it and its own start."""
-    ends = map(int.__add__, runs[::2], runs[1::2])
-    return zip(ends, runs[2::2], strict=False)
+def _ends(runs: tuple[int, ...]) -> Iterator[int]:
+    """Yield the last position of each run."""
+    return map(add, runs[::2], runs[1::2])
 
 
 def _of_runs(words: tuple[int, ...]) -> bytes:
-    bits = bytearray(BITS_BYTES)
-    for start, length_less_one in zip(words[::2], words[1::2], strict=True):
-        end = start + length_less_one + 1
-        first, last = (start + 7) >> 3, end >> 3
-        if first > last:
-            bits[start >> 3] |= ((1 << (end - start)) - 1) << (start & 7)
-            continue
-        bits[first:last] = b"\xff" * (last - first)
-        if start & 7:
-            bits[start >> 3] |= 0xFF & (0xFF << (start & 7))
-        if end & 7:
-            bits[last] |= (1 << (end & 7)) - 1
-    return bytes(bits)
+    starts = _with_bits(words[::2])
+    behind = _with_bits(map(_NEXT, _ends(words)), BITS_BYTES + 1)
+    # The bits of a run are the difference of two powers of two: that behind it, and its first.
+    number = int.from_bytes(behind, "little") - int.from_bytes(starts, "little")
+    return number.to_bytes(BITS_BYTES, "little")
+
+
+def _with_bits(positions: Iterable[int], size: int = BITS_BYTES) -> bytearray:
+    bits = bytearray(size)
+    for position in positions:
+        bits[position >> 3] |= 1 << (position & 7)
+    return bits
 
 
 def _positions(bits: bytes) -> list[int]:
