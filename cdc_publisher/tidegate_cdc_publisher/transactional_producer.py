@@ -259,6 +259,7 @@ class PositionReader:
                     "enable.partition.eof": True,
                     "isolation.level": "read_committed",
                     "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 50,
                 },
             )
             try:

@@ -485,6 +485,15 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
         return result.output if status else result.stdout
 
     assert "the stream gives the same" in run("verify", "t")
+    leases = [
+        record.value()
+        for record in committed(line, topics.leases)
+        if (record.key() or b"").startswith(b"changes-verify.")
+    ]
+    assert [json.loads(value)["needed_from"] if value else None for value in leases] == [
+        table.version,
+        None,
+    ]
     table.append(rows(20, 21))
     wait_told(line, table)
     run("offsets", "set", "t", "--version", "1")

@@ -1,7 +1,9 @@
 """Commands that make a table of its change stream: to show it, and to compare it with the table."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import orjson
@@ -13,18 +15,24 @@ from tidegate_cdc_publisher.record_form import RecordForm
 from tidegate_cdc_publisher.row_diff import images
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import read_positions
-from tidegate_delta.errors import InvalidRequest
-from tidegate_messages.published_records import TableRecord
+from tidegate_delta.errors import InvalidRequest, Misconfigured
+from tidegate_messages.published_records import LeaseRecord, TableRecord
 from tidegate_messages.stream_position import position_of
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.change_stream import ChangeStream, TableCopy
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.data_file_reader import scan
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 POSITIONS_S: Final = 15.0
+LEASE_MS: Final = 6 * 60 * 60 * 1000
+"""After this time a comparison that was killed holds nothing back any more."""
+
 EXIT_DIFFERS: Final = 3
 
 QuietOption = Annotated[
@@ -39,6 +47,7 @@ VersionOption = Annotated[
 ]
 
 _OUT: Final = console()
+_log = logging.getLogger(__name__)
 
 
 def replay(
@@ -78,7 +87,8 @@ def verify(
         up_to = _published(settings, record, version)
         copy = _copy(bus, settings, record, up_to, quiet)
         streamed = Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in copy.rows)
-        stored = Counter(_table_rows(settings, record, up_to))
+        with _leased(bus, settings, record, up_to):
+            stored = Counter(_table_rows(settings, record, up_to))
     missing, surplus = stored - streamed, streamed - stored
     gaps = [f"versions {gap.first} to {gap.last}: {gap.reason}" for gap in copy.gaps]
     if as_json:
@@ -131,6 +141,34 @@ def _copy(
             if change.version <= version:
                 copy.apply(change)
     return copy
+
+
+@contextmanager
+def _leased(
+    bus: KafkaBus, settings: CdcSettings, record: TableRecord, version: int
+) -> Iterator[None]:
+    """Keep the files of a version from vacuum and cleanup while it is read.
+
+    Who may not write leases reads without one.
+    """
+    clock, topics = SystemClock(), settings.kafka.topics
+    lease = LeaseRecord(
+        table=record.table,
+        holder=f"changes-verify.{new_id(clock)}",
+        needed_from=version,
+        until_ms=clock.now_ms() + LEASE_MS,
+        reason="tidegate changes verify",
+    )
+    try:
+        take_lease(bus, topics, lease)
+    except Misconfigured as error:
+        log_event(_log, "not_leased", level=logging.WARNING, why=error)
+        yield
+        return
+    try:
+        yield
+    finally:
+        give_back_lease(bus, topics, lease.holder, lease.table)
 
 
 def _table_rows(settings: CdcSettings, record: TableRecord, version: int) -> Iterator[bytes]:
