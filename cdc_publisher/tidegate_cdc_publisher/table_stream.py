@@ -7,23 +7,23 @@ position in Kafka.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 from uuid import UUID
 
-from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
+from tidegate_cdc_publisher.change_batch import Batch, SourceBlock
 from tidegate_cdc_publisher.change_reader import (
     VersionChange,
     Wanted,
     snapshot_batches,
     version_batches,
 )
-from tidegate_cdc_publisher.change_records import ChangeRecord, Place, Records, VersionBound
+from tidegate_cdc_publisher.change_records import Place, Records, VersionBound
+from tidegate_cdc_publisher.chunks import Chunk, SendThread, Writer
+from tidegate_cdc_publisher.commit_origin import commit_time_ms, provenance
 from tidegate_cdc_publisher.connect_schema import (
     NO_SCHEMAS,
     InlineSchemas,
@@ -87,9 +87,9 @@ from tidegate_delta.errors import (
 )
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log import actions
-from tidegate_delta.log.actions import Metadata, Txn
+from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.commit import Commit
-from tidegate_delta.log.file_names import LOG_FOLDER, Version
+from tidegate_delta.log.file_names import Version
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.column_mapping import mode_of
 from tidegate_delta.snapshots.snapshot import Snapshot
@@ -110,115 +110,7 @@ GAP: Final = "GAP"
 FILES_GONE: Final = frozenset({"DataFileMissing", "DeletionVectorMissing"})
 """The error classes of versions whose files a vacuum took."""
 
-CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Maximum text of images in one Kafka transaction; a chunk of large rows has fewer rows."""
-
 _log = logging.getLogger(__name__)
-_OURS: Final = "tidegate/"
-"""Prefix of the app ids under which the committer records how far it has read."""
-
-
-@dataclass
-class Chunk:
-    """The content of the next Kafka transaction: at most `rows_max` changes, and their position.
-
-    `whole` describes the part that ends with the last complete version: its number of records, the
-    position after them, and the number of changes of each kind. `spans` end with the transaction.
-    """
-
-    rows_max: int
-    records: Records = field(default_factory=Records)
-    position: Position | None = None
-    counts: Counter[Op] = field(default_factory=Counter)
-    size_bytes: int = 0
-    whole: tuple[int, Position, Counter[Op]] | None = None
-    spans: list[Span] = field(default_factory=list)
-    bounds: list[VersionBound] = field(default_factory=list)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the chunk takes no more changes."""
-        return self.counts.total() >= self.rows_max or self.size_bytes >= CHUNK_BYTES_MAX
-
-    def fitting(self, batch: Batch, begin: int, schema_bytes: int = 0) -> Batch:
-        """Return the changes from `begin` on that fit, by count and by mean row size.
-
-        Units: `schema_bytes` is the size of the inline schemas of each record.
-        """
-        assert not self.is_full, "a full chunk is published before it takes more"
-        mean_bytes = max(1, batch.size_bytes // len(batch) + schema_bytes)
-        by_size = max(1, (CHUNK_BYTES_MAX - self.size_bytes) // mean_bytes)
-        by_count = self.rows_max - self.counts.total()
-        return batch.slice(begin, min(by_size, by_count, len(batch) - begin))
-
-    def add(self, batch: Batch, records: Records, schema_bytes: int = 0) -> None:
-        """Add changes with their records."""
-        self.records += records
-        self.counts[batch.op] += len(batch)
-        self.size_bytes += batch.size_bytes + schema_bytes * len(batch)
-
-    def move(self, position: Position) -> None:
-        """Set the position after the records."""
-        self.position = position
-        if position.complete:
-            self.whole = len(self.records), position, self.counts.copy()
-
-    def of_whole_versions(self) -> "Chunk":
-        """Return the chunk without the changes of an incomplete version."""
-        if self.whole is None:
-            return Chunk(self.rows_max)
-        length, position, counts = self.whole
-        bounds = [bound for bound in self.bounds if bound.is_end or bound.records < length]
-        return Chunk(
-            self.rows_max,
-            self.records[:length],
-            position,
-            counts,
-            spans=self.spans,
-            bounds=[bound for bound in bounds if bound.records <= length],
-        )
-
-
-class SendThread:
-    """Runs one send at a time in a thread.
-
-    Law: a send begins only after every earlier one has succeeded.
-    """
-
-    def __init__(self) -> None:
-        self._on_its_way: Future[None] | None = None
-
-    def hand_over(self, send: Callable[[], None]) -> None:
-        """Wait for the running send, then start this one. Raises: as `wait`."""
-        self.wait()
-        thread = ThreadPoolExecutor(1, "sending")
-        self._on_its_way = thread.submit(send)
-        thread.shutdown(wait=False)
-
-    def wait(self) -> None:
-        """Wait for the running send to end. Raises: the error of that send, if any."""
-        if self._on_its_way is not None:
-            self._on_its_way.result()
-            self._on_its_way = None
-
-
-class Writer(Protocol):
-    """Publishes whole chunks, each with its position, or nothing of them."""
-
-    def publish(
-        self,
-        topic: str,
-        records: Sequence[ChangeRecord],
-        position: Position,
-        bounds: Sequence[VersionBound] = (),
-    ) -> None:
-        """Publish a chunk; `bounds` are those of the versions whose transactions are told.
-
-        Raises: Unavailable, Fenced, InvalidRequest.
-        """
-
-    def close(self) -> None:
-        """Release the writer's resources."""
 
 
 @dataclass(frozen=True)
@@ -948,41 +840,3 @@ class TableStream:
     @property
     def _has_begun(self) -> bool:
         return self._state.position is not None and not self._state.position.begins
-
-
-def provenance(commit: Commit, metadata: Metadata) -> Mapping[str, str | int]:
-    """Return what is known of a version's writer; with several writers, neither is named."""
-    facts: dict[str, str | int | None] = {"table_id": metadata.id}
-    if commit.info is not None:
-        facts["operation"] = commit.info.operation
-        facts["proposal_id"] = _proposal(commit.info.tidegate)
-    writers = [txn for txn in commit.txns if not txn.app_id.startswith(_OURS)]
-    if len(writers) == 1:
-        facts |= _app(writers[0])
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def commit_time_ms(store: LogStore, commit: Commit, now_ms: int) -> int:
-    """Return a version's in-commit timestamp, else the timestamp of its commitInfo.
-
-    Without either, return the commit file's modification time, or `now_ms` if the file is gone.
-    """
-    info = commit.info
-    if info is not None and info.in_commit_timestamp is not None:
-        return info.in_commit_timestamp
-    if info is not None and info.timestamp is not None:
-        return info.timestamp
-    stat = next(iter(store.list_from(LOG_FOLDER, commit.name)), None)
-    return stat.modified_ms if stat and stat.path.endswith(commit.name) else now_ms
-
-
-def _proposal(provenance_json: Mapping[str, Any] | None) -> str | None:
-    accepted = (provenance_json or {}).get("accepted")
-    if not isinstance(accepted, list) or len(accepted) != 1 or not isinstance(accepted[0], dict):
-        return None
-    proposal_id = accepted[0].get("id")
-    return proposal_id if isinstance(proposal_id, str) else None
-
-
-def _app(txn: Txn) -> dict[str, str | int | None]:
-    return {"txn_app_id": txn.app_id, "txn_version": txn.version}

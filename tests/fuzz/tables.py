@@ -16,8 +16,8 @@ from tests.builders import add, info, metadata, protocol, remove, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tests.v2_checkpoints import Form, put_v2
 from tidegate_cdc_publisher import change_batch, record_encoding
+from tidegate_cdc_publisher.commit_origin import commit_time_ms, provenance
 from tidegate_cdc_publisher.row_diff import images
-from tidegate_cdc_publisher.table_stream import commit_time_ms, provenance
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap

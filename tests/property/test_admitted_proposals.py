@@ -15,7 +15,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fuzz.mutations import ODD
 from tests.fuzz.tables import KINDS, allowed, summarise
 from tests.fuzz.targets import LITERALS
-from tidegate_cdc_publisher.table_stream import provenance
+from tidegate_cdc_publisher.commit_origin import provenance
 from tidegate_committer.intake.action_reader import dated
 from tidegate_committer.intake.proposal_actions import read_content
 from tidegate_committer.intake.refusals import InvalidProposal

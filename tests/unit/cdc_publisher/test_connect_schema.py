@@ -17,12 +17,12 @@ from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
 from tidegate_cdc_publisher.change_records import ChangeRecord
+from tidegate_cdc_publisher.chunks import CHUNK_BYTES_MAX
 from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas, layout
 from tidegate_cdc_publisher.json_rows import row_texts
 from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.record_form import Decimals, RecordForm, Structs, ValueTypes
 from tidegate_cdc_publisher.row_diff import compare, images
-from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.schema.column_mapping import FIELD_ID, ColumnMappingMode
 from tidegate_delta.schema.types import ArrayType, DataType, PrimitiveType, StructField, StructType

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher import change_reader, spilled_rows
+from tidegate_cdc_publisher.chunks import CHUNK_BYTES_MAX
 from tidegate_cdc_publisher.settings import TableChanges
-from tidegate_cdc_publisher.table_stream import CHUNK_BYTES_MAX
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.stream_position import Position
 
