@@ -23,7 +23,7 @@ from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
-from tidegate_runtime.table_io.parquet_footers import read_footer
+from tidegate_runtime.table_io.parquet_footers import read_row_count
 from tidegate_runtime.table_io.referenced_files import referenced, vector_files
 from tidegate_runtime.table_io.table_files import open_table_file
 
@@ -159,7 +159,7 @@ def _content(store: LogStore, file: dict[str, Any], stated_rows: int | None) -> 
     path = file["path"]
     try:
         with open_table_file(store, path) as opened:
-            rows = int(read_footer(opened).metadata.num_rows)
+            rows = read_row_count(opened)
     except FileNotFoundError:
         return
     except UnsupportedFeature as error:

@@ -17,7 +17,7 @@ from tidegate_delta.log.log_segment import complete_checkpoints
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
 from tidegate_runtime.table_io.log_reader import list_log
-from tidegate_runtime.table_io.parquet_footers import read_footer
+from tidegate_runtime.table_io.parquet_footers import read_row_count
 
 
 def whole_checkpoint(store: LogStore, version: int) -> LastCheckpoint | None:
@@ -76,7 +76,7 @@ def _size(store: LogStore, path: str) -> tuple[int, int]:
             raise ValueError(f"{path} is empty")
         return len(lines), len(content)
     with store.open(path) as file:
-        rows = int(read_footer(file).metadata.num_rows)
+        rows = read_row_count(file)
         return rows, _end(file)
 
 

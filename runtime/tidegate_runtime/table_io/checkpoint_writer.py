@@ -18,6 +18,23 @@ from tidegate_runtime.table_io.derived_files import put_derived
 
 CODEC: Final = "snappy"
 
+_REPEATED: Final = [
+    f"{action}.{column}.key_value.{part}"
+    for action in ("add", "remove")
+    for column in ("partitionValues", "tags")
+    for part in ("key", "value")
+]
+"""The columns with a dictionary of their values. Paths and statistics differ from row to row: for
+them a dictionary would cost a tenth of the time and of the bytes.
+"""
+
+
+def checkpoint_file(buffer: io.BytesIO, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of a checkpoint's file or sidecar, to be used as a context manager."""
+    return pq.ParquetWriter(
+        buffer, schema, compression=CODEC, store_schema=False, use_dictionary=_REPEATED
+    )
+
 
 def write_classic(store: LogStore, snapshot: Snapshot, now_ms: int) -> LastCheckpoint:
     """Write the V1 checkpoint of a snapshot, whole or not at all, and return the hint to it.
@@ -38,9 +55,7 @@ def encode_classic(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
     """Return the bytes of the V1 checkpoint of a snapshot, and how many actions it holds."""
     size = 0
     buffer = io.BytesIO()
-    with pq.ParquetWriter(
-        buffer, classic_schema(snapshot.metadata), compression=CODEC, store_schema=False
-    ) as writer:
+    with checkpoint_file(buffer, classic_schema(snapshot.metadata)) as writer:
         for group in _groups(classic(snapshot, now_ms)):
             writer.write_table(group, row_group_size=group.num_rows)
             size += group.num_rows

@@ -56,7 +56,7 @@ from tidegate_delta.snapshots.chunked_arrays import stacked
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import stacked_files
-from tidegate_runtime.table_io.checkpoint_writer import CODEC, put_checkpoint
+from tidegate_runtime.table_io.checkpoint_writer import checkpoint_file, put_checkpoint
 from tidegate_runtime.table_io.stored_checkpoint import StoredReader
 from tidegate_runtime.table_io.v2_checkpoint_writer import SIDECAR_FILES
 
@@ -90,7 +90,7 @@ def write_classic_of(store: LogStore, state: CheckpointState, now_ms: int) -> Wr
     fresh, plan = state.fresh, plan_whole(state, ROWS_MAX, now_ms)
     schema, name = classic_schema(fresh.metadata), checkpoint_name(state.version)
     buffer = io.BytesIO()
-    with StoredReader(store) as reader, _writer(buffer, schema) as writer:
+    with StoredReader(store) as reader, checkpoint_file(buffer, schema) as writer:
         file = _RowGroups(writer, in_log(name), schema)
         for batch in object_rows(schema, few_actions(fresh, now_ms)):
             file.add(batch)
@@ -162,7 +162,7 @@ def write_v2_of(
 
 def _top_level_parquet(after: CheckpointState, sidecars: Sequence[Sidecar], now_ms: int) -> bytes:
     buffer = io.BytesIO()
-    with _writer(buffer, top_level_schema(after.fresh.metadata)) as writer:
+    with checkpoint_file(buffer, top_level_schema(after.fresh.metadata)) as writer:
         for batch in top_level(after.fresh, sidecars, now_ms, after.totals.files):
             writer.write_batch(batch)
     return buffer.getvalue()
@@ -181,7 +181,7 @@ def _put_sidecar(
     store: LogStore, name: str, new: _NewRows, fresh: Snapshot, now_ms: int
 ) -> StoredPart:
     schema, buffer, group = sidecar_schema(fresh.metadata), io.BytesIO(), new.group
-    with _writer(buffer, schema) as writer:
+    with checkpoint_file(buffer, schema) as writer:
         for batch, _ in _batches(group, new.rows, new.kept, fresh.metadata, schema):
             writer.write_batch(batch)
     content = buffer.getvalue()
@@ -214,10 +214,6 @@ def _batches(
     for batch in make:
         yield batch, kept.slice(start, batch.num_rows)
         start += batch.num_rows
-
-
-def _writer(buffer: io.BytesIO, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(buffer, schema, compression=CODEC, store_schema=False)
 
 
 class _RowGroups:

@@ -46,6 +46,20 @@ def read_footer(file: BinaryIO) -> Footer:
 
     Raises: ValueError, OSError or ArrowException for any other file.
     """
+    content, metadata = _read(file)
+    try:
+        return Footer(metadata, tuple(_Compact(content).row_groups()))
+    except IndexError as error:
+        raise ValueError("its footer ends in the middle") from error
+
+
+def read_row_count(file: BinaryIO) -> int:
+    """Return the number of rows of a Parquet file. Raises: as `read_footer`."""
+    return int(_read(file)[1].num_rows)
+
+
+def _read(file: BinaryIO) -> tuple[bytes, pq.FileMetaData]:
+    """Return the bytes of a footer, and what pyarrow reads of them."""
     size = file.seek(0, io.SEEK_END)
     tail = _tail(file, size, TAIL_BYTES)
     if len(tail) < _LENGTH.size + len(MAGIC) or not tail.endswith(MAGIC):
@@ -56,11 +70,7 @@ def read_footer(file: BinaryIO) -> Footer:
     if length + 8 > len(tail):
         tail = _tail(file, size, length + 8)
     content = tail[-8 - length : -8]
-    metadata = pq.read_metadata(io.BytesIO(b"".join((MAGIC, content, tail[-8:]))))
-    try:
-        return Footer(metadata, tuple(_Compact(content).row_groups()))
-    except IndexError as error:
-        raise ValueError("its footer ends in the middle") from error
+    return content, pq.read_metadata(io.BytesIO(b"".join((MAGIC, content, tail[-8:]))))
 
 
 def _tail(file: BinaryIO, size: int, length: int) -> bytes:

@@ -37,7 +37,7 @@ from tidegate_runtime.table_io.checkpoint_reader import (
     without_needless_stats,
 )
 from tidegate_runtime.table_io.log_reader import of_table
-from tidegate_runtime.table_io.parquet_footers import read_footer
+from tidegate_runtime.table_io.parquet_footers import read_row_count
 
 _SLIM: Final = FileColumns(STORED_SCHEMA, STORED_TOMBSTONE_SCHEMA)
 _TOMBSTONES: Final = FileColumns(KEY_SCHEMA, REMOVE_SCHEMA)
@@ -100,8 +100,8 @@ def read_stored(store: LogStore, parts: Sequence[LogFile]) -> StoredCheckpoint:
 
 def _columns(source: BinaryIO, before: Sequence[StoredPart]) -> FileColumns:
     """Return the columns to keep of a file: all, until there are many rows."""
-    rows = int(read_footer(source).metadata.num_rows)
-    return WHOLE if whole_rows(before) + rows <= WHOLE_ROWS_MAX else _SLIM
+    rows = whole_rows(before) + read_row_count(source)
+    return WHOLE if rows <= WHOLE_ROWS_MAX else _SLIM
 
 
 def _read_sidecar(
@@ -122,12 +122,17 @@ def _read_sidecar(
 
 
 class StoredReader:
-    """Reads the rows of stored parts again, in all their columns; keeps the last file open."""
+    """Reads the rows of stored parts again, in all their columns.
+
+    The last file is kept open, with its footer: to read that of a large file takes a while.
+    """
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
         self._stack = ExitStack()
-        self._open: tuple[str, BinaryIO] | None = None
+        self._path: str | None = None
+        self._source: BinaryIO
+        self._files: dict[bool, CheckpointFile] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +150,7 @@ class StoredReader:
         if stored.is_whole:
             return stored.holding()
         with reading(self._store, part.path):
-            file = CheckpointFile(self._source(part.path), _TOMBSTONES if is_tombstones else WHOLE)
+            file = self._file(part.path, is_tombstones)
             numbers = range(file.groups) if part.group is None else [part.group]
             read = [file.read(number) for number in numbers]
         rows = without_needless_stats(
@@ -156,8 +161,14 @@ class StoredReader:
             raise corrupt(self._store.root, name, "was replaced while it was in use")
         return rows if stored.mask is None else rows.filter(stored.mask)
 
-    def _source(self, path: str) -> BinaryIO:
-        if self._open is None or self._open[0] != path:
+    def _file(self, path: str, is_tombstones: bool) -> CheckpointFile:
+        """Return an open file, whose footer has been read for rows of one kind."""
+        if self._path != path:
             self._stack.close()
-            self._open = path, self._stack.enter_context(self._store.open(path))
-        return self._open[1]
+            self._path, self._files = None, {}
+            self._source = self._stack.enter_context(self._store.open(path))
+            self._path = path
+        if is_tombstones not in self._files:
+            columns = _TOMBSTONES if is_tombstones else WHOLE
+            self._files[is_tombstones] = CheckpointFile(self._source, columns)
+        return self._files[is_tombstones]

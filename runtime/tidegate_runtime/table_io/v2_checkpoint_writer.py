@@ -12,7 +12,6 @@ from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidegate_delta.checkpoints.checkpoint_rows import live_tombstones
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
@@ -34,7 +33,7 @@ from tidegate_delta.log.file_names import (
 from tidegate_delta.log.protocol_versions import reader_features
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_writer import CODEC, put_checkpoint
+from tidegate_runtime.table_io.checkpoint_writer import checkpoint_file, put_checkpoint
 
 SIDECAR_FILES: Final = 50_000
 FEATURE: Final = "v2Checkpoint"
@@ -135,7 +134,7 @@ def _put_sidecars(
 def _encode(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
     """Return batches as a Parquet file, one row group each, and the number of rows."""
     buffer, rows = io.BytesIO(), 0
-    with pq.ParquetWriter(buffer, schema, compression=CODEC, store_schema=False) as writer:
+    with checkpoint_file(buffer, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
             rows += batch.num_rows
