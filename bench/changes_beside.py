@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.figures import Figure
+from tests.integration.test_cdc_memory import rows
 from tidegate import changes
 from tidegate_delta.log.actions import Add, Metadata, Protocol
 from tidegate_delta.schema.arrow_types import from_arrow
@@ -56,37 +57,37 @@ class _Table:
 
     def append(self, *parts: pa.Table) -> None:
         """Append files."""
-        adds = [self._written(rows) for rows in parts]
+        adds = [self._written(part) for part in parts]
         self.propose(proposal_drafts.append(self._seen(), _stamp(), adds))
         self.live += adds
 
     def overwrite(self, *parts: pa.Table) -> None:
         """Replace all files."""
-        adds = [self._written(rows) for rows in parts]
+        adds = [self._written(part) for part in parts]
         self.propose(proposal_drafts.overwrite(self._seen(), _stamp(), adds, self.live))
         self.live = adds
 
     def _seen(self) -> Target:
         return Target(self.target.table, self.target.root, self.version, self.target.table_id)
 
-    def _written(self, rows: pa.Table) -> Add:
+    def _written(self, part: pa.Table) -> Add:
         name = f"{new_id(CLOCK)}.parquet"
-        pq.write_table(rows, self.folder / name)
+        pq.write_table(part, self.folder / name)
         return Add(
             path=name,
             partition_values={},
             size=(self.folder / name).stat().st_size,
             modification_time=CLOCK.now_ms(),
             data_change=True,
-            stats=f'{{"numRecords":{rows.num_rows}}}',
+            stats=f'{{"numRecords":{part.num_rows}}}',
         )
 
 
 def figures(stack: LocalStack, folder: Path) -> list[Figure]:
     """Return the figure: the longest way of a row of a small table, beside a large rewrite."""
     with Client(KafkaBus(stack.kafka, "bench"), stack.kafka.topics) as client:
-        large = _created(client, folder / "tables/rewritten", _rows(0, 1))
-        small = _created(client, folder / "tables/beside", _rows(0, 1))
+        large = _created(client, folder / "tables/rewritten", _rows(0, 1).schema)
+        small = _created(client, folder / "tables/beside", _rows(0, 1).schema)
         each = ROWS // FILES
         parts = [_rows(number * each, each) for number in range(FILES)]
         large.append(*parts)
@@ -94,7 +95,7 @@ def figures(stack: LocalStack, folder: Path) -> list[Figure]:
         with _lags(stack, small) as alone:
             time.sleep(ALONE_S)
         began_s = time.monotonic()
-        large.overwrite(*(_repriced(rows) for rows in parts))
+        large.overwrite(*(_repriced(part) for part in parts))
         with _lags(stack, small) as beside:
             _await(stack, large)
             took_s = time.monotonic() - began_s
@@ -148,10 +149,10 @@ def _lags(stack: LocalStack, table: _Table) -> Iterator[list[float]]:
     lags += [max(0.0, seen_s[at] - answered_s[at]) for at in answered_s if at >= first]
 
 
-def _created(client: Client, folder: Path, rows: pa.Table) -> _Table:
+def _created(client: Client, folder: Path, schema: pa.Schema) -> _Table:
     metadata = Metadata(
         id=str(new_id(CLOCK)),
-        schema_string=format_schema(from_arrow(rows.schema)),
+        schema_string=format_schema(from_arrow(schema)),
         configuration={"tidegate.cdc.keyColumns": "id"},
     )
     target = Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
@@ -164,24 +165,11 @@ def _stamp() -> Stamp:
 
 
 def _rows(first: int, count: int) -> pa.Table:
-    """Return rows of seven columns, of a hundred bytes each."""
-    ids = pa.array(range(first, first + count), pa.int64())
-    text = pc.cast(ids, pa.string())
-    return pa.table(
-        {
-            "id": ids,
-            "name": pc.binary_join_element_wise("customer number", text, " "),
-            "price": pc.divide(pc.cast(ids, pa.float64()), 7.0),
-            "count": pc.cast(pc.bit_wise_and(ids, 1023), pa.int32()),
-            "at": pc.cast(pc.multiply(ids, 1_000_003), pa.timestamp("us", "UTC")),
-            "city": pc.binary_join_element_wise("Zürich", text, "-"),
-            "note": pc.binary_join_element_wise("a note about", text, "of some length", " "),
-        }
-    )
+    return rows(first, first + count)
 
 
-def _repriced(rows: pa.Table) -> pa.Table:
-    return rows.set_column(2, "price", pc.add(rows["price"], 1.0))
+def _repriced(part: pa.Table) -> pa.Table:
+    return part.set_column(2, "price", pc.add(part["price"], 1.0))
 
 
 def _await(stack: LocalStack, table: _Table) -> None:

@@ -6,7 +6,6 @@ Each runs the manual's own commands, in the manual's order.
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     NewPartitions,
 )
 
-from tests.integration.conftest import SESSION_TIMEOUT_MS, Line, free_port
+from tests.integration.conftest import Line
 from tests.integration.proposers import Proposer, append_with, create_table, told
 from tests.integration.test_all_services_killed import PROPERTIES, changes_in, replayed, started
 from tests.integration.test_committer_processes import WAIT_S, rows_of, until
@@ -23,8 +22,6 @@ from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.kafka.settings import KafkaSettings
-from tidegate_runtime.kafka.topic_admin import create_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -34,27 +31,9 @@ TIDEGATE = Path(sys.executable).with_name("tidegate")
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    """Yield a broker of the test's own, which it may break."""
-    broker = EmbeddedKafka(tmp_path / "kafka", free_port())
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-def line(broker: EmbeddedKafka, tmp_path: Path) -> Iterator[Line]:
-    kafka = KafkaSettings(
-        bootstrap_servers=broker.bootstrap,
-        topic_prefix="t.",
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-    )
-    create_topics(kafka, kafka.topics.declared())
-    tables = tmp_path / "tables"
-    tables.mkdir()
-    line = Line(kafka, tmp_path / "services", tables)
-    yield line
-    line.stop()
+def line(fragile_line: Line) -> Line:
+    """Return services on a broker of the test's own, which it may break."""
+    return fragile_line
 
 
 def tidegate(line: Line, *words: str) -> str:

@@ -25,6 +25,8 @@ Spec: "Action Reconciliation"
 class StoredKeys:
     """The keys of some rows, and an index of them once they have been searched often.
 
+    The index says whether a scan would find anything: mostly not.
+
     Spec: "Action Reconciliation"
     """
 
@@ -53,20 +55,15 @@ class StoredKeys:
         Spec: "Action Reconciliation"
         """
         if len(touched) * ROWS_PER_KEY <= len(self._keys):
-            if self._scans >= SCANS_BEFORE_INDEX:
-                return self._looked_up(touched)
-            self._scans += 1
-        return _any(flat(pc.is_in(self._keys, value_set=touched)))
+            if self._scans < SCANS_BEFORE_INDEX:
+                self._scans += 1
+            elif not any(key in self._indexed for key in touched.to_pylist()):
+                return None
+        mask = flat(pc.is_in(self._keys, value_set=touched))
+        return mask if pc.any(mask, min_count=0).as_py() else None
 
-    def _looked_up(self, touched: pa.Array) -> pa.Array | None:
+    @property
+    def _indexed(self) -> KeySet:
         if self._index is None:
             self._index = KeySet(self._keys)
-        rows = [row for key in touched.to_pylist() for row in self._index.rows(key)]
-        if not rows:
-            return None
-        numbers = pa.array(range(len(self._keys)), pa.int64())
-        return pc.is_in(numbers, value_set=pa.array(rows, pa.int64()))
-
-
-def _any(mask: pa.Array) -> pa.Array | None:
-    return mask if pc.any(mask, min_count=0).as_py() else None
+        return self._index

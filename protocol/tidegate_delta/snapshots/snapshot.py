@@ -53,18 +53,15 @@ class KeySet(Set[str]):
         """The memory that the set takes beside its column."""
         return self._hashes.nbytes + self._rows.nbytes
 
-    def rows(self, text: object) -> Iterator[int]:
-        """Yield the rows of a text in the column: one, or none; more if texts are not distinct."""
+    def row(self, text: object) -> int | None:
+        """Return the row of a text in the column, or None."""
         text_hash = hash(text)
         index = bisect_left(self._hashes, text_hash)
         while index < len(self._hashes) and self._hashes[index] == text_hash:
             if self._texts[self._rows[index]].as_py() == text:
-                yield self._rows[index]
+                return self._rows[index]
             index += 1
-
-    def row(self, text: object) -> int | None:
-        """Return the row of a text in the column, or None."""
-        return next(self.rows(text), None)
+        return None
 
     def __contains__(self, text: object) -> bool:
         return self.row(text) is not None
