@@ -1,6 +1,7 @@
 """V2 checkpoints that we wrote, as delta-rs reads them; the commits before them are gone."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -8,7 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from tests.conformance.written_tables import Deployment, reused_sidecars
+from tests.conformance.written_tables import (
+    Deployment,
+    Written,
+    copied_row_groups,
+    reused_sidecars,
+)
 from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
@@ -64,8 +70,11 @@ def test_a_v2_checkpoint_of_ours_is_read_the_same(
     assert sorted(stated["min.k"].to_pylist()) == ours["k"].to_pylist()
 
 
-def test_a_checkpoint_that_names_sidecars_of_older_ones_is_read_the_same(tmp_path: Path) -> None:
-    table = reused_sidecars(Deployment(tmp_path))
+@pytest.mark.parametrize("build", [reused_sidecars, copied_row_groups])
+def test_a_checkpoint_that_keeps_what_it_can_of_the_last_is_read_the_same(
+    build: Callable[[Deployment], Written], tmp_path: Path
+) -> None:
+    table = build(Deployment(tmp_path))
     foreign = DeltaTable(table.path)
     result = QueryBuilder().register("t", foreign).execute("SELECT * FROM t ORDER BY k")
     theirs = pa.table(result.read_all() if hasattr(result, "read_all") else result)

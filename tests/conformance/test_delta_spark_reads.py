@@ -13,7 +13,14 @@ import pytest
 from tests.conformance.delta_spark_program import FACTS, NO_JAR
 from tests.conformance.feature_tables import FEATURE_TABLES
 from tests.conformance.grown_tables import Grown
-from tests.conformance.written_tables import TABLES, Deployment, Written, fed, reused_sidecars
+from tests.conformance.written_tables import (
+    TABLES,
+    Deployment,
+    Written,
+    copied_row_groups,
+    fed,
+    reused_sidecars,
+)
 from tidegate_delta.features.supported_features import FEATURES, Support
 from tidegate_delta.log import protocol_versions
 from tidegate_delta.log.actions import Action
@@ -25,7 +32,7 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
-BUILT = (*TABLES, fed, reused_sidecars)
+BUILT = (*TABLES, fed, reused_sidecars, copied_row_groups)
 NAMES = [build.__name__ for build in BUILT]
 FEATURED = [build.__name__ for build in FEATURE_TABLES]
 

@@ -13,6 +13,7 @@ from unittest import mock
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
 from tests.builders import StandingClock
@@ -59,10 +60,11 @@ from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.open_store import canonical_root, open_store
-from tidegate_runtime.table_io import incremental_checkpoint
+from tidegate_runtime.table_io import incremental_checkpoint, stored_checkpoint
 from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.row_group_copying import append_row_groups
 
 CLOCK = SystemClock()
 
@@ -210,10 +212,13 @@ class Written:
 
     def forget_before(self, checkpoint: int) -> None:
         """Remove every log file older than a checkpoint, which must exist."""
-        log = self.path / LOG_FOLDER
-        assert (log / checkpoint_name(checkpoint)).is_file(), f"no checkpoint {checkpoint}"
-        for file in log.iterdir():
-            if file.name[:20].isdigit() and int(file.name[:20]) < checkpoint:
+        self.forget_before_file(self.path / LOG_FOLDER / checkpoint_name(checkpoint))
+
+    def forget_before_file(self, checkpoint: Path) -> None:
+        """Remove every log file that is older than a checkpoint file, which must exist."""
+        assert checkpoint.is_file()
+        for file in checkpoint.parent.iterdir():
+            if file.name[:20].isdigit() and file.name[:20] < checkpoint.name[:20]:
                 file.unlink()
 
 
@@ -335,30 +340,51 @@ def reused_sidecars(deployment: Deployment) -> Written:
     """A log that exists only in a V2 checkpoint, which names sidecars of older ones again."""
     table = deployment.table("reused-sidecars")
     properties = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "5"}
-    table.create(numbers(0).schema, properties, "p")
-    log = table.path / LOG_FOLDER
     with mock.patch.object(incremental_checkpoint, "SIDECAR_FILES", 4):
-        for batch in range(12):
-            table.write(numbers(4, start=10 * batch), batch=batch)
-            deployment.checkpointer.poll()
-        table.delete("k BETWEEN 51 AND 53")
-        for batch in range(12, 17):
-            table.write(numbers(4, start=10 * batch), batch=batch)
-            deployment.checkpointer.poll()
+        fill_in_turns(table, properties)
+    log = table.path / LOG_FOLDER
     [*older, newest] = sorted(log.glob("*.checkpoint.*.json"))
     before, named = (read_sidecar_names(table.store, of_name(path)) for path in (older[-1], newest))
     assert before is not None
     assert named is not None
     assert before & named, "some are named again"
     assert named - before
-    first = int(newest.name[:20])
-    for file in log.iterdir():
-        if file.name[:20].isdigit() and int(file.name[:20]) < first:
-            file.unlink()
+    table.forget_before_file(newest)
     for file in (log / SIDECAR_FOLDER).iterdir():
         if file.name not in named:
             file.unlink()
     return table
+
+
+def copied_row_groups(deployment: Deployment) -> Written:
+    """A log that exists only in a classic checkpoint, whose row groups are mostly copies."""
+    table = deployment.table("copied-row-groups")
+    properties = {
+        "delta.checkpointInterval": "5",
+        "delta.checkpoint.writeStatsAsStruct": "true",
+    }
+    with (
+        mock.patch.multiple(incremental_checkpoint, ROWS_MAX=4, COPIED_ROWS_MIN=3),
+        mock.patch.object(stored_checkpoint, "append_row_groups", wraps=append_row_groups) as copy,
+    ):
+        fill_in_turns(table, properties)
+    newest = max((table.path / LOG_FOLDER).glob("*.checkpoint.parquet"))
+    copied, whole = len(copy.call_args.args[2]), pq.read_metadata(newest).num_row_groups
+    assert 3 <= copied < whole
+    table.forget_before_file(newest)
+    return table
+
+
+def fill_in_turns(table: "Written", properties: dict[str, str]) -> None:
+    """Write a table of 65 rows, with a look of the checkpointer after each commit."""
+    table.create(numbers(0).schema, properties, "p")
+    for batch in range(12):
+        table.write(numbers(4, start=10 * batch), batch=batch)
+        table.deployment.checkpointer.poll()
+    table.delete("k BETWEEN 51 AND 53")
+    for batch in range(12, 17):
+        table.write(numbers(4, start=10 * batch), batch=batch)
+        table.deployment.checkpointer.poll()
 
 
 def of_name(path: Path) -> LogFile:

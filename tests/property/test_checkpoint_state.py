@@ -40,7 +40,8 @@ def classic(store: MemoryStore, state: CheckpointState) -> WrittenCheckpoint:
 def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incremental_checkpoint, "ROWS_MAX", 3)
+    monkeypatch.setattr(incremental_checkpoint, "ROWS_MAX", 2)
+    monkeypatch.setattr(incremental_checkpoint, "COPIED_ROWS_MIN", 1)
     monkeypatch.setattr(incremental_checkpoint, "SIDECAR_FILES", 3)
     monkeypatch.setattr(incremental_checkpoint, "WHOLE_ROWS_MAX", 2)
     if kind == "both, with indexes":

@@ -1,8 +1,8 @@
-"""Decides which files of the last checkpoint the next one keeps, and which rows are written anew.
+"""Decides what of the last checkpoint the next one keeps, and which rows are written anew.
 
-A sidecar is kept while all its rows hold. The rows of the others, and those that no checkpoint
-holds yet, are written into new ones; small ones among them are joined, so that their number stays
-within a few more than the rows fill.
+A sidecar, or a row group of a checkpoint without sidecars, is kept while all its rows hold. The
+rows of the others, and those that no checkpoint holds yet, are written into new ones; small ones
+among them are joined, so that their number stays within a few more than the rows fill.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,10 +24,10 @@ from tidegate_delta.snapshots.chunked_arrays import flat, stacked
 from tidegate_delta.snapshots.snapshot import CHUNKS_MAX, Snapshot
 
 JOINED_TIMES: Final = 2
-"""A small sidecar is joined to new rows if it has at most this many times as many rows as they."""
+"""A small part is joined to new rows if it has at most this many times as many rows as they."""
 
 EXPIRED_SHARE: Final = 2
-"""A sidecar is written anew when 1/EXPIRED_SHARE of its tombstones have expired."""
+"""A part is written anew when 1/EXPIRED_SHARE of its tombstones have expired."""
 
 
 @dataclass(frozen=True)
@@ -82,39 +82,24 @@ class CheckpointPlan:
     written: tuple[RowsToWrite, ...]
 
 
-def plan_whole(state: CheckpointState, rows_max: int, now_ms: int) -> CheckpointPlan:
-    """Return the plan of a checkpoint that keeps no file of another.
-
-    Spec: "V1 Spec"
-    """
-    current = _unexpired(state, now_ms)
-    parts = sorted(current.stored, key=lambda part: part.path)
-    written = [
-        group
-        for is_tombstones in (False, True)
-        for group in _in_order(current.fresh, parts, is_tombstones, rows_max)
-    ]
-    return CheckpointPlan((), tuple(written))
-
-
-def plan_sidecars(
+def plan_checkpoint(
     state: CheckpointState,
     may_stay: Callable[[StoredPart], bool],
     rows_max: int,
     now_ms: int,
 ) -> CheckpointPlan:
-    """Return the plan of a checkpoint with sidecars; `may_stay` says which may be named again.
+    """Return the plan of a checkpoint; `may_stay` says which parts may stay if all rows hold.
 
-    A new sidecar has rows of one kind, so that one with tombstones goes when they have expired.
-    Spec: "Sidecar Files"
+    Rows that are written together are of one kind, so that tombstones go when they have expired.
+    Spec: "V1 Spec", "Sidecar Files"
     """
     current = _unexpired(state, now_ms)
-    kept: dict[str, StoredPart] = {}
+    kept: dict[tuple[str, int | None], StoredPart] = {}
     broken: list[StoredPart] = []
     needed: list[StoredPart] = []
     for before, part in zip(state.stored, current.stored, strict=True):
         if _is_kept(before, part) and may_stay(part):
-            kept[part.path] = before
+            kept[part.path, part.group] = before
             needed.append(part)
         else:
             broken.append(part)
@@ -123,7 +108,7 @@ def plan_sidecars(
         groups, joined = _joined(current.fresh, needed, broken, is_tombstones, rows_max)
         written += groups
         for part in joined:
-            del kept[part.path]
+            del kept[part.path, part.group]
     return CheckpointPlan(tuple(kept.values()), tuple(written))
 
 
@@ -141,6 +126,8 @@ def after_writing(
         tombstones=state.fresh.tombstones.slice(0, 0),
     )
     stored = (*plan.kept, *written)
+    live = sum(part.files.count for part in stored)
+    assert live == state.totals.files, f"{live} of {state.totals.files} files are in the checkpoint"
     return replace(state, fresh=fresh, stored=stored, based_on=int(state.version))
 
 
@@ -165,8 +152,8 @@ def _unexpired(state: CheckpointState, now_ms: int) -> CheckpointState:
 
 
 def _is_kept(before: StoredPart, after: StoredPart) -> bool:
-    """Return whether a sidecar may stay as it is, given it without its expired tombstones."""
-    if after.sidecar is None or not (before.files.is_intact and before.tombstones.is_intact):
+    """Return whether a part may stay as it is, given it without its expired tombstones."""
+    if not (before.files.is_intact and before.tombstones.is_intact):
         return False
     held, needed = before.tombstones.count, after.tombstones.count
     is_needed = bool(after.files.count or needed)
@@ -182,7 +169,7 @@ def _joined(
 ) -> tuple[list[RowsToWrite], list[StoredPart]]:
     """Return groups for the broken parts and fresh rows of a kind, and kept parts that join them.
 
-    A kept part joins only if it is much smaller than a sidecar may be, and has no other rows.
+    A kept part joins only if it is much smaller than a part may be, and has no other rows.
     """
     group = RowsToWrite(is_tombstones)
     large = []
@@ -210,13 +197,6 @@ def _joined(
     groups = [RowsToWrite(is_tombstones, (part,)) for part in large]
     groups += _packed(rows, [*joined, *small], is_tombstones, rows_max)
     return groups, joined
-
-
-def _in_order(
-    fresh: Snapshot, parts: Sequence[StoredPart], is_tombstones: bool, rows_max: int
-) -> Iterator[RowsToWrite]:
-    rows = fresh.tombstones if is_tombstones else fresh.files
-    return _packed(rows, parts, is_tombstones, rows_max)
 
 
 def _packed(

@@ -176,6 +176,14 @@ class CheckpointState:
         return stored + int(self.fresh.files.nbytes + self.fresh.tombstones.nbytes)
 
 
+def row_count(part: StoredPart) -> int:
+    """Return the number of rows in a part of a checkpoint, whether they hold or not.
+
+    Spec: "Action Reconciliation"
+    """
+    return int(part.files.rows.num_rows + part.tombstones.rows.num_rows)
+
+
 def whole_rows(parts: Sequence[StoredPart]) -> int:
     """Return the number of rows that are kept whole.
 

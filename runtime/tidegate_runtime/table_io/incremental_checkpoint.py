@@ -1,12 +1,14 @@
 """Write a checkpoint from the state between checkpoints: only the rows that need it.
 
-A sidecar of the last checkpoint is named again while all its rows hold. Rows of other files are
-read again, file by file, so that the memory does not grow with the table.
+While all its rows hold, a sidecar of the last checkpoint is named again, and a row group of one
+without sidecars is copied. Other rows are read again, part by part, so that the memory does not
+grow with the table.
 """
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 from uuid import UUID
 
@@ -16,8 +18,7 @@ import pyarrow.parquet as pq
 from tidegate_delta.checkpoints.checkpoint_plan import (
     RowsToWrite,
     after_writing,
-    plan_sidecars,
-    plan_whole,
+    plan_checkpoint,
 )
 from tidegate_delta.checkpoints.checkpoint_rows import (
     ROWS_MAX,
@@ -34,6 +35,7 @@ from tidegate_delta.checkpoints.checkpoint_state import (
     CheckpointState,
     StoredPart,
     StoredRows,
+    row_count,
     whole_rows,
 )
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
@@ -57,11 +59,15 @@ from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import stacked_files
 from tidegate_runtime.table_io.checkpoint_writer import checkpoint_file, put_checkpoint
+from tidegate_runtime.table_io.row_group_copying import RowGroup, read_row_groups
 from tidegate_runtime.table_io.stored_checkpoint import StoredReader
 from tidegate_runtime.table_io.v2_checkpoint_writer import SIDECAR_FILES
 
 TOP_LEVEL_JSON_MAX: Final = 4 << 20
 """Bytes of a V2 checkpoint's top-level file above which it is written in Parquet."""
+
+COPIED_ROWS_MIN: Final = 4_096
+"""Row groups with fewer rows are written anew, with the others and the few actions."""
 
 _NO_FILES: Final = StoredRows.of(STORED_SCHEMA.empty_table())
 _NO_TOMBSTONES: Final = StoredRows.of(STORED_TOMBSTONE_SCHEMA.empty_table())
@@ -87,31 +93,39 @@ def write_classic_of(store: LogStore, state: CheckpointState, now_ms: int) -> Wr
     Raises: BrokenLog (`CorruptCheckpoint`), if a file of the last checkpoint is gone by now;
     OutcomeUnknown; Unavailable.
     """
-    fresh, plan = state.fresh, plan_whole(state, ROWS_MAX, now_ms)
-    schema, name = classic_schema(fresh.metadata), checkpoint_name(state.version)
-    buffer = io.BytesIO()
-    with StoredReader(store) as reader, checkpoint_file(buffer, schema) as writer:
-        file = _RowGroups(writer, in_log(name), schema)
-        for batch in object_rows(schema, few_actions(fresh, now_ms)):
-            file.add(batch)
-        is_small = sum(group.count for group in plan.written) <= WHOLE_ROWS_MAX
-        for group in plan.written:
-            rows = _rows(reader, group)
-            kept = rows if is_small else group.kept()
-            for batch, stored in _batches(group, rows, kept, fresh.metadata, schema):
-                file.add(batch, **{"tombstones" if group.is_tombstones else "files": stored})
-        file.flush()
+    fresh, name = state.fresh, checkpoint_name(state.version)
+    schema, buffer = classic_schema(fresh.metadata), io.BytesIO()
+    with StoredReader(store) as reader:
+        copyable = _copyable(reader, state.stored, schema)
+        plan = plan_checkpoint(
+            state, lambda part: (part.path, part.group) in copyable, ROWS_MAX, now_ms
+        )
+        rows = sum(group.count for group in plan.written) + sum(map(row_count, plan.kept))
+        with checkpoint_file(buffer, schema) as writer:
+            file = _RowGroups(writer, in_log(name), schema)
+            for batch in object_rows(schema, few_actions(fresh, now_ms)):
+                file.add(batch)
+            for group in plan.written:
+                file.add_group(reader, group, fresh.metadata, is_small=rows <= WHOLE_ROWS_MAX)
+            file.flush()
+        for path, parts in groupby(plan.kept, key=lambda part: part.path):
+            reader.copy(path, [copyable[path, part.group] for part in parts], buffer)
+    copied = [
+        replace(part, path=in_log(name), group=number)
+        for number, part in enumerate(plan.kept, file.groups)
+    ]
+    after = after_writing(state, replace(plan, kept=tuple(copied)), file.parts)
     content = buffer.getvalue()
     existing = put_checkpoint(store, name, content)
     if existing is not None:
         return WrittenCheckpoint(existing, state, 0, is_ours=False)
     hint = LastCheckpoint(
         version=state.version,
-        size=file.rows,
+        size=file.rows + sum(map(row_count, copied)),
         size_in_bytes=len(content),
         num_of_add_files=state.totals.files,
     )
-    return WrittenCheckpoint(hint, after_writing(state, plan, file.parts), len(content))
+    return WrittenCheckpoint(hint, after, len(content))
 
 
 def write_v2_of(
@@ -127,10 +141,11 @@ def write_v2_of(
     stored_sizes = {stat.path: stat.size for stat in store.list_from(in_log(SIDECAR_FOLDER), "")}
 
     def may_stay(part: StoredPart) -> bool:
-        held = part.sidecar and stored_sizes.get(part.path)
-        return part.schema == schema and held == (part.sidecar and part.sidecar.size_in_bytes)
+        if part.sidecar is None or part.schema != schema:
+            return False
+        return stored_sizes.get(part.path) == part.sidecar.size_in_bytes
 
-    plan = plan_sidecars(state, may_stay, SIDECAR_FILES, now_ms)
+    plan = plan_checkpoint(state, may_stay, SIDECAR_FILES, now_ms)
     written: list[StoredPart] = []
     with StoredReader(store) as reader:
         for group in plan.written:
@@ -149,7 +164,7 @@ def write_v2_of(
         content = _top_level_parquet(after, sidecars, now_ms)
     name = own_v2_checkpoint_name(state.version, fresh.metadata.id, is_json=is_json)
     existing = put_checkpoint(store, name, content)
-    below = sum(part.files.rows.num_rows + part.tombstones.rows.num_rows for part in after.stored)
+    below = sum(map(row_count, after.stored))
     hint = existing or LastCheckpoint(
         version=state.version,
         size=actions + below,
@@ -216,6 +231,26 @@ def _batches(
         start += batch.num_rows
 
 
+def _copyable(
+    reader: StoredReader, parts: Sequence[StoredPart], schema: pa.Schema
+) -> dict[tuple[str, int | None], RowGroup]:
+    """Return the row groups, by file and number, that a file of these columns may take over.
+
+    They are those that have the rows of a part and no others.
+    """
+    empty = io.BytesIO()
+    checkpoint_file(empty, schema).close()
+    shape = read_row_groups(empty).shape
+    copyable: dict[tuple[str, int | None], RowGroup] = {}
+    for part in parts:
+        if part.group is None or row_count(part) < COPIED_ROWS_MIN:
+            continue
+        group = reader.row_group(part, shape)
+        if group is not None and group.rows == row_count(part):
+            copyable[part.path, part.group] = group
+    return copyable
+
+
 class _RowGroups:
     """Writes the row groups of a checkpoint file, and says which rows are in which."""
 
@@ -224,9 +259,23 @@ class _RowGroups:
         self._waiting: list[pa.RecordBatch] = []
         self._files: list[pa.Table] = []
         self._tombstones: list[pa.Table] = []
-        self._groups = 0
+        self.groups = 0
         self.rows = 0
         self.parts: list[StoredPart] = []
+
+    def add_group(
+        self, reader: StoredReader, group: RowsToWrite, metadata: Metadata, *, is_small: bool
+    ) -> None:
+        """Add the rows of a group: as row groups of their own if there are many of them."""
+        is_alone = group.count >= COPIED_ROWS_MIN
+        if is_alone:
+            self.flush()
+        rows = _rows(reader, group)
+        kept = rows if is_small else group.kept()
+        for batch, stored in _batches(group, rows, kept, metadata, self._schema):
+            self.add(batch, **{"tombstones" if group.is_tombstones else "files": stored})
+        if is_alone:
+            self.flush()
 
     def add(
         self,
@@ -252,7 +301,7 @@ class _RowGroups:
                 StoredRows.of(stacked_files(self._files)) if self._files else _NO_FILES,
                 StoredRows.of(stacked(self._tombstones)) if self._tombstones else _NO_TOMBSTONES,
             )
-            self.parts.append(StoredPart(self._path, self._groups, *rows, self._schema))
+            self.parts.append(StoredPart(self._path, self.groups, *rows, self._schema))
         self.rows += group.num_rows
-        self._groups += 1
+        self.groups += 1
         self._waiting, self._files, self._tombstones = [], [], []

@@ -13,16 +13,13 @@ from typing import BinaryIO, Final
 
 import pyarrow.parquet as pq
 
+from tidegate_runtime.table_io.thrift_compact import INTEGERS, LIST, STRUCT, CompactReader
+
 MAGIC: Final = b"PAR1"
 TAIL_BYTES: Final = 1 << 16
 """Bytes from the end of a file that are read first: most footers are shorter."""
 
 _LENGTH: Final = struct.Struct("<I")
-_DEPTH_MAX: Final = 32
-
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY = 1, 2, 3, 7, 8
-_INTEGERS: Final = frozenset({4, 5, 6})
-_LIST, _SET, _MAP, _STRUCT = 9, 10, 11, 12
 
 
 @dataclass(frozen=True)
@@ -46,20 +43,24 @@ def read_footer(file: BinaryIO) -> Footer:
 
     Raises: ValueError, OSError or ArrowException for any other file.
     """
-    content, metadata = _read(file)
+    content = read_footer_bytes(file)
+    metadata = _metadata(content)
     try:
-        return Footer(metadata, tuple(_Compact(content).row_groups()))
+        return Footer(metadata, tuple(_row_groups(CompactReader(content))))
     except IndexError as error:
         raise ValueError("its footer ends in the middle") from error
 
 
 def read_row_count(file: BinaryIO) -> int:
     """Return the number of rows of a Parquet file. Raises: as `read_footer`."""
-    return int(_read(file)[1].num_rows)
+    return int(_metadata(read_footer_bytes(file)).num_rows)
 
 
-def _read(file: BinaryIO) -> tuple[bytes, pq.FileMetaData]:
-    """Return the bytes of a footer, and what pyarrow reads of them."""
+def read_footer_bytes(file: BinaryIO) -> bytes:
+    """Return the bytes of a footer, of which nothing is checked but the length.
+
+    Raises: ValueError, OSError for what is no Parquet file.
+    """
     size = file.seek(0, io.SEEK_END)
     tail = _tail(file, size, TAIL_BYTES)
     if len(tail) < _LENGTH.size + len(MAGIC) or not tail.endswith(MAGIC):
@@ -69,8 +70,16 @@ def _read(file: BinaryIO) -> tuple[bytes, pq.FileMetaData]:
         raise ValueError(f"its footer is said to have {length} bytes, the file has {size}")
     if length + 8 > len(tail):
         tail = _tail(file, size, length + 8)
-    content = tail[-8 - length : -8]
-    return content, pq.read_metadata(io.BytesIO(b"".join((MAGIC, content, tail[-8:]))))
+    return tail[-8 - length : -8]
+
+
+def with_length(footer: bytes) -> bytes:
+    """Return a footer as it ends a file: with its length, and the magic number."""
+    return b"".join((footer, _LENGTH.pack(len(footer)), MAGIC))
+
+
+def _metadata(footer: bytes) -> pq.FileMetaData:
+    return pq.read_metadata(io.BytesIO(MAGIC + with_length(footer)))
 
 
 def _tail(file: BinaryIO, size: int, length: int) -> bytes:
@@ -78,137 +87,49 @@ def _tail(file: BinaryIO, size: int, length: int) -> bytes:
     return file.read(length)
 
 
-class _Compact:
-    """A reader of Thrift's compact protocol, as far as a footer needs it."""
+def _row_groups(reader: CompactReader) -> Iterator[RowGroup]:
+    """Yield the row groups of a FileMetaData. Raises: ValueError, IndexError."""
+    for number, kind in reader.fields():
+        if (number, kind) == (4, LIST):
+            yield from [_row_group(reader) for _ in range(reader.structs())]
+        else:
+            reader.skip(kind)
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._position = 0
 
-    def row_groups(self) -> Iterator[RowGroup]:
-        """Yield the row groups of a FileMetaData. Raises: ValueError, IndexError."""
-        for number, kind in self._fields():
-            if (number, kind) == (4, _LIST):
-                yield from [self._row_group() for _ in range(self._structs())]
+def _row_group(reader: CompactReader) -> RowGroup:
+    rows, nulls = 0, {}
+    for number, kind in reader.fields():
+        if (number, kind) == (1, LIST):
+            chunks = [_chunk(reader) for _ in range(reader.structs())]
+            nulls = {path: count for path, count in chunks if count is not None}
+        elif number == 3 and kind in INTEGERS:
+            rows = reader.integer()
+        else:
+            reader.skip(kind)
+    return RowGroup(rows, nulls)
+
+
+def _chunk(reader: CompactReader) -> tuple[str, int | None]:
+    path, nulls = "", None
+    for number, kind in reader.fields():
+        if (number, kind) != (3, STRUCT):
+            reader.skip(kind)
+            continue
+        for inner, inner_kind in reader.fields():
+            if (inner, inner_kind) == (3, LIST):
+                path = ".".join(reader.texts())
+            elif (inner, inner_kind) == (12, STRUCT):
+                nulls = _nulls(reader)
             else:
-                self._skip(kind)
+                reader.skip(inner_kind)
+    return path, nulls
 
-    def _row_group(self) -> RowGroup:
-        rows, nulls = 0, {}
-        for number, kind in self._fields():
-            if (number, kind) == (1, _LIST):
-                chunks = [self._chunk() for _ in range(self._structs())]
-                nulls = {path: count for path, count in chunks if count is not None}
-            elif number == 3 and kind in _INTEGERS:
-                rows = self._integer()
-            else:
-                self._skip(kind)
-        return RowGroup(rows, nulls)
 
-    def _chunk(self) -> tuple[str, int | None]:
-        path, nulls = "", None
-        for number, kind in self._fields():
-            if (number, kind) != (3, _STRUCT):
-                self._skip(kind)
-                continue
-            for inner, inner_kind in self._fields():
-                if (inner, inner_kind) == (3, _LIST):
-                    path = ".".join(self._texts())
-                elif (inner, inner_kind) == (12, _STRUCT):
-                    nulls = self._nulls()
-                else:
-                    self._skip(inner_kind)
-        return path, nulls
-
-    def _nulls(self) -> int | None:
-        count = None
-        for number, kind in self._fields():
-            if number == 3 and kind in _INTEGERS:
-                count = self._integer()
-            else:
-                self._skip(kind)
-        return count
-
-    def _fields(self) -> Iterator[tuple[int, int]]:
-        """Yield the number and kind of each field of a struct; the caller takes its value."""
-        number = 0
-        while head := self._content[self._position]:
-            self._position += 1
-            number = number + (head >> 4) if head >> 4 else self._integer()
-            yield number, head & 15
-        self._position += 1
-
-    def _structs(self) -> int:
-        count, kind = self._list()
-        if kind != _STRUCT:
-            raise ValueError("its footer holds a list of something else")
-        return count
-
-    def _texts(self) -> list[str]:
-        count, kind = self._list()
-        if kind != _BINARY:
-            raise ValueError("its footer holds a path that is no text")
-        return [self._take(self._varint()).decode() for _ in range(count)]
-
-    def _list(self) -> tuple[int, int]:
-        head = self._byte()
-        count = head >> 4
-        count = self._varint() if count == 15 else count
-        if count > len(self._content) - self._position:
-            raise ValueError("its footer holds a list longer than itself")
-        return count, head & 15
-
-    def _skip(self, kind: int, left: int = _DEPTH_MAX) -> None:
-        if kind in _INTEGERS:
-            position = self._position
-            while self._content[position] > 127:
-                position += 1
-            self._position = position + 1
-        elif kind == _BINARY:
-            size = self._varint()
-            self._position += size
-        elif kind in (_LIST, _SET) and left:
-            count, inner = self._list()
-            for _ in range(count):
-                self._skip(_BYTE if inner in (_TRUE, _FALSE) else inner, left - 1)
-        elif kind == _STRUCT and left:
-            for _, inner in self._fields():
-                self._skip(inner, left - 1)
-        elif kind == _MAP and left:
-            self._skip_map(left)
-        elif kind in (_BYTE, _DOUBLE):
-            self._take(1 if kind == _BYTE else 8)
-        elif kind not in (_TRUE, _FALSE):
-            raise ValueError("its footer can't be read")
-
-    def _skip_map(self, left: int) -> None:
-        count = self._varint()
-        kinds = self._byte() if count else 0
-        if 2 * count > len(self._content) - self._position:
-            raise ValueError("its footer holds a map longer than itself")
-        for _ in range(count):
-            self._skip(kinds >> 4, left - 1)
-            self._skip(kinds & 15, left - 1)
-
-    def _integer(self) -> int:
-        encoded = self._varint()
-        return (encoded >> 1) ^ -(encoded & 1)
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while (byte := self._byte()) > 127:
-            value |= (byte & 127) << shift
-            shift += 7
-            if shift > 63:
-                raise ValueError("its footer holds a number that is too long")
-        return value | byte << shift
-
-    def _byte(self) -> int:
-        self._position += 1
-        return self._content[self._position - 1]
-
-    def _take(self, size: int) -> bytes:
-        if size > len(self._content) - self._position:
-            raise ValueError("its footer ends in the middle")
-        self._position += size
-        return self._content[self._position - size : self._position]
+def _nulls(reader: CompactReader) -> int | None:
+    count = None
+    for number, kind in reader.fields():
+        if number == 3 and kind in INTEGERS:
+            count = reader.integer()
+        else:
+            reader.skip(kind)
+    return count

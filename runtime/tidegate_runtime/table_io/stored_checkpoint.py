@@ -3,6 +3,7 @@
 The rows themselves are read again, file by file, when some of them are written into the next one.
 """
 
+import io
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -38,6 +39,12 @@ from tidegate_runtime.table_io.checkpoint_reader import (
 )
 from tidegate_runtime.table_io.log_reader import of_table
 from tidegate_runtime.table_io.parquet_footers import read_row_count
+from tidegate_runtime.table_io.row_group_copying import (
+    RowGroup,
+    RowGroups,
+    append_row_groups,
+    read_row_groups,
+)
 
 _SLIM: Final = FileColumns(STORED_SCHEMA, STORED_TOMBSTONE_SCHEMA)
 _TOMBSTONES: Final = FileColumns(KEY_SCHEMA, REMOVE_SCHEMA)
@@ -133,6 +140,7 @@ class StoredReader:
         self._path: str | None = None
         self._source: BinaryIO
         self._files: dict[bool, CheckpointFile] = {}
+        self._groups: RowGroups | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -161,14 +169,41 @@ class StoredReader:
             raise corrupt(self._store.root, name, "was replaced while it was in use")
         return rows if stored.mask is None else rows.filter(stored.mask)
 
+    def row_group(self, part: StoredPart, shape: bytes) -> RowGroup | None:
+        """Return the row group of a part, or None if no file of this shape may take it over.
+
+        Raises: BrokenLog (`CorruptCheckpoint`), if the file is gone by now; Unavailable.
+        """
+        with reading(self._store, part.path):
+            self._open(part.path)
+            if self._groups is None:
+                self._groups = read_row_groups(self._source)
+        number, groups = part.group, self._groups.groups
+        if number is None or number >= len(groups) or self._groups.shape != shape:
+            return None
+        return groups[number]
+
+    def copy(self, path: str, groups: Sequence[RowGroup], target: io.BytesIO) -> None:
+        """Append row groups of a file to a whole file of their shape.
+
+        Raises: as `rows`.
+        """
+        with reading(self._store, path):
+            self._open(path)
+            append_row_groups(target, self._source, groups)
+
     def _file(self, path: str, is_tombstones: bool) -> CheckpointFile:
         """Return an open file, whose footer has been read for rows of one kind."""
-        if self._path != path:
-            self._stack.close()
-            self._path, self._files = None, {}
-            self._source = self._stack.enter_context(self._store.open(path))
-            self._path = path
+        self._open(path)
         if is_tombstones not in self._files:
             columns = _TOMBSTONES if is_tombstones else WHOLE
             self._files[is_tombstones] = CheckpointFile(self._source, columns)
         return self._files[is_tombstones]
+
+    def _open(self, path: str) -> None:
+        if self._path == path:
+            return
+        self._stack.close()
+        self._path, self._files, self._groups = None, {}, None
+        self._source = self._stack.enter_context(self._store.open(path))
+        self._path = path
