@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tidegate_delta.checkpoints.parsed_stats import columns, fields, parsed_of
 from tidegate_delta.log.actions import Metadata, Protocol, Txn
 from tidegate_delta.properties import table_properties
+from tidegate_delta.snapshots.chunked_arrays import flat
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from tidegate_delta.snapshots.raw_stats import with_texts
 from tidegate_delta.snapshots.snapshot import Snapshot
@@ -221,8 +222,7 @@ def _keeps_json(metadata: Metadata) -> bool:
 
 
 def _struct(parts: Sequence[Any], struct_fields: Sequence[pa.Field]) -> pa.Array:
-    flat = [part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part for part in parts]
-    return pa.StructArray.from_arrays(flat, fields=list(struct_fields))
+    return pa.StructArray.from_arrays(list(map(flat, parts)), fields=list(struct_fields))
 
 
 def _chunks(files: pa.Table) -> Iterator[pa.Table]:

@@ -87,7 +87,10 @@ def flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
 
     Spec: "Action Reconciliation"
     """
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    # Arrow would copy a single chunk, too.
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
 def cut(array: pa.ChunkedArray, counts: Sequence[int]) -> list[pa.ChunkedArray]:
