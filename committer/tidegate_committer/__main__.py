@@ -3,7 +3,6 @@
 import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads Arrow
 
 # isort: split
-import sys
 from typing import Final
 
 from tidegate_committer.dependencies import Dependencies
@@ -20,13 +19,6 @@ from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.kafka_ratified_store import RatifyLog, ratifying
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.storage.store_qualification import StoreQualification
-
-SWITCH_S: Final = 0.0002
-"""How long the loop may hold the interpreter (the GIL) while another thread waits for it.
-
-A PUT releases the GIL a dozen times, once at each system call. With Python's default of 5 ms
-a busy loop would delay it by sixty milliseconds.
-"""
 
 AUDITORS: Final = 8
 """Threads per store for audits and probes, on which no decision waits."""
@@ -48,7 +40,6 @@ def main(settings: CommitterSettings, running: Running) -> None:
     clock = running.clock
     sweeper = GarbageSweeper(clock.boot_s())
     sweeper.begin()
-    sys.setswitchinterval(SWITCH_S)
     auditors = StoreThreads(AUDITORS, "audit")
     # The stores live as long as the loop: whoever opens another in one of their buckets shares it.
     _early = open_early(
