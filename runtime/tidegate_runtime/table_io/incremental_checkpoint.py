@@ -236,17 +236,19 @@ def _copyable(
 ) -> dict[tuple[str, int | None], RowGroup]:
     """Return the row groups, by file and number, that a file of these columns may take over.
 
-    They are those that have the rows of a part and no others.
+    They are those that have the rows of a part and no others. Rows that are kept whole need no
+    look at a file.
     """
     empty = io.BytesIO()
     checkpoint_file(empty, schema).close()
     shape = read_row_groups(empty).shape
     copyable: dict[tuple[str, int | None], RowGroup] = {}
     for part in parts:
-        if part.group is None or row_count(part) < COPIED_ROWS_MIN:
+        rows = row_count(part)
+        if part.group is None or rows < COPIED_ROWS_MIN or rows == whole_rows([part]):
             continue
         group = reader.row_group(part, shape)
-        if group is not None and group.rows == row_count(part):
+        if group is not None and group.rows == rows:
             copyable[part.path, part.group] = group
     return copyable
 

@@ -158,7 +158,7 @@ def _chunk(reader: CompactReader) -> Sequence[Field]:
 
 def _span(metadata: Sequence[Field]) -> tuple[int, int]:
     integers = _integers(metadata)
-    start = min(integers[number] for number in _OFFSETS if integers.get(number))
+    start = min((integers[number] for number in _OFFSETS if integers.get(number)), default=0)
     return start, start + integers[_CHUNK_BYTES]
 
 
