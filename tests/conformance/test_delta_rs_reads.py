@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
+from tests.conformance.other_readers import delta_rs_rows
 from tests.conformance.written_tables import TABLES, Deployment, Written, overwritten
 from tidegate_producers.history.table_history import history
 from tidegate_runtime.client import proposal_drafts
@@ -22,18 +23,13 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return build(Deployment(folder))
 
 
-def rows_of(table: DeltaTable) -> pa.Table:
-    result = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY k")
-    return pa.table(result.read_all() if hasattr(result, "read_all") else result)
-
-
 def as_json(rows: pa.Table) -> list[str]:
     return [repr(row) for row in rows.to_pylist()]
 
 
 def test_the_rows_are_the_same(written: Written) -> None:
     ours = read_table(written.store, open_snapshot(written.store)).sort_by("k")
-    foreign = rows_of(DeltaTable(written.path))
+    foreign = delta_rs_rows(DeltaTable(written.path))
     assert foreign.column_names == ours.column_names
     assert as_json(foreign.cast(ours.schema)) == as_json(ours)
     assert ours.num_rows > 0
@@ -43,7 +39,7 @@ def test_every_version_the_log_can_rebuild_is_the_same(written: Written) -> None
     versions = [item.version for item in history(written.store)]
     for version in versions:
         ours = read_table(written.store, open_snapshot(written.store, version)).sort_by("k")
-        foreign = rows_of(DeltaTable(written.path, version=version)).cast(ours.schema)
+        foreign = delta_rs_rows(DeltaTable(written.path, version=version)).cast(ours.schema)
         assert as_json(foreign) == as_json(ours), f"version {version}"
 
 
@@ -59,11 +55,11 @@ def test_statistics_hold_for_the_rows_that_delta_rs_reads_in_each_file(written: 
     foreign = DeltaTable(written.path)
     snapshot = open_snapshot(written.store)
     stats = [json.loads(text) for text in snapshot.files["stats"].to_pylist()]
-    assert sum(stat["numRecords"] for stat in stats) == rows_of(foreign).num_rows
+    assert sum(stat["numRecords"] for stat in stats) == delta_rs_rows(foreign).num_rows
     for file, one in zip(snapshot.files["path"].to_pylist(), stats, strict=True):
         assert one["nullCount"]["k"] == 0, file
     low, high = min(s["minValues"]["k"] for s in stats), max(s["maxValues"]["k"] for s in stats)
-    keys = rows_of(foreign)["k"].to_pylist()
+    keys = delta_rs_rows(foreign)["k"].to_pylist()
     assert (low, high) == (min(keys), max(keys))
     skipped = foreign.to_pyarrow_table(filters=[("k", "=", keys[-1])])
     assert skipped.num_rows == keys.count(keys[-1])
@@ -76,4 +72,4 @@ def test_actions_behind_a_claim_check_are_committed_like_any_others(
     table = overwritten(Deployment(tmp_path))
     checks = list((table.path / "_tidegate" / "proposals").glob("*.ndjson"))
     assert len(checks) == 3
-    assert rows_of(DeltaTable(table.path))["k"].to_pylist() == [70, 71]
+    assert delta_rs_rows(DeltaTable(table.path))["k"].to_pylist() == [70, 71]

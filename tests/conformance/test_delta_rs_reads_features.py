@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import delta_kernel_rust_sharing_wrapper as rust_kernel
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tests.conformance.feature_tables import FEATURE_TABLES
 from tests.conformance.grown_tables import Grown
+from tests.conformance.other_readers import delta_rs_rows, kernel_rows
 from tests.conformance.written_tables import Deployment
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -34,21 +33,16 @@ def built(
     return build.__name__, build(Deployment(tmp_path_factory.mktemp("tables")))
 
 
-def rows_of(table: DeltaTable) -> pa.Table:
-    result = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY k")
-    return pa.table(result.read_all() if hasattr(result, "read_all") else result)
-
-
 def test_the_rows_are_the_same_or_the_table_is_refused_by_name(built: tuple[str, Grown]) -> None:
     name, table = built
     if name in REFUSED:
         with pytest.raises(DeltaError, match=REFUSED[name]):
-            rows_of(DeltaTable(table.path))
+            delta_rs_rows(DeltaTable(table.path))
         return
     head = int(table.snapshot.version)
     for version in (head, head - 1):
         ours = read_table(table.store, open_snapshot(table.store, version)).sort_by("k")
-        theirs = rows_of(DeltaTable(table.path, version=version))
+        theirs = delta_rs_rows(DeltaTable(table.path, version=version))
         assert theirs.column_names == ours.column_names
         assert theirs.cast(ours.schema).to_pylist() == ours.to_pylist(), f"version {version}"
         assert ours.num_rows > 0
@@ -56,17 +50,13 @@ def test_the_rows_are_the_same_or_the_table_is_refused_by_name(built: tuple[str,
 
 def test_the_kernel_reads_the_same_rows(built: tuple[str, Grown]) -> None:
     name, table = built
-    where = table.path.absolute().as_uri()
-    engine = rust_kernel.PythonInterface(where)
-    head = rust_kernel.Table(where).snapshot(engine)
-    assert head.version() == table.snapshot.version
-    scan = rust_kernel.ScanBuilder(head).build()
+    version = int(table.snapshot.version)
     if name in KERNEL_REFUSED:
         with pytest.raises(ValueError, match=KERNEL_REFUSED[name]):
-            list(scan.execute(engine))
+            kernel_rows(table.path, version)
         return
     ours = read_table(table.store, table.snapshot).sort_by("k")
-    theirs = pa.Table.from_batches(scan.execute(engine)).sort_by("k")
+    theirs = kernel_rows(table.path, version)
     assert theirs.column_names == ours.column_names
     assert theirs.cast(ours.schema).to_pylist() == ours.to_pylist()
     assert ours.num_rows > 0

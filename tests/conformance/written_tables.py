@@ -364,7 +364,9 @@ def copied_row_groups(deployment: Deployment) -> Written:
         "delta.checkpoint.writeStatsAsStruct": "true",
     }
     with (
-        mock.patch.multiple(incremental_checkpoint, ROWS_MAX=4, COPIED_ROWS_MIN=3),
+        mock.patch.multiple(
+            incremental_checkpoint, ROWS_MAX=4, COPIED_ROWS_MIN=3, WHOLE_ROWS_MAX=0
+        ),
         mock.patch.object(stored_checkpoint, "append_row_groups", wraps=append_row_groups) as copy,
     ):
         fill_in_turns(table, properties)

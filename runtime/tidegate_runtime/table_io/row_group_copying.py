@@ -7,7 +7,7 @@ copied when it is read, as it checks everything.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final
@@ -104,9 +104,10 @@ def append_row_groups(target: io.BytesIO, source: BinaryIO, groups: Sequence[Row
     entries, rows = _structs(footer, _FILE_GROUPS), _integers(footer)[_FILE_ROWS]
     target.seek(-len(with_length(content)), io.SEEK_END)
     target.truncate()
-    for group in groups:
-        entries.append(group.moved(target.tell() - group.start, len(entries)))
-        _copy(source, group, target)
+    for run in _runs(groups):
+        by = target.tell() - run[0].start
+        entries += [group.moved(by, number) for number, group in enumerate(run, len(entries))]
+        _copy(source, run[0].start, run[-1].end, target)
     values = {
         _FILE_ROWS: encode_integer(rows + sum(group.rows for group in groups)),
         _FILE_GROUPS: encode_structs(entries),
@@ -114,15 +115,25 @@ def append_row_groups(target: io.BytesIO, source: BinaryIO, groups: Sequence[Row
     target.write(with_length(_with_values(footer, values)))
 
 
-def _copy(source: BinaryIO, group: RowGroup, target: io.BytesIO) -> None:
-    source.seek(group.start)
-    left = group.end - group.start
-    while left:
-        piece = source.read(min(left, _PIECE_BYTES))
+def _runs(groups: Iterable[RowGroup]) -> list[list[RowGroup]]:
+    """Return row groups by runs that follow each other without a gap, which are read together."""
+    runs: list[list[RowGroup]] = []
+    for group in groups:
+        if runs and runs[-1][-1].end == group.start:
+            runs[-1].append(group)
+        else:
+            runs.append([group])
+    return runs
+
+
+def _copy(source: BinaryIO, start: int, end: int, target: io.BytesIO) -> None:
+    source.seek(start)
+    while start < end:
+        piece = source.read(min(end - start, _PIECE_BYTES))
         if not piece:
             raise ValueError("it is shorter than its footer says")
         target.write(piece)
-        left -= len(piece)
+        start += len(piece)
 
 
 def _row_group(reader: CompactReader) -> RowGroup | None:

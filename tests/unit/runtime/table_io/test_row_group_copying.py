@@ -13,7 +13,7 @@ from tidegate_runtime.table_io.row_group_copying import (
 )
 
 GROUP_ROWS = 100
-PIECES = (3, 7, 1)
+PIECES = (3, 7, 8, 9, 1)
 
 
 def rows(count: int = 1_000) -> pa.Table:
