@@ -6,9 +6,20 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from bench.generated_logs import (
+    ADDS_A_COMMIT,
+    COMMITS,
+    SIDECAR_FILES,
+    TAIL,
+    Shape,
+    commit,
+    generate,
+    paths,
+)
 from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
@@ -31,6 +42,9 @@ pytestmark = pytest.mark.broker
 BEFORE_CLEANUP = "checkpointer.before_cleanup"
 CLEANED_AT_ONCE = UUID(int=0)
 """Tables are cleaned at different times of the hour, by their id; this one at its start."""
+
+LARGE_FILES = 3 * SIDECAR_FILES + 1_000
+"""Files of a table whose checkpoint has two row groups that are never touched, and others."""
 
 DAYS_40_S = 40 * 24 * 60 * 60
 
@@ -162,6 +176,57 @@ def test_killed_at_any_moment_under_load_it_catches_up(line: Line, table: Writte
     check_table(table)
     assert hinted(table) == table.version - table.version % 10
     assert service.child.stop(30) == 0
+
+
+@pytest.mark.timeout(400)
+def test_killed_while_it_copies_row_groups_every_checkpoint_is_whole(line: Line) -> None:
+    dice = random.Random(11)
+    table = WrittenTable(line.tables / "large")
+    generate(table.folder, Shape.CLASSIC, LARGE_FILES, {"delta.checkpointInterval": "2"})
+    log, table.version = table.folder / "_delta_log", COMMITS + TAIL
+    bus = KafkaBus(line.kafka, "test")
+    bell = bus.producer()
+    table.register(bell, line.kafka.topics)
+    service = checkpointer(line)
+    live = set(open_snapshot(LocalStore(table.root)).files["path"].to_pylist())
+    changed: list[tuple[set[str], set[str]]] = []
+    added, numbers = LARGE_FILES + TAIL * ADDS_A_COMMIT, iter(range(0, SIDECAR_FILES, 2))
+    for _ in range(3):
+        service.start()
+        service.wait_ready()
+        ends_s = time.monotonic() + 1.0 + dice.random()
+        while time.monotonic() < ends_s:
+            table.version += 1
+            adds, removed = range(added, added + 100), [next(numbers), next(numbers)]
+            added += len(adds)
+            commit(table.folder, table.version, adds, removed, int(1e3 * time.time()))
+            gone = {path for number in removed for path in paths(number, 1)}
+            changed.append((gone, set(paths(adds.start, len(adds)))))
+            table.ring(bell, line.kafka.topics)
+            time.sleep(0.1)
+        service.child.kill()
+    service.start()
+    service.wait_ready()
+    last = checkpoint_name(Version(table.version - table.version % 2))
+    wait_until(lambda: there(table, last), "the last checkpoint")
+    assert service.child.stop(30) == 0
+    verified = 0
+    for version, (gone, new) in enumerate(changed, COMMITS + TAIL + 1):
+        live = (live - gone) | new
+        path = log / checkpoint_name(Version(version))
+        if path.exists():
+            rows = pq.ParquetFile(path).read(columns=["add.path"])["add"].combine_chunks()
+            held = rows.field("path").drop_null().to_pylist()
+            assert len(held) == len(live), path.name
+            assert set(held) == live, path.name
+            verified += 1
+    assert verified >= 3
+    assert len(DeltaTable(str(table.folder)).file_uris()) == len(live)
+    # Only the row groups that were generated have a dictionary of their paths.
+    newest = pq.read_metadata(log / last)
+    leaf = newest.schema.names.index("path")
+    groups = map(newest.row_group, range(newest.num_row_groups))
+    assert sum(group.column(leaf).has_dictionary_page for group in groups) == 2
 
 
 @pytest.mark.timeout(400)
