@@ -180,6 +180,11 @@ class _Follower:
             health.ready(False, "stopping")
             # Nothing new starts. Calls in threads may finish, so that their acks are committed.
             await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
+            if self._joined.is_set():
+                # While an earlier commit is under way, Faust's stop would wait for it, and commit
+                # nothing that was acknowledged since.
+                consumer: Any = app.consumer
+                await _bounded(consumer.maybe_wait_for_commit_to_finish(), LEAVE_TIMEOUT_S)
             await _bounded(app.stop(), LEAVE_TIMEOUT_S)
             for task in self._parts:
                 task.cancel()
