@@ -1,9 +1,8 @@
 """Copy row groups of a Parquet file into another one, byte for byte.
 
-To read and write again the rows of a large checkpoint takes seconds, to copy them a tenth. Where a
-row group lies is said in the footer alone, so the footer is all that is written anew. It is not
-trusted: a row group whose entry contradicts itself is not copied, and pyarrow checks what was
-copied when it is read, as it checks everything.
+To decode and encode the rows of a large checkpoint takes seconds, to copy them a tenth. Only the
+footer says where a row group lies, so only the footer is written anew. It is not trusted: a row
+group whose entry contradicts itself is not copied. pyarrow checks the pages when they are read.
 """
 
 import io
