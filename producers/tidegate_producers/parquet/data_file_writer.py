@@ -181,6 +181,13 @@ def _values(groups: pa.Table, column: StructField) -> list[object]:
     try:
         values: list[object] = groups.column(column.name).to_pylist()
         return values
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"partition column {column.name!r}: a row holds bytes there that are not UTF-8, and a "
+            "partition value is text; correct the rows, or leave the column out of the "
+            "partitioning; nothing was proposed",
+            error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
+        ) from error
     except (OverflowError, ValueError) as error:
         raise InvalidRequest(
             f"partition column {column.name!r}: a {column.kind} before year 1 or past year 9999 is "

@@ -2,7 +2,7 @@
 statistics.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,9 @@ from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.column_mapping import ColumnMappingMode
 from tidegate_delta.schema.types import (
     TIMESTAMP,
-    StructField,
+    ArrayType,
+    DataType,
+    MapType,
     StructType,
     format_schema,
     parse_schema,
@@ -63,11 +65,28 @@ def _schema_of(parquet: pq.ParquetFile) -> StructType:
     if noted is not None:
         return parse_schema(noted.decode())
     schema = from_arrow(arrow.remove_metadata())
-    leaves = [parquet.schema.column(index) for index in range(len(parquet.schema.names))]
+    leaves = (parquet.schema.column(index) for index in range(len(parquet.schema.names)))
     # These columns are instants, although the file does not say so.
-    instants = {leaf.path for leaf in leaves if leaf.physical_type == _INT96}
-    return StructType(tuple(_as_instant(field, instants) for field in schema.fields))
+    are_instants = iter([leaf.physical_type == _INT96 for leaf in leaves])
+    described_schema = _with_instants(schema, are_instants)
+    assert isinstance(described_schema, StructType), "a schema stays a struct"
+    return described_schema
 
 
-def _as_instant(field: StructField, instants: set[str]) -> StructField:
-    return replace(field, kind=TIMESTAMP) if field.name in instants else field
+def _with_instants(kind: DataType, are_instants: Iterator[bool]) -> DataType:
+    """Return a type with instants in the places of INT96; its leaves come in the file's order."""
+    match kind:
+        case StructType():
+            return StructType(
+                tuple(
+                    replace(field, kind=_with_instants(field.kind, are_instants))
+                    for field in kind.fields
+                )
+            )
+        case ArrayType():
+            return replace(kind, element=_with_instants(kind.element, are_instants))
+        case MapType():
+            key = _with_instants(kind.key, are_instants)
+            return replace(kind, key=key, value=_with_instants(kind.value, are_instants))
+        case _:
+            return TIMESTAMP if next(are_instants) else kind

@@ -159,8 +159,7 @@ def _bounds(column: Any, kind: DataType, prefix_units: int) -> tuple[Any, Any]:
     if kind.name in _FLOATING:
         return _float_bounds(column)
     if kind == STRING:
-        low, high = _extremes(column)
-        return truncated_minimum(low, prefix_units), truncated_maximum(high, prefix_units)
+        return _text_bounds(column, prefix_units)
     if kind == DATE:
         return _date_bounds(column)
     if kind in (TIMESTAMP, TIMESTAMP_NTZ):
@@ -171,6 +170,23 @@ def _bounds(column: Any, kind: DataType, prefix_units: int) -> tuple[Any, Any]:
 def _extremes(column: Any) -> tuple[Any, Any]:
     extremes = pc.min_max(column)
     return extremes["min"].as_py(), extremes["max"].as_py()
+
+
+def _text_bounds(column: Any, prefix_units: int) -> tuple[str | None, str | None]:
+    """Return bounds of a string column; bytes that are not UTF-8, which Spark writes, are none."""
+    extremes = pc.min_max(column)
+    low, high = _decoded(extremes["min"]), _decoded(extremes["max"])
+    return (
+        None if low is None else truncated_minimum(low, prefix_units),
+        None if high is None else truncated_maximum(high, prefix_units),
+    )
+
+
+def _decoded(text: pa.StringScalar) -> str | None:
+    try:
+        return str(text.as_py())
+    except UnicodeDecodeError:
+        return None
 
 
 def _float_bounds(column: Any) -> tuple[float | None, float | None]:

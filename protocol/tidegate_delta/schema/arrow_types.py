@@ -113,6 +113,9 @@ def _delta_type(arrow: pa.DataType, path: str) -> DataType:
         return _BACK[arrow]
     if arrow_types.is_dictionary(arrow) or arrow_types.is_run_end_encoded(arrow):
         return _delta_type(arrow.value_type, path)
+    if isinstance(arrow, pa.BaseExtensionType):
+        # Text in JSON, and UUIDs, are annotations of what is stored.
+        return _delta_type(arrow.storage_type, path)
     if arrow_types.is_timestamp(arrow):
         return types.TIMESTAMP if arrow.tz else types.TIMESTAMP_NTZ
     if arrow_types.is_decimal(arrow) and arrow.precision <= types.DECIMAL_PRECISION_MAX:

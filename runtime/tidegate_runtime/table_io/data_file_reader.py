@@ -276,18 +276,7 @@ def partition_values_of(metadata: Metadata, values: PartitionValues) -> Partitio
     A value that the log leaves out is null.
     """
     keys = physical_partition_columns(metadata)
-    schema_names = _schema_names(metadata.schema_string, metadata.partition_columns)
-    return {
-        schema_names[name]: values.get(key, values.get(schema_names[name]))
-        for name, key in keys.items()
-    }
-
-
-@lru_cache(maxsize=64)
-def _schema_names(schema: str, partition_columns: tuple[str, ...]) -> Mapping[str, str]:
-    """Return partition columns with their names in the schema, which may differ in case."""
-    names = _schema(schema).names
-    return {name: find_name(names, name) or name for name in partition_columns}
+    return {name: values.get(key) for name, key in keys.items()}
 
 
 @lru_cache(maxsize=64)

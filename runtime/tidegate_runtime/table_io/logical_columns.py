@@ -77,6 +77,8 @@ def conform(
     Raises: WrongType.
     """
     target = arrow_type(kind)
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
     # If fields have other names in files, equal types may be a coincidence.
     if array.type == target and (mode is ColumnMappingMode.NONE or not pa.types.is_nested(target)):
         return array

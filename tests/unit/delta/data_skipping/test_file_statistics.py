@@ -12,6 +12,7 @@ from tidegate_delta.data_skipping.file_statistics import (
     truncated_minimum,
 )
 from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_delta.schema.types import STRING, StructField, StructType
 
 NAN = float("nan")
 
@@ -138,3 +139,16 @@ def test_a_prefix_of_no_length_keeps_no_bound() -> None:
     result = stats_of(pa.table({"s": ["a"]}), prefix_units=0)
     assert result["minValues"] == {}
     assert result["nullCount"] == {"s": 0}
+
+
+def test_bytes_that_are_not_utf8_are_no_bounds() -> None:
+    """Spark writes them: `cast(X'FF' AS STRING)`."""
+    texts = pa.array([b"\xff", b"b", b"a"], pa.binary()).view(pa.string())
+    schema = StructType((StructField("s", STRING),))
+    statistics = json.loads(compute(pa.table({"s": texts}), schema))
+    assert statistics == {
+        "numRecords": 3,
+        "minValues": {"s": "a"},
+        "maxValues": {},
+        "nullCount": {"s": 0},
+    }

@@ -110,6 +110,15 @@ def test_an_empty_value_in_a_not_null_partition_column_is_refused() -> None:
         write(FileLayout(schema, ("p",)), rows(p=[""], x=[1]))
 
 
+def test_bytes_that_are_not_utf8_are_kept_but_make_no_partition() -> None:
+    """Spark writes them: `cast(X'FF' AS STRING)`."""
+    text = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    store, (add,) = write(FileLayout(SCHEMA), pa.table({"p": text}))
+    assert content(store, add)["p"].cast(pa.binary()).to_pylist() == [b"\xff"]
+    with pytest.raises(InvalidRequest, match="'p': a row holds bytes there that are not UTF-8"):
+        write(FileLayout(SCHEMA, ("p",)), pa.table({"p": text, "x": pa.array([1])}))
+
+
 @pytest.mark.parametrize("kind", [DATE, TIMESTAMP, TIMESTAMP_NTZ])
 @pytest.mark.parametrize("far", [3_000_000, -800_000])
 def test_a_partition_in_a_year_that_python_has_not_is_refused_by_name(
