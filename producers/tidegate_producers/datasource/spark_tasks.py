@@ -6,6 +6,8 @@ Planning and commit run in Python processes without a session; only tasks have p
 from typing import Final
 
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from tidegate_delta.errors import InvalidRequest
 
@@ -31,6 +33,13 @@ def overwrite_mode() -> str | None:
 def query_id() -> str | None:
     """Return the id of the streaming query, None outside of one."""
     return _property(_QUERY)
+
+
+def query_of(spark: SparkSession) -> str | None:
+    """Return the id of the streaming query whose batch this thread runs, None outside of one, and
+    on Spark Connect, whose client does not learn it.
+    """
+    return None if is_remote() else spark.sparkContext.getLocalProperty(_QUERY)
 
 
 def check_no_catalog_write(root: str) -> None:

@@ -44,7 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Return where a new query begins."""
-        return self._reading.first().to_json()
+        return self._reading.noted(self._reading.first()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         """Return the limit of a batch; latestOffset heeds the other one, too."""
@@ -62,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         position = Position.from_json(start)
         head = self._reading.head(position.version - 1) if self._last is None else self._last
+        self._reading.check(position, head)
         files_max, bytes_max = self._options.files_max, self._options.bytes_max
         if isinstance(limit, ReadMaxFiles):
             files_max = limit.max_files
@@ -70,8 +71,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif isinstance(limit, ReadAllAvailable):
             files_max, bytes_max = None, None
         if head < position.version and not position.is_snapshot:
-            return position.to_json()
-        return self._reading.up_to(position, head, files_max, bytes_max).to_json()
+            return dict(start)
+        end = self._reading.up_to(position, head, files_max, bytes_max)
+        return self._reading.noted(end).to_json()
 
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
@@ -83,7 +85,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return the files of a batch, in bins of about equal size."""
-        files = self._reading.between(Position.from_json(start), Position.from_json(end))
+        first, last = Position.from_json(start), Position.from_json(end)
+        self._reading.check(last, self._reading.head(last.version - 1))
+        files = self._reading.between(first, last)
         return binned(iter(files)) or [Bin(())]
 
     @plain_errors_of_rows

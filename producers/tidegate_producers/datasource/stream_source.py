@@ -5,16 +5,19 @@ add. Pure but for reading the log; `stream_reader` hands it to Spark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final, NamedTuple, Self
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log.actions import Add, Metadata, Remove
 from tidegate_delta.log.commit import Commit
-from tidegate_delta.schema.field_paths import same_name
+from tidegate_delta.schema.column_mapping import PHYSICAL_NAME
+from tidegate_delta.schema.field_paths import find_field, structs_inside, transform
 from tidegate_delta.schema.type_widening import holds
-from tidegate_delta.schema.types import StructType, parse_schema
+from tidegate_delta.schema.types import DataType, StructField, StructType, parse_schema
 from tidegate_producers.options import StreamReadOptions
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import rows_of
@@ -24,6 +27,12 @@ from tidegate_runtime.table_io.time_travel import versions_between
 VERSIONS_KEPT: Final = 64
 """How many versions' files are kept, as Spark asks for each twice."""
 
+_DIGEST_CHARS: Final = 16
+_NEW_CHECKPOINT: Final = (
+    "start a new stream with a new checkpoint, which reads the table from its beginning, or from a "
+    "startingVersion"
+)
+
 Files = Sequence[Mapping[str, Any]]
 """Files as rows of ADD_SCHEMA."""
 
@@ -31,12 +40,20 @@ Files = Sequence[Mapping[str, Any]]
 class Position(NamedTuple):
     """The next file to read: `number` of a version, or of the table as it is at a version.
 
-    Its form in Spark's checkpoint is that of `to_json`.
+    `table_id` and `commit` are the table and the bytes of the last version of which it has read,
+    if they are known. Its form in Spark's checkpoint is that of `to_json`.
     """
 
     version: int
     number: int = 0
     is_snapshot: bool = False
+    table_id: str | None = None
+    commit: str | None = None
+
+    @property
+    def last_read(self) -> int:
+        """The last version of which it has read, or that lies before it."""
+        return self.version if self.is_snapshot or self.number else self.version - 1
 
     @property
     def place(self) -> tuple[int, int]:
@@ -45,13 +62,24 @@ class Position(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset that Spark writes down."""
-        offset = {"version": self.version, "index": self.number}
-        return {**offset, "isStartingVersion": self.is_snapshot}
+        return {
+            "version": self.version,
+            "index": self.number,
+            "isStartingVersion": self.is_snapshot,
+            "tableId": self.table_id,
+            "commit": self.commit,
+        }
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Self:
         """Return the position of an offset that `to_json` made."""
-        return cls(int(offset["version"]), int(offset["index"]), bool(offset["isStartingVersion"]))
+        return cls(
+            int(offset["version"]),
+            int(offset["index"]),
+            bool(offset["isStartingVersion"]),
+            offset.get("tableId"),
+            offset.get("commit"),
+        )
 
 
 class StreamSource:
@@ -71,6 +99,8 @@ class StreamSource:
         self._schema = parse_schema(self.metadata.schema_string)
         self._kept = lru_cache(VERSIONS_KEPT)(self._added)
         self._opened = lru_cache(1)(self._live)
+        self._digest = lru_cache(VERSIONS_KEPT)(self._digest_of)
+        self._columns_are_checked = False
 
     def first(self) -> Position:
         """Return where a new stream begins.
@@ -103,6 +133,39 @@ class StreamSource:
                 error_class="NotADeltaTable",
             )
         return head
+
+    def noted(self, position: Position) -> Position:
+        """Return a position with the identity of what it has read."""
+        return position._replace(table_id=self.metadata.id, commit=self._digest(position.last_read))
+
+    def check(self, position: Position, head: int) -> None:
+        """Refuse a position of another table, or of versions that others have replaced.
+
+        A version that was cleaned out of the log can't be compared, and with failOnDataLoss=false
+        none is.
+        Raises: InvalidRequest; Unavailable.
+        """
+        root = self._store.root
+        if position.table_id not in (None, self.metadata.id):
+            raise InvalidRequest(
+                f"{root} is another table than the stream has read: its id is {self.metadata.id}, "
+                f"and was {position.table_id}; {_NEW_CHECKPOINT}",
+                error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+            )
+        last = position.last_read
+        now = self._digest(last)
+        is_replaced = position.commit is not None and now not in (None, position.commit)
+        if self._options.fail_on_data_loss and (last > head or is_replaced):
+            raise InvalidRequest(
+                f"version {last} of {root}, which the stream has read, "
+                + ("is another one now" if is_replaced else f"is gone: the newest is {head}")
+                + f": the table's log was restored or written anew; {_NEW_CHECKPOINT}",
+                error_class="DELTA_STREAMING_DATA_LOSS",
+            )
+        first = min(position.version, head)
+        if not self._columns_are_checked and self._digest(first) is not None:
+            self._check_columns(first, open_keys(self._store, first).metadata)
+        self._columns_are_checked = True
 
     def files_from(
         self, start: Position, until: int
@@ -175,6 +238,11 @@ class StreamSource:
             self._check_change(version, commit.info.operation if commit.info else None, adds)
         return [_row(add) for add in adds]
 
+    def _digest_of(self, version: int) -> str | None:
+        """Return what tells a version's bytes from others, None where it is not in the log."""
+        entry = read_commit(self._store, version) if version >= 0 else None
+        return None if entry is None else sha256(entry[1]).hexdigest()[:_DIGEST_CHARS]
+
     def _commit(self, version: int) -> Commit | None:
         """Return a version whose columns the stream has; None if it is lost and may be."""
         entry = read_commit(self._store, version)
@@ -232,21 +300,34 @@ class StreamSource:
 
 
 def _lacking(version_schema: StructType, stream_schema: StructType) -> str | None:
-    """Return the first column that ours can't hold, or None."""
+    """Return the first column that the stream's can't hold, or None.
+
+    A mapped column is the same only under the same physical name, whatever it is called: one that
+    was dropped and added again is another.
+    """
     for field in version_schema.fields:
-        stream_field = next(
-            (
-                candidate
-                for candidate in stream_schema.fields
-                if same_name(candidate.name, field.name)
-            ),
-            None,
-        )
-        if stream_field is None or not (
-            stream_field.kind == field.kind or holds(field.kind, stream_field.kind)
-        ):
+        stream_field = find_field(stream_schema, field.name)
+        if stream_field is None or not _is_held(field, stream_field):
             return f"{field.name!r} of type {field.kind}"
     return None
+
+
+def _is_held(field: StructField, stream_field: StructField) -> bool:
+    names = (each.metadata.get(PHYSICAL_NAME) for each in (field, stream_field))
+    if len({name for name in names if name is not None}) > 1:
+        return False
+    kind, stream_kind = field.kind, stream_field.kind
+    inside = zip(structs_inside(kind), structs_inside(stream_kind), strict=False)
+    if any(_lacking(each, stream_each) for (_, each), (_, stream_each) in inside):
+        return False
+    return _plain(kind) == _plain(stream_kind) or holds(_plain(kind), _plain(stream_kind))
+
+
+def _plain(kind: DataType) -> DataType:
+    """Return a type whose fields have no metadata, such as comments and ids."""
+    wrapped = StructType((StructField("_", kind),))
+    bare = transform(wrapped, lambda _, field: replace(field, metadata={}))
+    return bare.fields[0].kind
 
 
 def _row(add: Add) -> Mapping[str, Any]:

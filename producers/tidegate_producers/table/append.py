@@ -47,14 +47,17 @@ from tidegate_producers.writing.table_write import (
 from tidegate_runtime.table_io.open_table import head_version, open_keys
 
 
-def append(rows: DataFrame, options: WriteOptions) -> Outcome | None:
+def append(
+    rows: DataFrame, options: WriteOptions, request: WriteRequest | None = None
+) -> Outcome | None:
     """Append rows to a table, completed and checked as the table requires; return the outcome.
 
+    The request is that of the options, unless another is given.
     Raises: InvalidRequest, for a row that violates a constraint; UnsupportedFeature; Rejected;
     OutcomeUnknown; Spark's errors for rows that can't be computed.
     """
     client, store = client_for(options.kafka), store_for(options.place)
-    request = WriteRequest.of(options, app_txn_of(options))
+    request = request or WriteRequest.of(options, app_txn_of(options))
     check_mode(options, "append")
     if head_version(store) is None:
         planned = plan(client, from_spark(rows.schema), "append", options)

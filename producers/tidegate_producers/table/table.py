@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,7 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import CLIENT_ID, client_for, store_for
 from tidegate_producers.datasource.outcome_logging import log_outcome
 from tidegate_producers.datasource.spark_schema import from_spark, type_of
+from tidegate_producers.datasource.spark_tasks import query_of
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import WriteOptions, for_writing, time_ms
 from tidegate_producers.table.append import append
@@ -51,7 +53,7 @@ from tidegate_producers.writing.alter_table import change, move, new_column, pat
 from tidegate_producers.writing.alter_table import replace as replace_all_columns
 from tidegate_producers.writing.clustering import cluster_by
 from tidegate_producers.writing.drop_feature import Dropping, drop_feature
-from tidegate_producers.writing.once import Verb, VerbsOfBatch, app_txn_of_batch, once
+from tidegate_producers.writing.once import Batch, Verb, VerbsOfBatch, app_txn_of_batch, once
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
 from tidegate_producers.writing.replace_table import NewTable, create_table, replace_table
 from tidegate_producers.writing.rerun import rerun
@@ -292,10 +294,18 @@ class Table:
         """
         given = {**self._given, **options}
         table_options, batch_id = self._verb(batch_id)
-        if batch_id is not None or ("txnVersion" not in options and table_options.txn_app_id):
-            txn = app_txn_of_batch(table_options, batch_id)
-            given |= {"txnAppId": txn.app_id, "txnVersion": str(txn.version)}
-        return self._committed(append(rows, for_writing({**given, "path": self.root})))
+        if batch_id is None and ("txnVersion" in options or table_options.txn_app_id is None):
+            return self._committed(append(rows, for_writing({**given, "path": self.root})))
+        txn = app_txn_of_batch(table_options, batch_id)
+        given |= {"txnAppId": txn.app_id, "txnVersion": str(txn.version)}
+        batch_options = for_writing({**given, "path": self.root})
+        store = store_for(batch_options.place)
+        if head_version(store) is None:
+            return self._committed(append(rows, batch_options))
+        batch = Batch(txn, query_of(self._spark))
+        request = batch.request(batch_options, open_keys(store))
+        done = request is None
+        return self._committed(None if done else append(rows, batch_options, request))
 
     def delete(self, condition: Expression = EVERY_ROW, batch_id: int | None = None) -> int | None:
         """Delete the rows for which a condition is true, and return the new version.
@@ -312,11 +322,12 @@ class Table:
         if self._alias is None and isinstance(condition, str) and self._is_simple(condition):
             options, batch_id = self._verb(batch_id)
             client, runner = client_for(options.kafka), SparkRunner(self._spark)
+            query = partial(query_of, self._spark)
 
             def simply(request: WriteRequest) -> Outcome | None:
                 return delete(client, options.place, condition, request, runner, self._zone)
 
-            return self._committed(once(options, batch_id, "DELETE", self._again(simply)))
+            return self._committed(once(options, batch_id, "DELETE", self._again(simply), query))
         return self._change(deletion(condition, self._alias, self._zone), batch_id)
 
     def update(
@@ -775,7 +786,8 @@ class Table:
 
         options, batch_id = self._verb(batch_id)
         verb = self._again(changing) if change.depends_on_table_only else changing
-        return self._committed(once(options, batch_id, change.operation, verb))
+        query = partial(query_of, self._spark)
+        return self._committed(once(options, batch_id, change.operation, verb, query))
 
     def _verb(self, batch_id: int | None) -> tuple[WriteOptions, int | None]:
         """Return the options of the next verb, and the batch that it is of."""

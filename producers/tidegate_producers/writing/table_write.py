@@ -29,7 +29,7 @@ from tidegate_delta.schema_evolution.evolve_on_write import evolved, overwritten
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import AppTxn, Isolation, Proposal
+from tidegate_messages.proposal import AppTxn, AppTxnAdvance, Isolation, Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation, WriteOptions
@@ -116,6 +116,7 @@ class WriteRequest:
     isolation: Isolation = "default"
     user_metadata: str | None = None
     app_txn: AppTxn | None = None
+    app_txns: tuple[AppTxnAdvance, ...] = ()
     batch: proposal_drafts.StreamBatch | None = None
     name: str | None = None
     attestation: Attestation = NOTHING
@@ -430,6 +431,7 @@ def stamp_for(
         files_since_ms=since_ms,
         isolation=request.isolation,
         app_txn=request.app_txn,
+        app_txns=request.app_txns,
         engine_info=ENGINE,
         user_metadata=request.user_metadata,
     )

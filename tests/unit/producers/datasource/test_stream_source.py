@@ -1,10 +1,22 @@
 """A table as the source of a stream: order, limits, and the versions that stop it."""
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from tests.builders import Row, add, creation, info, metadata, remove, schema, table_in_memory
+from tests.builders import (
+    Row,
+    add,
+    creation,
+    info,
+    metadata,
+    protocol,
+    remove,
+    schema,
+    table_in_memory,
+)
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_producers.datasource.change_stream import ChangeItem, ChangeStreamSource
 from tidegate_producers.datasource.stream_source import Position, StreamSource
@@ -105,6 +117,76 @@ def test_a_version_with_other_columns_stops_the_stream_until_it_starts_again() -
     with pytest.raises(InvalidRequest, match=r"version 4 .* has the column 'new' of type double"):
         all_of(one)
     assert all_of(source(after, startingVersion="3")) == [["f", "g"]]
+
+
+def read_to_the_end(store: LogStore) -> Position:
+    """Return the position of a stream that has read everything, as Spark keeps it."""
+    one = source(store)
+    end = one.noted(one.up_to(one.first(), one.head(), None, None))
+    return Position.from_json(end.to_json())
+
+
+def again(rows: Sequence[Row], table_id: str) -> Sequence[Row]:
+    return [
+        {"metaData": {**row["metaData"], "id": table_id}} if "metaData" in row else row
+        for row in rows
+    ]
+
+
+def test_a_table_made_anew_at_the_path_is_not_the_one_that_was_read() -> None:
+    place = read_to_the_end(table_in_memory(*CHANGING))
+    other = table_in_memory(again(CHANGING[0], "other"), *CHANGING[1:], [info(), add("g")])
+    with pytest.raises(InvalidRequest, match="its id is other, and was") as caught:
+        source(other).check(place, 4)
+    assert caught.value.error_class == "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
+
+
+def test_versions_that_replaced_those_that_were_read_stop_the_stream() -> None:
+    """An older backup of the log was put back, and other versions were written on top."""
+    place = read_to_the_end(table_in_memory(*CHANGING))
+    source(table_in_memory(*CHANGING, [info(), add("g")])).check(place, 4)
+    shorter = table_in_memory(*CHANGING[:3])
+    with pytest.raises(InvalidRequest, match=r"version 3 .* is gone: the newest is 2"):
+        source(shorter).check(place, 2)
+    replaced = table_in_memory(*CHANGING[:3], [info(), add("other")], [info(), add("g")])
+    with pytest.raises(InvalidRequest, match=r"version 3 .* is another one now"):
+        source(replaced).check(place, 4)
+    source(replaced, failOnDataLoss="false").check(place, 4)
+
+
+def test_a_place_of_an_earlier_release_has_no_identity_to_compare() -> None:
+    old = {"version": 4, "index": 0, "isStartingVersion": False}
+    place = Position.from_json(old)
+    assert place == Position(4)
+    source(table_in_memory(again(CHANGING[0], "other"), *CHANGING[1:])).check(place, 3)
+
+
+def mapped(physical: str) -> Row:
+    """Return metadata with a column `x`, in a struct too, under a physical name."""
+    row = metadata(**{"delta.columnMapping.mode": "name"})
+    column: dict[str, Any] = {"name": "x", "type": "long", "nullable": True}
+    column["metadata"] = {
+        "delta.columnMapping.id": 1,
+        "delta.columnMapping.physicalName": physical,
+    }
+    about = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "s"}
+    inside = {"type": "struct", "fields": [column]}
+    outer = {"name": "s", "type": inside, "nullable": True, "metadata": about}
+    row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": [outer]})
+    return row
+
+
+def test_a_mapped_column_that_was_dropped_and_added_again_stops_the_stream() -> None:
+    listed = protocol(2, 5)
+    first: Sequence[Row] = [info("CREATE TABLE"), listed, mapped("first"), add("a")]
+    one = source(table_in_memory(first), startingVersion="0")
+    after = table_in_memory(first, [info("REPLACE"), mapped("second")], [info(), add("b")])
+    one._store = after
+    with pytest.raises(InvalidRequest, match=r"version 1 .* has the column 's'"):
+        all_of(one)
+    restarted = source(after, startingVersion="0")
+    with pytest.raises(InvalidRequest, match=r"version 0 .* has the column 's'"):
+        restarted.check(Position(0, 1), 2)
 
 
 def test_a_version_that_is_gone_from_the_log_is_no_silent_loss() -> None:

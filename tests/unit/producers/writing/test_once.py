@@ -170,6 +170,36 @@ def test_a_verb_that_shall_be_done_once_needs_its_batch(line: Line) -> None:
         once(line.options(), 3, "DELETE", lambda _: None)
 
 
+FIRST, SECOND = "3b6c2f0e-8d51-4f0a-9c43-0123456789ab", "f1d2c3b4-0000-4000-8000-0123456789ab"
+
+
+def deleted(line: Line, batch_id: int, query_id: str | None, where: str = "k = 2") -> object:
+    """Delete rows, once for a batch of the application `job`."""
+    options = line.options(txnappid="job")
+
+    def verb(request: WriteRequest) -> Outcome | None:
+        return delete(line.client, options.place, where, request, line.rewrite)
+
+    with mock.patch.object(once_module, "client_for", return_value=line.client):
+        return once(options, batch_id, "DELETE", verb, lambda: query_id)
+
+
+def test_a_batch_that_may_be_of_another_stream_is_refused(line: Line) -> None:
+    line.root.parent.mkdir(exist_ok=True)
+    line.write(rows(1, 2, 3, 4))
+    assert deleted(line, 0, FIRST) is not None
+    assert deleted(line, 0, FIRST) is None, "the last batch again"
+    with pytest.raises(InvalidRequest, match=r"batch 0 .* comes from query f1d2"):
+        deleted(line, 0, SECOND)
+    assert deleted(line, 7, FIRST, "k = 3") is not None
+    with pytest.raises(InvalidRequest, match=r"batch 3 .* is older than batch 7"):
+        deleted(line, 3, FIRST)
+    with pytest.raises(InvalidRequest, match=r"batch 3 .* is older than batch 7"):
+        deleted(line, 3, None)
+    assert deleted(line, 7, None) is None
+    assert [row["k"] for row in line.rows()] == [1, 4]
+
+
 @pytest.fixture
 def line(tmp_path: Path) -> Line:
     return Line(tmp_path)

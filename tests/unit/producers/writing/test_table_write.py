@@ -96,9 +96,10 @@ class Yes:
             actions = [json.loads(line) for line in content.splitlines()]
         info = {"operation": sent.operation.name, "timestamp": sent.created_ms}
         rows = [{"commitInfo": info}, *actions]
+        applications = [(txn.app_id, txn.version) for txn in sent.app_txns]
         if sent.app_txn is not None:
-            txn = {"appId": sent.app_txn.app_id, "version": sent.app_txn.version}
-            rows.append({"txn": txn})
+            applications.append((sent.app_txn.app_id, sent.app_txn.version))
+        rows += [{"txn": {"appId": name, "version": number}} for name, number in applications]
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         self.store.put_if_absent(f"_delta_log/{version:020d}.json", lines.encode(), 5)
         return [committed(sent, digest, version)]
