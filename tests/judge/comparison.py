@@ -1,0 +1,320 @@
+"""Runs a case on both sides, and says where they first differ."""
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import write_deltalake
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tests.judge import states
+from tests.judge.cases import Append, Case, Clone, Overwrite, StreamRead, Vacuum, Verb
+from tests.judge.sides import Ours, Side, Theirs
+from tidegate_delta.errors import TidegateError
+from tidegate_producers.cached_clients import client_for
+from tidegate_producers.options import for_writing
+from tidegate_producers.writing.table_registration import register
+
+SHOWN: Final = 700
+REFUSALS: Final = (PySparkException, Py4JJavaError, TidegateError)
+UNREADABLE_FEED: Final = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
+)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a verb was refused, or how it failed."""
+
+    kind: str
+    error_class: str
+    text: str
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether it is no refusal but a fault of ours."""
+        return self.kind.startswith("crash")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the two engines differ: after which verb, in what part, and how."""
+
+    verb: str
+    part: str
+    theirs: str
+    ours: str
+    error_class: str = ""
+
+    @property
+    def signature(self) -> str:
+        """What two cases of one fault share, mostly."""
+        return " | ".join((self.verb, self.part, self.error_class))
+
+    def __str__(self) -> str:
+        return f"{self.signature}\n  theirs: {self.theirs}\n  ours:   {self.ours}"
+
+
+@dataclass
+class Judge:
+    """A session, a folder for tables that a committer serves, and the options to reach it."""
+
+    spark: SparkSession
+    folder: Path
+    options: Mapping[str, str]
+    counted: int = 0
+
+    def new_session(self, name: str) -> "Judge":
+        """Return a judge with settings of its own, for a thread."""
+        return Judge(self.spark.newSession(), self.folder / name, self.options)
+
+    def check(self, case: Case) -> Difference | None:
+        """Run a case, and return where the engines first differ, or None."""
+        self.counted += 1
+        place = self.folder / f"case{self.counted}"
+        theirs = Theirs(self.spark, str(place / "theirs"), self.options)
+        ours = Ours(self.spark, str(place / "ours"), self.options)
+        try:
+            return _Run(case, theirs, ours).difference()
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def attempt(act: Callable[[], object]) -> Refusal | None:
+    """Do something, and return why it was refused, if so."""
+    try:
+        act()
+    except REFUSALS as error:
+        return refusal_of(error)
+    except Exception as error:  # noqa: BLE001 - a crash is a difference like others
+        return Refusal(f"crash {type(error).__name__}", type(error).__name__, str(error))
+    return None
+
+
+def refusal_of(error: Exception) -> Refusal:
+    text = str(error)
+    if isinstance(error, TidegateError):
+        return Refusal("refused", error.error_class, text)
+    if isinstance(error, PySparkException):
+        condition = error.getCondition() or ""
+        found = _class_in(text)
+        if condition in ("", "_LEGACY_ERROR_TEMP_2096") or "FAILED_EXECUTE" in condition:
+            condition = found or condition
+        kind = "refused"
+        if isinstance(error, PySparkException) and "INTERNAL_ERROR" in condition:
+            kind = "crash"
+        return Refusal(kind, condition, text)
+    java = getattr(error, "java_exception", None)
+    name = java.getClass().getName() if java is not None else type(error).__name__
+    return Refusal("refused", _class_in(text) or name.rpartition(".")[2], text)
+
+
+def _class_in(text: str) -> str:
+    match = re.search(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)\]", text)
+    return match[1] if match else ""
+
+
+@dataclass
+class _Run:
+    case: Case
+    theirs: Theirs
+    ours: Ours
+    at: str = "Create"
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.theirs, self.ours
+
+    def difference(self) -> Difference | None:
+        made = self._made()
+        if made is not None or not self._exists():
+            return made
+        for verb in self.case.verbs:
+            self.at = verb.kind
+            found = self._done(verb) or self._state()
+            if found is not None:
+                return found
+            self._note_versions()
+        self.at = "At the end" if not self.case.verbs else f"After {self.at}"
+        return self._last_look()
+
+    def _exists(self) -> bool:
+        return Path(self.theirs.path, "_delta_log").is_dir()
+
+    def _note_versions(self) -> None:
+        for side in self.sides:
+            side.versions.append(side.head())
+
+    def _made(self) -> Difference | None:
+        case = self.case
+        if case.origin == "each":
+            found = self._both(lambda side: side.create(case))
+            if found is not None or not self._exists():
+                return found
+            found = self._both(lambda side: side.do(Append(case.rows, by_table=True)))
+        else:
+            if not self._copied():
+                return None
+            found = None
+        if found is None:
+            self._note_versions()
+            self.at = "First rows"
+            found = self._state()
+        return found
+
+    def _copied(self) -> bool:
+        """Have another engine make the table, and give both a copy; return whether it could."""
+        case = self.case
+        if case.origin == "delta-spark":
+            refused = attempt(lambda: self._by_delta_spark(case))
+        else:
+            refused = attempt(lambda: self._by_delta_rs(case))
+        if refused is not None:
+            return False
+        shutil.copytree(self.theirs.path, self.ours.path)
+        asked = for_writing({**self.ours.options, "path": self.ours.path})
+        register(client_for(asked.kafka), asked.place, None, 60.0)
+        return True
+
+    def _by_delta_spark(self, case: Case) -> None:
+        self.theirs.create(case)
+        self.theirs.do(Append(case.rows))
+
+    def _by_delta_rs(self, case: Case) -> None:
+        rows = self.theirs.spark.sql(case.rows.sql()).toArrow()
+        write_deltalake(
+            self.theirs.path,
+            rows,
+            partition_by=list(case.by) or None,
+            configuration={
+                name: value
+                for name, value in case.properties.items()
+                if name in ("delta.enableChangeDataFeed", "mine")
+            },
+        )
+
+    def _both(self, act: Callable[[Any], object]) -> Difference | None:
+        """Do the same on both sides; return whether only one was refused, or in another way."""
+        refused = [attempt(lambda side=side: act(side)) for side in self.sides]
+        return self._refusals(*refused)
+
+    def _refusals(self, theirs: Refusal | None, ours: Refusal | None) -> Difference | None:
+        if ours is not None and ours.is_crash:
+            return self._differs("crash", _shown(theirs), _shown(ours), ours.error_class)
+        if (theirs is None) != (ours is None):
+            given = theirs or ours
+            assert given is not None
+            side = "we refuse" if theirs is None else "only they refuse"
+            return self._differs(side, _shown(theirs), _shown(ours), given.error_class)
+        if theirs is None or ours is None or theirs.error_class == ours.error_class:
+            return None
+        pair = f"{theirs.error_class} / {ours.error_class}"
+        return self._differs("error class", _shown(theirs), _shown(ours), pair)
+
+    def _done(self, verb: Verb) -> Difference | None:
+        return self._both(lambda side: side.do(verb))
+
+    def _differs(
+        self, part: str, theirs: object, ours: object, error_class: str = ""
+    ) -> Difference:
+        return Difference(self.at, part, str(theirs)[:4000], str(ours)[:4000], error_class)
+
+    def _state(self) -> Difference | None:
+        """Compare what is cheap to see: the log, the rows and the changes by our plain reader."""
+        logs = [
+            states.logged(side.path, side.versions[-1] if side.versions else -1)
+            for side in self.sides
+        ]
+        rows = [attempt_rows(states.plain_rows, side.path) for side in self.sides]
+        if rows[0] != rows[1]:
+            return self._differs("rows", rows[0], rows[1])
+        for part in (
+            "schema",
+            "partition_columns",
+            "clustering",
+            "configuration",
+            "protocol",
+            "features",
+        ):
+            theirs, ours = (getattr(log, part) for log in logs)
+            if theirs != ours:
+                return self._differs(part, *_apart(theirs, ours))
+        changes = self._changes(logs[0])
+        if changes is not None:
+            return changes
+        theirs, ours = (log.history for log in logs)
+        if theirs != ours and self.at != "First rows":
+            return self._differs("history", theirs, ours)
+        return None
+
+    def _changes(self, log: states.Logged) -> Difference | None:
+        if log.configuration.get("delta.enableChangeDataFeed") != "true":
+            return None
+        feeds = []
+        for side in self.sides:
+            start = side.versions[-1] + 1 if side.versions else 0
+            if start > side.head():
+                feeds.append(["nothing new"])
+            else:
+                feeds.append(attempt_rows(states.plain_changes, side.path, start, side.head()))
+        if feeds[0] != feeds[1]:
+            return self._differs("changes", feeds[0], feeds[1])
+        return None
+
+    def _last_look(self) -> Difference | None:
+        """Compare what Spark reads, of both tables, by delta-spark and by us."""
+        spark = self.theirs.spark
+        looks: dict[str, list[str]] = {}
+        for side in self.sides:
+            looks[f"delta-spark reads {side.name}"] = attempt_rows(
+                states.spark_rows, spark, side.path
+            )
+            looks[f"Table.to_df reads {side.name}"] = attempt_rows(
+                lambda path: states.frame_rows(Ours(spark, path, self.ours.options).table().to_df()),
+                side.path,
+            )
+            looks[f"our plain reader reads {side.name}"] = attempt_rows(
+                states.plain_rows, side.path
+            )
+        wanted = looks["delta-spark reads theirs"]
+        for look, rows in looks.items():
+            if rows != wanted:
+                return self._differs(f"rows: {look}", wanted, rows)
+        return None
+
+
+def attempt_rows(read: Callable[..., list[str]], *args: Any) -> list[str]:
+    """Return rows, or one line that says why they can't be read."""
+    try:
+        return read(*args)
+    except REFUSALS as error:
+        refusal = refusal_of(error)
+        return [f"refused: {refusal.error_class}"]
+    except Exception as error:  # noqa: BLE001 - a crash is a difference like others
+        return [f"crash: {type(error).__name__}: {str(error)[:300]}"]
+
+
+def _shown(refusal: Refusal | None) -> str:
+    return "done" if refusal is None else f"{refusal.error_class}: {refusal.text[:SHOWN]}"
+
+
+def _apart(theirs: Any, ours: Any) -> tuple[Any, Any]:
+    """Return the parts of two values that differ."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+        if set(names) == {"fields"} or len(names) == 1:
+            [name] = names
+            inner = _apart(theirs.get(name), ours.get(name))
+            return {name: inner[0]}, {name: inner[1]}
+        return {n: theirs.get(n) for n in names}, {n: ours.get(n) for n in names}
+    if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        pairs = [(a, b) for a, b in zip(theirs, ours, strict=True) if a != b]
+        return [a for a, _ in pairs], [b for _, b in pairs]
+    return theirs, ours
