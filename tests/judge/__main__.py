@@ -13,7 +13,7 @@ from tests.judge.generator import case
 from tests.judge.shrinking import shrunk
 from tests.judge.surroundings import surroundings
 
-THREADS = 4
+THREADS = 3
 
 
 def main(first: int, last: int, shrink: int = 0) -> None:
@@ -27,6 +27,7 @@ def main(first: int, last: int, shrink: int = 0) -> None:
             seeds.put(seed)
         found: dict[str, list[tuple[int, Difference]]] = {}
         lock = threading.Lock()
+        bad: set[int] = set()
 
         def work(name: str) -> None:
             own = judge.new_session(name)
@@ -37,24 +38,27 @@ def main(first: int, last: int, shrink: int = 0) -> None:
                     return
                 that = case(seed)
                 try:
-                    difference = own.check(that)
+                    differences = own.check(that)
                 except Exception as error:  # noqa: BLE001
                     import traceback
 
                     traceback.print_exc()
                     continue
-                if difference is None:
-                    continue
-                with lock:
-                    new = difference.signature not in found
-                    found.setdefault(difference.signature, []).append((seed, difference))
-                if new:
-                    if shrink:
-                        that, difference, runs = shrunk(own, that, difference, shrink)
+                if any(not item.is_slight for item in differences):
+                    bad.add(seed)
+                for difference in differences:
+                    with lock:
+                        new = difference.signature not in found
+                        found.setdefault(difference.signature, []).append((seed, difference))
+                    if not new:
+                        continue
+                    small, seen = that, difference
+                    if shrink and not difference.is_slight:
+                        small, seen, runs = shrunk(own, that, difference, shrink)
                     with lock:
                         print(
-                            f"\n### seed {seed} [{time.monotonic() - began:.0f} s]: {difference}"
-                            f"\n{that!r}",
+                            f"\n### seed {seed} [{time.monotonic() - began:.0f} s]: {seen}"
+                            f"\n{small!r}",
                             flush=True,
                         )
 
@@ -68,7 +72,11 @@ def main(first: int, last: int, shrink: int = 0) -> None:
         counts = Counter({signature: len(cases) for signature, cases in found.items()})
         for signature, count in counts.most_common():
             print(count, signature, [seed for seed, _ in found[signature]][:8])
-        print("alike:", last - first - sum(counts.values()))
+        print("alike:", last - first - len(bad))
+        for what, total in judge.seconds.most_common(40):
+            if not what.startswith("count"):
+                count = judge.seconds[f"count {what}"]
+                print(f"{total:7.1f} s {count:5} {total / count:6.2f} {what}")
     out.flush()
 
 

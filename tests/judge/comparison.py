@@ -2,8 +2,11 @@
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +20,12 @@ from tests.judge.cases import Append, Case, Clone, Overwrite, StreamRead, Vacuum
 from tests.judge.sides import Ours, Side, Theirs
 from tidegate_delta.errors import TidegateError
 from tidegate_producers.cached_clients import client_for
+from tidegate_producers.datasource import TidegateSource
 from tidegate_producers.options import for_writing
 from tidegate_producers.writing.table_registration import register
 
 SHOWN: Final = 700
+SLIGHT: Final = ("error class", "history")
 REFUSALS: Final = (PySparkException, Py4JJavaError, TidegateError)
 UNREADABLE_FEED: Final = (
     "DELTA_MISSING_CHANGE_DATA",
@@ -58,6 +63,11 @@ class Difference:
         """What two cases of one fault share, mostly."""
         return " | ".join((self.verb, self.part, self.error_class))
 
+    @property
+    def is_slight(self) -> bool:
+        """Whether both tables are alike all the same, so that a case can go on."""
+        return self.part in SLIGHT
+
     def __str__(self) -> str:
         return f"{self.signature}\n  theirs: {self.theirs}\n  ours:   {self.ours}"
 
@@ -70,19 +80,27 @@ class Judge:
     folder: Path
     options: Mapping[str, str]
     counted: int = 0
+    seconds: Counter[str] = field(default_factory=Counter)
+    """How long each kind of step took, by its side."""
 
     def new_session(self, name: str) -> "Judge":
         """Return a judge with settings of its own, for a thread."""
-        return Judge(self.spark.newSession(), self.folder / name, self.options)
+        session = self.spark.newSession()
+        session.dataSource.register(TidegateSource)
+        own = Judge(session, self.folder / name, self.options)
+        own.seconds = self.seconds
+        return own
 
-    def check(self, case: Case) -> Difference | None:
-        """Run a case, and return where the engines first differ, or None."""
+    def check(self, case: Case) -> list[Difference]:
+        """Run a case, and return where the engines differ: slightly, and in the end for good."""
         self.counted += 1
         place = self.folder / f"case{self.counted}"
         theirs = Theirs(self.spark, str(place / "theirs"), self.options)
         ours = Ours(self.spark, str(place / "ours"), self.options)
         try:
-            return _Run(case, theirs, ours).difference()
+            run = _Run(case, theirs, ours, self.seconds)
+            final = run.difference()
+            return [*run.slight, *([final] if final is not None else [])]
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -126,7 +144,9 @@ class _Run:
     case: Case
     theirs: Theirs
     ours: Ours
+    seconds: Counter[str]
     at: str = "Create"
+    slight: list[Difference] = field(default_factory=list)
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -138,7 +158,10 @@ class _Run:
             return made
         for verb in self.case.verbs:
             self.at = verb.kind
-            found = self._done(verb) or self._state()
+            found = self._done(verb)
+            if found is None:
+                with self._timed("look at the state"):
+                    found = self._state()
             if found is not None:
                 return found
             self._note_versions()
@@ -202,8 +225,18 @@ class _Run:
 
     def _both(self, act: Callable[[Any], object]) -> Difference | None:
         """Do the same on both sides; return whether only one was refused, or in another way."""
-        refused = [attempt(lambda side=side: act(side)) for side in self.sides]
+        refused = []
+        for side in self.sides:
+            with self._timed(f"{side.name} {self.at}"):
+                refused.append(attempt(lambda side=side: act(side)))
         return self._refusals(*refused)
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        began_s = time.monotonic()
+        yield
+        self.seconds[what] += time.monotonic() - began_s
+        self.seconds[f"count {what}"] += 1
 
     def _refusals(self, theirs: Refusal | None, ours: Refusal | None) -> Difference | None:
         if ours is not None and ours.is_crash:
@@ -216,7 +249,8 @@ class _Run:
         if theirs is None or ours is None or theirs.error_class == ours.error_class:
             return None
         pair = f"{theirs.error_class} / {ours.error_class}"
-        return self._differs("error class", _shown(theirs), _shown(ours), pair)
+        self.slight.append(self._differs("error class", _shown(theirs), _shown(ours), pair))
+        return None
 
     def _done(self, verb: Verb) -> Difference | None:
         return self._both(lambda side: side.do(verb))
@@ -245,13 +279,15 @@ class _Run:
         ):
             theirs, ours = (getattr(log, part) for log in logs)
             if theirs != ours:
+                if part == "configuration" and _spaceless(theirs) == _spaceless(ours):
+                    continue
                 return self._differs(part, *_apart(theirs, ours))
         changes = self._changes(logs[0])
         if changes is not None:
             return changes
         theirs, ours = (log.history for log in logs)
         if theirs != ours and self.at != "First rows":
-            return self._differs("history", theirs, ours)
+            self.slight.append(self._differs("history", theirs, ours))
         return None
 
     def _changes(self, log: states.Logged) -> Difference | None:
@@ -261,7 +297,7 @@ class _Run:
         for side in self.sides:
             start = side.versions[-1] + 1 if side.versions else 0
             if start > side.head():
-                feeds.append(["nothing new"])
+                feeds.append([])
             else:
                 feeds.append(attempt_rows(states.plain_changes, side.path, start, side.head()))
         if feeds[0] != feeds[1]:
@@ -273,13 +309,17 @@ class _Run:
         spark = self.theirs.spark
         looks: dict[str, list[str]] = {}
         for side in self.sides:
-            looks[f"delta-spark reads {side.name}"] = attempt_rows(
-                states.spark_rows, spark, side.path
-            )
-            looks[f"Table.to_df reads {side.name}"] = attempt_rows(
-                lambda path: states.frame_rows(Ours(spark, path, self.ours.options).table().to_df()),
-                side.path,
-            )
+            with self._timed("delta-spark reads"):
+                looks[f"delta-spark reads {side.name}"] = attempt_rows(
+                    states.spark_rows, spark, side.path
+                )
+            with self._timed("Table.to_df"):
+                looks[f"Table.to_df reads {side.name}"] = attempt_rows(
+                    lambda path: states.frame_rows(
+                        Ours(spark, path, self.ours.options).table().to_df()
+                    ),
+                    side.path,
+                )
             looks[f"our plain reader reads {side.name}"] = attempt_rows(
                 states.plain_rows, side.path
             )
@@ -290,13 +330,18 @@ class _Run:
         return None
 
 
+def _spaceless(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return properties without the spaces in which engines differ where they print SQL."""
+    return {name: value.replace(" ", "") for name, value in configuration.items()}
+
+
 def attempt_rows(read: Callable[..., list[str]], *args: Any) -> list[str]:
     """Return rows, or one line that says why they can't be read."""
     try:
         return read(*args)
     except REFUSALS as error:
         refusal = refusal_of(error)
-        return [f"refused: {refusal.error_class}"]
+        return [f"refused: {refusal.error_class}: {refusal.text[:SHOWN]}"]
     except Exception as error:  # noqa: BLE001 - a crash is a difference like others
         return [f"crash: {type(error).__name__}: {str(error)[:300]}"]
 

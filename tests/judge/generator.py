@@ -220,7 +220,7 @@ def _computed_columns(model: Model) -> list[Column]:
         result.append(Column("n", "bigint", identity=dice.choice(((1, 1), (10, -3)))))
         model.columns.append(("n", Scalar("bigint")))
         model.computed.add("n")
-    model.needs_table = bool(result) or not dice.randrange(3)
+    model.needs_table = bool(result) or dice.randrange(6) > 0
     return result
 
 
@@ -543,6 +543,7 @@ def _merge(model: Model) -> Verb | None:
         clauses = _clauses(model, model.columns)
         return Merge(f"t.{KEY} = s.{KEY}{shift}", clauses, None, evolves)
     columns = _evolving_columns(model) if evolves else _frame_columns(model)
+    columns = [(KEY if name == KEY.upper() else name, kind) for name, kind in columns]
     if KEY not in [name for name, _ in columns]:
         columns.append((KEY, KEY_KIND))
     before = model.next_key
@@ -860,7 +861,7 @@ def _set_default(model: Model) -> Verb | None:
     text = value(model.dice, kind)
     model.needs_table = True
     return Alter(
-        f"ALTER COLUMN {quoted(name)} SET DEFAULT {text}", "set_default", (quoted(name), text)
+        f"ALTER COLUMN {quoted(name)} SET DEFAULT {text}", "set_default", (name, text)
     )
 
 

@@ -23,9 +23,13 @@ def shrunk(
             if runs >= runs_max:
                 break
             runs += 1
-            found = judge.check(candidate)
-            if found is not None and found.signature == difference.signature:
-                case, difference, smaller = candidate, found, True
+            found = [
+                item
+                for item in judge.check(candidate)
+                if item.signature == difference.signature
+            ]
+            if found:
+                case, difference, smaller = candidate, found[0], True
                 break
     return case, difference, runs
 
@@ -33,6 +37,11 @@ def shrunk(
 def candidates(case: Case) -> Iterator[Case]:
     """Yield smaller cases: fewer verbs, properties, rows, columns."""
     count = len(case.verbs)
+    for names in _halves(case):
+        small = case
+        for name in names:
+            small = _without(small, name)
+        yield small
     if count > 2:
         yield replace(case, verbs=case.verbs[count - 1 :])
         yield replace(case, verbs=case.verbs[: count // 2])
@@ -57,6 +66,14 @@ def candidates(case: Case) -> Iterator[Case]:
     for at, verb in enumerate(case.verbs):
         for smaller in _smaller(verb):
             yield replace(case, verbs=(*case.verbs[:at], smaller, *case.verbs[at + 1 :]))
+
+
+def _halves(case: Case) -> Iterator[list[str]]:
+    """Yield halves of the columns of a wide case."""
+    names = [column.name for column in case.columns]
+    if len(names) > 3:
+        yield names[: len(names) // 2]
+        yield names[len(names) // 2 :]
 
 
 def _without(case: Case, name: str) -> Case:

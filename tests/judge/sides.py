@@ -195,7 +195,7 @@ class Theirs(Side):
         if verb.condition is not None:
             writer = writer.option("replaceWhere", verb.condition)
         if verb.by:
-            writer = writer.partitionBy(*map(quoted, verb.by))
+            writer = writer.partitionBy(*verb.by)
         writer.save(self.path)
 
     @do.register
