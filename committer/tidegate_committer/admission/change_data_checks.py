@@ -10,11 +10,11 @@ from typing import Final
 
 from tidegate_committer.admission.constraint_checks import new_files
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.proposal_actions import PartitionValues
 from tidegate_committer.intake.refusals import CDC_MODE, CHANGE_FILES, COLUMNS_AND_ROWS, flaw
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, dropped, mode_of, renamed
+from tidegate_delta.schema.partitions import partition_of
 from tidegate_messages.outcome import Rejection
 
 REWRITES: Final = frozenset({"DELETE", "UPDATE"})
@@ -89,7 +89,8 @@ def incomplete(
         return None
     if candidate.operation in MAY_CHANGE_NOTHING:
         return None
-    with_change_file = {_key(change.partition_values) for change in content.changes}
+    kinds = table_definition.partition_kinds
+    with_change_file = {partition_of(change.partition_values, kinds) for change in content.changes}
     touched = [(add.path, add.partition_values) for add in content.adds if add.data_change]
     touched += [
         (remove.path, remove.partition_values)
@@ -101,7 +102,7 @@ def incomplete(
         for path in sorted(candidate.intended & files.keys())
     ]
     for path, values in touched:
-        if _key(values) not in with_change_file:
+        if partition_of(values, kinds) not in with_change_file:
             return flaw(
                 CHANGE_FILES,
                 _FILES,
@@ -133,8 +134,3 @@ def _leaves(candidate: Candidate) -> bool:
     return bool(candidate.intents) or any(
         remove.data_change for remove in candidate.content.removes
     )
-
-
-def _key(values: PartitionValues) -> frozenset[tuple[str, str | None]]:
-    """Return partition values as a key; an empty one is null."""
-    return frozenset((name, value or None) for name, value in values.items())

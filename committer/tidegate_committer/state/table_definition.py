@@ -28,9 +28,9 @@ from tidegate_delta.log.protocol_versions import supported_features
 from tidegate_delta.properties.table_properties import variant_shredding_enabled
 from tidegate_delta.schema.column_mapping import mode_of, physical_partition_columns, to_physical
 from tidegate_delta.schema.field_paths import FieldPath
+from tidegate_delta.schema.partitions import partition_kinds
 from tidegate_delta.schema.type_widening import TYPE_CHANGES
 from tidegate_delta.schema.types import (
-    STRING,
     VARIANT,
     DataType,
     StructField,
@@ -169,9 +169,7 @@ class TableDefinition:
     @CachedProperty
     def partition_kinds(self) -> Mapping[str, DataType]:
         """Key of a partition column's value -> the column's type."""
-        keys = self.partition_keys
-        kinds = {field.name: field.kind for field in self.schema} if keys else {}
-        return {key: kinds.get(name, STRING) for name, key in keys.items()}
+        return partition_kinds(self.metadata)
 
     @CachedProperty
     def widened_partitions(self) -> frozenset[str]:

@@ -70,7 +70,7 @@ def _show_plan(root: str, bins: Sequence[Bin], *, as_json: bool) -> None:
     if as_json:
         rows = [
             {
-                "partition": dict(file_bin.partition),
+                "partition": dict(sorted(file_bin.adds[0].partition_values.items())),
                 "files": len(file_bin.adds),
                 "bytes": file_bin.size,
             }
@@ -79,9 +79,8 @@ def _show_plan(root: str, bins: Sequence[Bin], *, as_json: bool) -> None:
         OUT.print_json(data={"table_root": root, "applied": False, "bins": rows})
         return
     for file_bin in bins[:_SHOWN_MAX]:
-        partition = (
-            ", ".join(f"{name}={value}" for name, value in file_bin.partition) or "the table"
-        )
+        values = sorted(file_bin.adds[0].partition_values.items())
+        partition = ", ".join(f"{name}={value}" for name, value in values) or "the table"
         effect = f"{len(file_bin.adds)} files, {file_bin.size} bytes would become one"
         OUT.print(visible(f"{partition}: {effect}"), soft_wrap=True)
     if len(bins) > _SHOWN_MAX:

@@ -4,43 +4,73 @@ Both are columns of one joined frame, where a name that both have would be ambig
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import same_name
+from tidegate_runtime.conditions.sql_expression import parse_expression, with_words_quoted
 
 SOURCE: Final = "__tidegate_source_{}"
 TARGET: Final = "__tidegate_target_{}"
 
 
-def of_source(text: str, source: Sequence[str], target: Sequence[str], alias: str | None) -> str:
-    """Return an insert clause's SQL text with the joined frame's names of the source's columns.
+@dataclass(frozen=True)
+class JoinedColumns:
+    """The columns of a merge's joined frame, by side, and the alias of the table."""
 
-    Raises: InvalidRequest, for a column of the table: no row of it matches.
-    """
-    for column in _columns(text):
-        if alias is not None and len(column.parts) > 1 and same_name(column.parts[0].name, alias):
-            raise _hidden(text, column, "when not matched", source)
-    bare = [column for column in _columns(text) if len(column.parts) == 1]
-    return _renamed(text, bare, (source, SOURCE), target, "when not matched")
+    source: Sequence[str]
+    target: Sequence[str]
+    alias: str | None
 
+    def of_source(self, text: str) -> str:
+        """Return an insert clause's SQL text with the joined frame's names of the source's columns.
 
-def of_target(text: str, source: Sequence[str], target: Sequence[str], alias: str | None) -> str:
-    """Return a "not matched by source" clause's SQL text with names of the table's columns.
+        `s.v` is a field of the source's column `s`, unless `v` is a column: then `s` is its alias.
+        Raises: InvalidRequest, for a column of the table: no row of it matches.
+        """
+        text, columns = self._columns(text)
+        for column in columns:
+            if self._is_qualified(column, self.target):
+                raise _hidden(text, column, "when not matched", self.source)
+        columns = [
+            column
+            for column in columns
+            if len(column.parts) == 1 or not _names(self.source, column.parts[1].name)
+        ]
+        return _renamed(text, columns, (self.source, SOURCE), self.target, "when not matched")
 
-    `s.v` is a field of the table's column `s`, also where the source's alias is `s`.
-    Raises: InvalidRequest, for a column of the source: no row of it matches.
-    """
-    columns = [
-        column
-        for column in _columns(text)
-        if len(column.parts) == 1 or alias is None or not same_name(column.parts[0].name, alias)
-    ]
-    return _renamed(text, columns, (target, TARGET), source, "when not matched by source")
+    def of_target(self, text: str) -> str:
+        """Return a "not matched by source" clause's SQL text with names of the table's columns.
+
+        `s.v` is a field of the table's column `s`, also where the source's alias is `s`.
+        Raises: InvalidRequest, for a column of the source: no row of it matches.
+        """
+        text, columns = self._columns(text)
+        columns = [column for column in columns if not self._is_qualified(column, self.target)]
+        clause = "when not matched by source"
+        return _renamed(text, columns, (self.target, TARGET), self.source, clause)
+
+    def _columns(self, text: str) -> tuple[str, list[exp.Column]]:
+        """Return a text, with words of SQL in backticks, and its columns; none if only Spark can
+        parse it.
+        """
+        columns = [*self.source, *self.target]
+        text = with_words_quoted(text, columns)
+        try:
+            found = parse_expression(text, columns).find_all(exp.Column)
+        except SqlglotError:
+            return text, []
+        return text, [each for each in found if all("start" in part.meta for part in each.parts)]
+
+    def _is_qualified(self, column: exp.Column, columns: Sequence[str]) -> bool:
+        """Return whether a column carries the table's alias."""
+        first, *rest = (part.name for part in column.parts)
+        is_alias = self.alias is not None and bool(rest) and same_name(first, self.alias)
+        return is_alias and (_names(columns, rest[0]) or not _names(columns, first))
 
 
 def _renamed(
@@ -67,13 +97,8 @@ def _renamed(
     return text
 
 
-def _columns(text: str) -> list[exp.Column]:
-    """Return the columns that a text names; none if only Spark can parse it."""
-    try:
-        columns = sqlglot.parse_one(text, dialect="spark").find_all(exp.Column)
-    except SqlglotError:
-        return []
-    return [column for column in columns if all("start" in part.meta for part in column.parts)]
+def _names(columns: Sequence[str], name: str) -> bool:
+    return any(same_name(column, name) for column in columns)
 
 
 def _hidden(text: str, column: exp.Column, clause: str, names: Sequence[str]) -> InvalidRequest:

@@ -1,6 +1,6 @@
 """`Table.merge`: a builder like delta-spark's, whose clauses become one change of rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, Literal
@@ -8,21 +8,34 @@ from typing import Final, Literal
 import orjson
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 from pyspark.sql.utils import is_remote
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.schema.field_paths import same_name
+from tidegate_delta.schema.field_paths import FieldPath, same_name
 from tidegate_delta.schema.types import StructType as Fields
 from tidegate_producers.datasource.spark_schema import from_spark
-from tidegate_producers.table.clause_names import SOURCE, TARGET, of_source, of_target
+from tidegate_producers.table.clause_names import SOURCE, TARGET, JoinedColumns
 from tidegate_producers.table.identity_values import check_not_numbered, generated
-from tidegate_producers.table.new_rows import Expression, as_column, by_column, stored
+from tidegate_producers.table.new_rows import (
+    Expression,
+    as_column,
+    assigned_path,
+    by_column,
+    check_deterministic,
+    stored,
+)
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED, UPDATED
 from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
-from tidegate_producers.table.target_frame import ABOUT_ROWS, FILE, POSITION, quoted
+from tidegate_producers.table.target_frame import (
+    ABOUT_ROWS,
+    FILE,
+    POSITION,
+    quoted,
+    table_columns,
+)
 from tidegate_producers.table.update import aliased, text_of
 from tidegate_runtime.conditions.sql_condition import is_row_by_row, merge_predicate_of
 
@@ -205,14 +218,22 @@ def merging(source: DataFrame, clauses: Sequence[Clause], text: MergeText) -> Ro
     """Return the change of rows that a merge makes."""
 
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
-        columns = opened.schema.names
         _check_by_source(aliased(frame, text.alias), clauses)
-        resolved = [_resolved(clause, source.columns, columns, text.alias) for clause in clauses]
+        columns = JoinedColumns(source.columns, opened.schema.names, text.alias)
+        resolved = [_resolved(clause, columns) for clause in clauses]
         return _changed(frame, opened, source, resolved, text)
 
     def evolving(table: Fields) -> Fields:
-        assigned = source.schema if _has_star(clauses) else _assigned(clauses, source, table)
-        return from_spark(assigned)
+        new_rows = [clause for clause in clauses if clause.kind != "not matched by source"]
+        names = [name for clause in new_rows for name in clause.values or {}]
+        paths = {
+            tuple(
+                part.lower()
+                for part in assigned_path(name, (*table.names, *source.columns), text.alias)
+            )
+            for name in names
+        }
+        return from_spark(_migrating(source.schema, paths, takes_all=_has_star(new_rows)))
 
     return RowChange(
         "MERGE",
@@ -263,30 +284,34 @@ def _has_star(clauses: Sequence[Clause]) -> bool:
     return any(clause.values is None and clause.action != DELETED for clause in clauses)
 
 
-def _assigned(clauses: Sequence[Clause], source: DataFrame, table: Fields) -> StructType:
-    """Return the columns of the source that a clause assigns and the table lacks."""
-    names = {name.strip("` ") for clause in clauses for name in clause.values or {}}
-    return StructType(
-        [
-            field
-            for field in source.schema.fields
-            if any(same_name(field.name, name.rpartition(".")[2].strip("`")) for name in names)
-            and not any(same_name(field.name, name) for name in table.names)
-        ]
-    )
+def _migrating(
+    source: StructType, assigned: Collection[FieldPath], *, takes_all: bool, above: FieldPath = ()
+) -> StructType:
+    """Return the columns of a source that the table shall have: those whose paths are assigned, in
+    lower case, or all that a clause with a star takes.
+    """
+    fields = []
+    for field in source.fields:
+        path = (*above, field.name.lower())
+        leads = any(known[: len(path)] == path for known in assigned)
+        if path in assigned or (takes_all and not isinstance(field.dataType, StructType)):
+            fields.append(field)
+        elif isinstance(field.dataType, StructType) and (leads or takes_all):
+            inner = _migrating(field.dataType, assigned, takes_all=takes_all, above=path)
+            if inner.fields:
+                fields.append(StructField(field.name, inner, field.nullable, field.metadata))
+    return StructType(fields)
 
 
-def _resolved(
-    clause: Clause, source: Sequence[str], target: Sequence[str], alias: str | None
-) -> Clause:
+def _resolved(clause: Clause, columns: JoinedColumns) -> Clause:
     """Return a clause whose SQL texts name columns as the joined frame has them."""
 
     def text(expression: Expression) -> Expression:
         if not isinstance(expression, str) or clause.kind == "matched":
             return expression
         if clause.kind == "not matched":
-            return of_source(expression, source, target, alias)
-        return of_target(expression, source, target, alias)
+            return columns.of_source(expression)
+        return columns.of_target(expression)
 
     return replace(
         clause,
@@ -316,31 +341,18 @@ def _changed(
     text: MergeText,
 ) -> NewRows:
     columns = opened.schema.names
-    given_by = [_given_values(clause, columns, source, opened.required, text) for clause in clauses]
+    given_by = [
+        _given_values(clause, table_columns(frame.schema), source, opened.required, text)
+        for clause in clauses
+    ]
     for clause, values in zip(clauses, given_by, strict=True):
         _check_identities(clause, list(values), opened.required)
     joined = _joined(frame, source, clauses, text)
-    is_target, is_source = F.col(FILE).isNotNull(), F.col(_IS_SOURCE).isNotNull()
-    applies = {
-        "matched": is_target & is_source,
-        "not matched": is_source & ~is_target,
-        "not matched by source": is_target & ~is_source,
-    }
-    number = F.coalesce(
-        *(
-            F.when(
-                applies[clause.kind]
-                & (
-                    F.lit(True)
-                    if clause.condition is None
-                    else as_column(clause.condition, "condition")
-                ),
-                F.lit(index),
-            )
-            for index, clause in enumerate(clauses)
-        )
-    )
-    rows = joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
+    for clause, values in zip(clauses, given_by, strict=True):
+        chosen = {} if clause.values is None else values
+        check_deterministic(joined, {**chosen, "condition": _condition(clause)})
+    is_target = F.col(FILE).isNotNull()
+    rows = joined.withColumn(_CLAUSE, _number(clauses)).where(F.col(_CLAUSE).isNotNull())
     if _deletes_every_match(clauses):
         source_row = F.when(is_target, F.lit(-1)).otherwise(F.monotonically_increasing_id())
         rows = rows.withColumn(_SOURCE_ROW, source_row)
@@ -351,7 +363,9 @@ def _changed(
     fitted = []
     for clause, given_values in zip(clauses, given_by, strict=True):
         values = _values(clause, columns, given_values, opened.required)
-        columns_of = stored(joined, values, frame.schema, fills=text.evolves)
+        is_update_all = clause.action == UPDATED and clause.values is None
+        old = _target_columns(columns) if text.evolves and is_update_all else {}
+        columns_of = stored(joined, values, frame.schema, fills=text.evolves, old=old)
         fitted.append(dict(zip(values, columns_of, strict=True)))
     new = [
         reduce(
@@ -364,9 +378,29 @@ def _changed(
         for name in columns
     ]
     explicit = sorted({name for values in given_by for name in values})
-    old = (F.col(TARGET.format(index)) for index in range(len(columns)))
-    selected = rows.select(action.alias(ACTION), FILE, POSITION, *new, *opened.kept(old))
+    before = (F.col(TARGET.format(index)) for index in range(len(columns)))
+    selected = rows.select(action.alias(ACTION), FILE, POSITION, *new, *opened.kept(before))
     return NewRows(selected, explicit)
+
+
+def _number(clauses: Sequence[Clause]) -> Column:
+    """Return the number of the first clause that applies to a joined row, or null."""
+    is_target, is_source = F.col(FILE).isNotNull(), F.col(_IS_SOURCE).isNotNull()
+    applies = {
+        "matched": is_target & is_source,
+        "not matched": is_source & ~is_target,
+        "not matched by source": is_target & ~is_source,
+    }
+    return F.coalesce(
+        *(
+            F.when(applies[clause.kind] & _condition(clause), F.lit(index))
+            for index, clause in enumerate(clauses)
+        )
+    )
+
+
+def _condition(clause: Clause) -> Column:
+    return F.lit(True) if clause.condition is None else as_column(clause.condition, "condition")
 
 
 def _check_identities(
@@ -433,7 +467,7 @@ def _target_columns(columns: Sequence[str]) -> dict[str, Column]:
 
 def _given_values(
     clause: Clause,
-    columns: Sequence[str],
+    table: StructType,
     source: DataFrame,
     required: WriteRequirements,
     text: MergeText,
@@ -441,9 +475,10 @@ def _given_values(
     """Return the columns to which a clause gives a value, and the values."""
     if clause.action == DELETED:
         return {}
+    columns = table.names
     if clause.values is not None:
         current = {} if clause.action == INSERTED else _target_columns(columns)
-        return by_column(clause.values, columns, f"when {clause.kind}", current)
+        return by_column(clause.values, table, f"when {clause.kind}", current, text.alias)
     values = {}
     may_lack = {column.column for column in required.generated}
     may_lack |= {column.column for column in required.defaults}

@@ -1,9 +1,13 @@
 """The new rows of an update or merge: what is assigned, cast as Spark stores it, and checked."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from types import MappingProxyType
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -11,8 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from tidegate_delta.constraints.generated_columns import Generation
 from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.properties.property_parsers import column_list
-from tidegate_delta.schema.field_paths import dotted, same_name
+from tidegate_delta.schema.field_paths import FieldPath, dotted, same_name
 from tidegate_producers.table.row_changes import ACTION, DELETED
 from tidegate_producers.table.target_frame import quoted
 from tidegate_producers.table.task_refusals import VIOLATED
@@ -20,7 +23,12 @@ from tidegate_producers.table.task_refusals import VIOLATED
 Expression = str | Column
 """SQL text or a Column."""
 
+NOT_DETERMINISTIC: Final = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
+
+_PROBE: Final = "__tidegate_probe"
 _NESTED: Final = (StructType, ArrayType, MapType)
+_NAME: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_NAMES: Final = re.compile(rf"(?:{_NAME.pattern})(?:\.(?:{_NAME.pattern}))*")
 
 
 def as_column(expression: Expression, argument: str) -> Column:
@@ -35,89 +43,177 @@ def as_column(expression: Expression, argument: str) -> Column:
     )
 
 
+def check_deterministic(frame: DataFrame, expressions: Mapping[str, Column]) -> None:
+    """Refuse expressions over a frame that may give another value each time, such as `rand()`.
+
+    Spark evaluates an expression as often as it likes: a value that is checked may be another one
+    than is stored. Raises: InvalidRequest, naming the column or `condition`.
+    """
+    if not expressions or _may_join(frame, expressions.values()):
+        return
+    for name, expression in expressions.items():
+        if not _may_join(frame, [expression]):
+            raise InvalidRequest(
+                f"the expression for {name!r} may give another value each time it is evaluated: "
+                "compute it into a column of the source, or of a table, first; nothing was "
+                "proposed",
+                error_class=NOT_DETERMINISTIC,
+            )
+
+
+def _may_join(frame: DataFrame, expressions: Iterable[Column]) -> bool:
+    """Return whether Spark would join by expressions, which it refuses if one may vary."""
+    nothing = frame.sparkSession.range(0).toDF(_PROBE)
+    condition = reduce(Column.__or__, (expression.isNull() for expression in expressions))
+    try:
+        # Asked for its schema, Spark analyzes the join; it runs nothing.
+        _ = frame.join(nothing, condition, "left_semi").schema
+    except AnalysisException as error:
+        # What else is wrong with an expression is said where it is used.
+        return error.getCondition() != NOT_DETERMINISTIC
+    return True
+
+
 def by_column(
     assigned: Mapping[str, Expression],
-    columns: Sequence[str],
+    table: StructType,
     clause: str,
     current: Mapping[str, Column],
+    alias: str | None = None,
 ) -> dict[str, Column]:
     """Return what is assigned to each column, by the column's name in the table.
 
-    `current` has the columns of the row that is replaced; a field inside a struct is replaced in
-    it. It is empty for a new row, which takes whole columns only.
+    `current` has the columns of the row that is replaced: where a field inside a struct is
+    assigned, the other fields keep their values, and are null where the struct is null. It is empty
+    for a new row, which takes whole columns only. `alias` is the table's.
     Raises: InvalidRequest, for an unknown column, or one that is assigned twice; TypeError.
     """
-    values: dict[str, Column] = {}
-    paths: set[tuple[str, ...]] = set()
+    values: dict[FieldPath, Column] = {}
     for assigned_name, expression in assigned.items():
-        path = _assigned_path(assigned_name, columns, clause)
-        key = tuple(part.lower() for part in path)
-        if any(key[: len(earlier)] == earlier or earlier[: len(key)] == key for earlier in paths):
-            raise _wrong(clause, assigned_name, "is assigned twice", columns)
-        paths.add(key)
-        value, root = as_column(expression, f"the value of {assigned_name!r}"), path[0]
-        if len(path) > 1 and root not in current:
-            raise _wrong(clause, assigned_name, "is a field inside a struct of a new row", columns)
-        if len(path) > 1:
-            struct = values.get(root, current.get(root))
-            assert struct is not None, "a nested field has a row that it is replaced in"
-            value = struct.withField(".".join(map(quoted, path[1:])), value)
-        values[root] = value
-    return values
+        path = _in_table(assigned_path(assigned_name, table.names, alias), table)
+        if path is None:
+            raise _wrong(clause, assigned_name, "is no column of the table", table)
+        if any(path[: len(known)] == known or known[: len(path)] == path for known in values):
+            raise _wrong(clause, assigned_name, "is assigned twice", table)
+        if len(path) > 1 and path[0] not in current:
+            raise _wrong(clause, assigned_name, "is a field inside a struct of a new row", table)
+        values[path] = as_column(expression, f"the value of {assigned_name!r}")
+    roots = dict.fromkeys(path[0] for path in values)
+    return {
+        root: values[(root,)]
+        if (root,) in values
+        else _with_fields(current[root], (root,), table[root].dataType, values)
+        for root in roots
+    }
 
 
-def _assigned_path(assigned_name: str, columns: Sequence[str], clause: str) -> tuple[str, ...]:
-    """Return the column of an assignment, and the names of the fields inside it.
+def assigned_path(text: str, columns: Sequence[str], alias: str | None) -> FieldPath:
+    """Return the path that the name of an assignment gives, without the table's alias.
 
-    A name may carry the table's alias, and may hold dots as it is.
+    Names are those of Spark: a dot leads into a struct, backticks hold a name with dots. As in
+    Spark, an alias goes before a column of its name.
+    Raises: InvalidRequest, for a text that is no name.
     """
-    bare = assigned_name.strip().strip("`").replace("``", "`")
-    try:
-        path: tuple[str, ...] = column_list(assigned_name)[0]
-    except (ValueError, IndexError):
-        path = (bare,)
-    for names in ((bare,), path, path[1:]):
-        root = next((column for column in columns if names and same_name(column, names[0])), None)
-        if root is not None:
-            return (root, *names[1:])
-    raise _wrong(clause, assigned_name, "is no column of the table", columns)
+    match = _NAMES.fullmatch(text.strip())
+    if match is None:
+        raise InvalidRequest(
+            f"{text!r} names no column: write column or column.field, and names with dots or "
+            "backticks in backticks; nothing was proposed",
+            error_class="INVALID_ATTRIBUTE_NAME_SYNTAX",
+        )
+    path = tuple(
+        quoted_name.replace("``", "`") if quoted_name else plain
+        for quoted_name, plain in _NAME.findall(text.strip())
+    )
+    is_qualified = alias is not None and len(path) > 1 and same_name(path[0], alias)
+    if is_qualified and any(same_name(path[1], column) for column in columns):
+        return path[1:]
+    return path
 
 
-def _wrong(clause: str, assigned_name: str, reason: str, columns: Sequence[str]) -> InvalidRequest:
+def _in_table(path: FieldPath, table: StructType) -> FieldPath | None:
+    """Return a path as the table spells it; None if it names no column or field of a struct."""
+    spelled: list[str] = []
+    kind: DataType = table
+    for name in path:
+        fields = kind.fields if isinstance(kind, StructType) else []
+        field = next((field for field in fields if same_name(field.name, name)), None)
+        if field is None:
+            return None
+        spelled.append(field.name)
+        kind = field.dataType
+    return tuple(spelled)
+
+
+def _with_fields(
+    struct: Column, path: FieldPath, kind: DataType, values: Mapping[FieldPath, Column]
+) -> Column:
+    """Return a struct with some of its fields replaced; one that is null gets fields of null."""
+    assert isinstance(kind, StructType), "an assigned path leads through structs"
+    fields = []
+    for field in kind.fields:
+        below = (*path, field.name)
+        value = struct.getField(field.name)
+        if below in values:
+            value = values[below]
+        elif any(known[: len(below)] == below for known in values):
+            value = _with_fields(value, below, field.dataType, values)
+        fields.append(value.alias(field.name))
+    return F.struct(*fields)
+
+
+def _wrong(clause: str, assigned_name: str, reason: str, table: StructType) -> InvalidRequest:
     return InvalidRequest(
-        f"{clause}: {assigned_name!r} {reason}; the columns are {', '.join(columns)}; nothing was "
-        "proposed",
+        f"{clause}: {assigned_name!r} {reason}; the columns are {', '.join(table.names)}; nothing "
+        "was proposed",
         error_class="DELTA_COLUMN_NOT_FOUND",
     )
 
 
 def stored(
-    frame: DataFrame, values: Mapping[str, Column], target: StructType, *, fills: bool = False
+    frame: DataFrame,
+    values: Mapping[str, Column],
+    target: StructType,
+    *,
+    fills: bool = False,
+    old: Mapping[str, Column] = MappingProxyType({}),
 ) -> list[Column]:
     """Return the values as columns of the table's types, in the order of `values`.
 
-    Fields of structs are found by name; `fills` makes those null that a struct lacks. A value that
-    does not fit fails the query, whatever `spark.sql.ansi.enabled` says.
+    Fields of structs are found by name. With `fills` a struct may lack some: they are those of the
+    column's value in `old`, or null. A value that does not fit fails the query, whatever
+    `spark.sql.ansi.enabled` says.
     Raises: InvalidRequest, for a struct with other fields than the column's.
     """
     kinds = frame.select(
         *(value.alias(f"_{number}") for number, value in enumerate(values.values()))
     ).schema
     return [
-        _fitted(value, field.dataType, target[name].dataType, _Place(name, fills)).alias(name)
+        _fitted(
+            value, field.dataType, target[name].dataType, _Place(name, fills, old.get(name))
+        ).alias(name)
         for (name, value), field in zip(values.items(), kinds.fields, strict=True)
     ]
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a value goes, for messages, and whether missing fields of structs become null."""
+    """Where a value goes, for messages; whether structs may lack fields, and the value from which
+    they are taken then.
+    """
 
     name: str
     fills: bool
+    old: Column | None = None
 
     def inside(self, name: str) -> "_Place":
+        """Return the place of an element, a key or a value, of which there is no old one."""
         return _Place(f"{self.name}.{name}", self.fills)
+
+    def field(self, name: str) -> "_Place":
+        """Return the place of a field of a struct."""
+        old = None if self.old is None else self.old.getField(name)
+        return _Place(f"{self.name}.{name}", self.fills, old)
 
 
 def _fitted(value: Column, source: DataType, target: DataType, place: _Place) -> Column:
@@ -169,19 +265,34 @@ def _struct(value: Column, source: StructType, target: StructType, place: _Place
             f"it would get {difference}: give it these fields; nothing was proposed",
             error_class="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
         )
-    fields = [
-        _fitted(
-            value[source_field.name],
-            source_field.dataType,
-            target_field.dataType,
-            place.inside(target_field.name),
-        )
-        if (source_field := by_name.get(target_field.name.lower())) is not None
-        else F.lit(None).cast(target_field.dataType)
-        for target_field in target.fields
-    ]
-    children = (child.alias(field.name) for child, field in zip(fields, target.fields, strict=True))
-    return F.when(value.isNotNull(), F.struct(*children))
+    fields = []
+    for field in target.fields:
+        inside = place.field(field.name)
+        source_field = by_name.get(field.name.lower())
+        if source_field is not None:
+            given = value.getField(source_field.name)
+            child = _fitted(given, source_field.dataType, field.dataType, inside)
+        elif inside.old is not None:
+            child = inside.old
+        else:
+            child = F.lit(None).cast(field.dataType)
+        fields.append(child.alias(field.name))
+    is_there = value.isNotNull()
+    if place.old is not None and _lacks_fields(source, target):
+        is_there |= place.old.isNotNull()
+    return F.when(is_there, F.struct(*fields))
+
+
+def _lacks_fields(source: DataType, target: DataType) -> bool:
+    """Return whether a struct, or one inside it, has a field that another lacks."""
+    if not (isinstance(source, StructType) and isinstance(target, StructType)):
+        return False
+    by_name = {field.name.lower(): field.dataType for field in source.fields}
+    return any(
+        field.name.lower() not in by_name
+        or _lacks_fields(by_name[field.name.lower()], field.dataType)
+        for field in target.fields
+    )
 
 
 def computed(

@@ -42,7 +42,7 @@ def overwriting(rows: DataFrame, condition: Expression, alias: str | None, zone:
     return RowChange(
         "WRITE",
         text,
-        reads_of(condition, zone),
+        reads_of(condition, zone, alias),
         changed,
         {"mode": "Overwrite", "predicate": text},
         is_row_by_row=is_row_by_row(text),

@@ -5,6 +5,7 @@ can't find the files as the log names them, our reader makes the same rows on th
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -74,6 +75,7 @@ _FIRST_ROW_ID: Final = "__tidegate_first_row_id"
 _FILE_VERSION: Final = "__tidegate_file_version"
 _LOCAL: Final = "file://"
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
+_ESCAPED: Final = frozenset({"Cc", "Zs", "Zl", "Zp"})
 _UNQUOTED: Final = "/:@!$&'()*+,;=~_-."
 _PARTITION: Final = "__tidegate_partition_{}"
 _SCAN: Final = "__tidegate_scan"
@@ -142,6 +144,11 @@ def _plain_scan(
     return named.select(*_logical_columns(schema, schema, physical, metadata))
 
 
+def table_columns(frame: SparkSchema) -> SparkSchema:
+    """Return the columns of a target frame that are the table's."""
+    return SparkSchema([field for field in frame.fields if field.name not in ABOUT_ROWS])
+
+
 def quoted(name: str) -> str:
     """Return a column's name as SQL writes it."""
     return "`" + name.replace("`", "``") + "`"
@@ -181,10 +188,12 @@ def _read_by_spark(
     fields = [*physical.fields, *(SparkField(name, LongType()) for name in kept)]
     rows = _scan(spark, paths, fields)
     known = spark.createDataFrame(_known_files(place, metadata, paths, files, schema))
+    # Not by name: a column of the table may be called `_metadata`.
+    origin = rows.metadataColumn("_metadata")
     joined = rows.select(
         "*",
-        F.col("_metadata.file_path").alias(_URI),
-        F.col("_metadata.row_index").alias(POSITION),
+        origin.getField("file_path").alias(_URI),
+        origin.getField("row_index").alias(POSITION),
     ).join(F.broadcast(known), _URI, "left_outer")
     columns = [*_logical_columns(schema, stored, physical, metadata), F.col(FILE), F.col(POSITION)]
     if kept:
@@ -287,9 +296,13 @@ def _partition_column(texts: Sequence[str | None], field: StructField) -> pa.Arr
 
 
 def _as_uri(path: str) -> str:
-    """Return a path as Java's URI writes it: characters beyond ASCII stay as they are."""
+    """Return a path as Java's URI writes it: characters beyond ASCII stay as they are, but for
+    control characters and spaces.
+    """
     return "".join(
-        char if not char.isascii() and char.isprintable() else quote(char, safe=_UNQUOTED)
+        char
+        if not char.isascii() and unicodedata.category(char) not in _ESCAPED
+        else quote(char, safe=_UNQUOTED)
         for char in path
     )
 

@@ -9,10 +9,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.table.identity_values import check_not_numbered
-from tidegate_producers.table.new_rows import Expression, as_column, by_column, stored
+from tidegate_producers.table.new_rows import (
+    Expression,
+    as_column,
+    by_column,
+    check_deterministic,
+    stored,
+)
 from tidegate_producers.table.row_changes import ACTION, DELETED, UPDATED
 from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
-from tidegate_producers.table.target_frame import FILE, POSITION, quoted
+from tidegate_producers.table.target_frame import FILE, POSITION, quoted, table_columns
 from tidegate_runtime.conditions.sql_condition import is_row_by_row, wider_predicate_of
 
 EVERY_ROW: Final = "true"
@@ -22,7 +28,9 @@ def deletion(condition: Expression, alias: str | None, zone: str) -> RowChange:
     """Return the delete of the rows for which a condition is true."""
 
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
-        rows = aliased(frame, alias).where(as_column(condition, "condition"))
+        rows = aliased(frame, alias)
+        check_deterministic(rows, {"condition": as_column(condition, "condition")})
+        rows = rows.where(as_column(condition, "condition"))
         old = (F.col(quoted(name)) for name in opened.schema.names)
         passed_columns = opened.kept(old)
         return NewRows(rows.select(F.lit(DELETED).alias(ACTION), FILE, POSITION, *passed_columns))
@@ -30,7 +38,7 @@ def deletion(condition: Expression, alias: str | None, zone: str) -> RowChange:
     return RowChange(
         "DELETE",
         text_of(condition),
-        reads_of(condition, zone),
+        reads_of(condition, zone, alias),
         changed,
         is_row_by_row=is_row_by_row(text_of(condition)),
     )
@@ -44,9 +52,12 @@ def updating(
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
         columns = opened.schema.names
         current = {name: F.col(quoted(name)) for name in columns}
-        values = by_column(assigned, columns, "update", current)
+        values = by_column(assigned, table_columns(frame.schema), "update", current, alias)
         check_not_numbered(values, opened.required.identities)
-        rows = aliased(frame, alias).where(as_column(condition, "condition"))
+        rows = aliased(frame, alias)
+        chosen = as_column(condition, "condition")
+        check_deterministic(rows, {**values, "condition": chosen})
+        rows = rows.where(chosen)
         every, old = {**current, **values}, current.values()
         new = rows.select(
             F.lit(UPDATED).alias(ACTION),
@@ -60,7 +71,7 @@ def updating(
     return RowChange(
         "UPDATE",
         text_of(condition),
-        reads_of(condition, zone, assigned.values()),
+        reads_of(condition, zone, alias, assigned.values()),
         changed,
         is_row_by_row=all(
             is_row_by_row(text_of(expression)) for expression in (condition, *assigned.values())
@@ -81,7 +92,7 @@ def text_of(condition: Expression) -> str:
 
 
 def reads_of(
-    condition: Expression, zone: str, values: Iterable[Expression] = ()
+    condition: Expression, zone: str, alias: str | None, values: Iterable[Expression] = ()
 ) -> Callable[[StructType], Predicate]:
     """Return what a change reads; the text of a Column quotes nothing, so it proves nothing.
 
@@ -90,7 +101,7 @@ def reads_of(
 
     def predicate(schema: StructType) -> Predicate:
         reads_predicate, *_ = [
-            wider_predicate_of(text_of(expression), schema, zone)
+            wider_predicate_of(text_of(expression), schema, zone, alias)
             for expression in (condition, *values)
         ]
         if isinstance(condition, str):

@@ -20,6 +20,8 @@ from tidegate_delta.features import row_tracking
 from tidegate_delta.features.clustering import clustering_columns
 from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.schema.field_paths import FieldPath, dotted
+from tidegate_delta.schema.partitions import Partition, partition_kinds, partition_of
+from tidegate_delta.schema.types import DataType
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.proposal import Operation
@@ -70,9 +72,6 @@ PROVIDER: Final = "tidegate"
 """The `clusteringProvider` of files that were sorted here. Delta-spark leaves others' files alone.
 """
 
-Partition = tuple[tuple[str, str | None], ...]
-"""Partition values, in the log's form, by column."""
-
 
 @dataclass(frozen=True)
 class OptimizeRequest:
@@ -109,11 +108,6 @@ class Bin:
 
     adds: tuple[Add, ...]
     files: tuple[Mapping[str, Any], ...]
-
-    @property
-    def partition(self) -> Partition:
-        """The partition values of its files."""
-        return _partition(self.adds[0])
 
     @property
     def size(self) -> int:
@@ -196,6 +190,7 @@ def optimize(
         snapshot = open_snapshot(store_for(place))
         files = _chosen(snapshot, place.root, request)
         compacting = _compacting(snapshot, place, request)
+        kinds = partition_kinds(snapshot.metadata)
         optimized.considered = optimized.considered or files.num_rows
         target = proposal_drafts.Target(
             record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
@@ -217,6 +212,9 @@ def optimize(
                 proposal = with_attestation(proposal, attestation)
                 outcome = propose(client, store_for(place), proposal, write.timeout_s)
                 _note(optimized, bins, compacted, outcome.version)
+                optimized.partitions |= {
+                    partition_of(file_bin.adds[0].partition_values, kinds) for file_bin in bins
+                }
                 _log_progress(place.root, request, optimized)
         except Rejected as rejected:
             rejection = rejected.outcome.rejection
@@ -227,18 +225,20 @@ def optimize(
     return optimized
 
 
-def bins_of(files: pa.Table, file_bytes: int) -> Iterator[Bin]:
+def bins_of(files: pa.Table, file_bytes: int, kinds: Mapping[str, DataType]) -> Iterator[Bin]:
     """Yield the bins that are worth writing: of several files, or with many deleted rows.
 
-    `files` have ADD_SCHEMA. Those of a partition come in the order in which they were written, and
-    follow each other into bins of at most `file_bytes`.
+    `files` have ADD_SCHEMA, and `kinds` the types of the partition columns. Those of a partition
+    come in the order in which they were written, and follow each other into bins of at most
+    `file_bytes`.
     """
     small = pc.or_(pc.less(files["size"], file_bytes), pc.is_valid(files["deletionVector"]))
     files = files.filter(small).sort_by([("modificationTime", "ascending"), ("path", "ascending")])
     by_partition: dict[Partition, list[Member]] = {}
     for member in zip(rows_to_adds(files), rows_of(files), strict=True):
         if member[0].size < file_bytes or _is_hollow(member[0]):
-            by_partition.setdefault(_partition(member[0]), []).append(member)
+            partition = partition_of(member[0].partition_values, kinds)
+            by_partition.setdefault(partition, []).append(member)
     for members in by_partition.values():
         for packed in _packed(members, file_bytes):
             if len(packed) > 1 or _is_hollow(packed[0][0]):
@@ -246,6 +246,7 @@ def bins_of(files: pa.Table, file_bytes: int) -> Iterator[Bin]:
 
 
 def _bins(files: pa.Table, request: OptimizeRequest, compacting: Compacting) -> Iterator[Bin]:
+    kinds = partition_kinds(compacting.metadata)
     if request.purges or request.rewrites:
         hollow = pc.is_valid(files["deletionVector"])
         yield from single_bins(files if request.rewrites else files.filter(hollow))
@@ -254,11 +255,12 @@ def _bins(files: pa.Table, request: OptimizeRequest, compacting: Compacting) -> 
             files = files.filter(pc.is_null(files["clusteringProvider"]))
         by_partition: dict[Partition, list[Member]] = {}
         for member in zip(rows_to_adds(files), rows_of(files), strict=True):
-            by_partition.setdefault(_partition(member[0]), []).append(member)
+            partition = partition_of(member[0].partition_values, kinds)
+            by_partition.setdefault(partition, []).append(member)
         for members in by_partition.values():
             yield Bin(tuple(add for add, _ in members), tuple(row for _, row in members))
     else:
-        yield from bins_of(files, request.file_bytes)
+        yield from bins_of(files, request.file_bytes, kinds)
 
 
 def _compacting(snapshot: Snapshot, place: TableLocation, request: OptimizeRequest) -> Compacting:
@@ -344,10 +346,6 @@ def _is_hollow(add: Add) -> bool:
     return deleted_rows > 0 and (not rows or deleted_rows / rows > DELETED_SHARE_MAX)
 
 
-def _partition(add: Add) -> Partition:
-    return tuple(sorted(add.partition_values.items()))
-
-
 def _body(
     stamp: proposal_drafts.Stamp,
     request: OptimizeRequest,
@@ -415,7 +413,6 @@ def _note(
     optimized.versions.append(version)
     optimized.removed += [add for file_bin in bins for add in file_bin.adds]
     optimized.added += [add for result in compacted for add in result.adds]
-    optimized.partitions |= {file_bin.partition for file_bin in bins}
 
 
 def _log_progress(root: str, request: OptimizeRequest, optimized: Optimized) -> None:

@@ -17,6 +17,8 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.log.protocol_versions import writer_features
 from tidegate_delta.properties.table_properties import deletion_vectors_enabled
+from tidegate_delta.schema.column_mapping import physical_partition_columns
+from tidegate_delta.schema.partitions import partition_kinds, partition_of
 from tidegate_delta.schema.types import DataType, DecimalType, PrimitiveType, parse_schema
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
@@ -96,17 +98,16 @@ def rows_where(
 
 def partitions_written(snapshot: Snapshot, adds: Sequence[Add]) -> proposal_drafts.Deletion:
     """Return the deletion of all rows in the partitions to which new files are written."""
-    columns = tuple(snapshot.metadata.partition_columns)
-    written = {_key(add.partition_values, columns) for add in adds}
-    schema = parse_schema(snapshot.metadata.schema_string)
-    kinds = {column.name: column.kind for column in schema}
-    nodes = [_partition(dict(zip(columns, values, strict=True)), kinds) for values in written]
+    kinds = partition_kinds(snapshot.metadata)
+    written = {partition_of(add.partition_values, kinds): add.partition_values for add in adds}
+    columns = physical_partition_columns(snapshot.metadata)
+    nodes = [_partition(values, columns, kinds) for values in written.values()]
     is_named = len(nodes) <= PARTITIONS_READ_MAX and None not in nodes
     predicate = {"op": "or", "args": nodes} if is_named else proposal_drafts.EVERYTHING
     removed = [
         add
         for add in rows_to_adds(snapshot.files)
-        if _key(add.partition_values, columns) in written
+        if partition_of(add.partition_values, kinds) in written
     ]
     return _deletion("", predicate, [add.path for add in removed], removed, ())
 
@@ -164,18 +165,19 @@ def _check_columns(condition: ReplaceWhere, metadata: Metadata, root: str) -> No
         )
 
 
-def _key(values: Mapping[str, str | None], columns: Sequence[str]) -> tuple[str | None, ...]:
-    return tuple(values.get(name) or None for name in columns)
+def _partition(
+    values: Mapping[str, str | None], columns: Mapping[str, str], kinds: Mapping[str, DataType]
+) -> Predicate | None:
+    """Return the predicate of a partition, None for a type that the grammar can't name.
 
-
-def _partition(values: Mapping[str, str | None], kinds: Mapping[str, DataType]) -> Predicate | None:
-    """Return the predicate of a partition, None for a type that the grammar can't name."""
-    nodes = [_equals(name, text, kinds[name]) for name, text in values.items()]
+    `columns` has the key of each column's value.
+    """
+    nodes = [_equals(name, values.get(key), kinds[key]) for name, key in columns.items()]
     return None if None in nodes else {"op": "and", "args": nodes}
 
 
 def _equals(name: str, text: str | None, kind: DataType) -> Predicate | None:
-    if text is None:
+    if not text:
         return {"op": "is_null", "column": [name]}
     value: Any
     if isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _TEXTS):

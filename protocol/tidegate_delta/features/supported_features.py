@@ -20,6 +20,7 @@ from tidegate_delta.log.protocol_versions import (
     writer_features,
 )
 from tidegate_delta.schema.column_mapping import check_mapped
+from tidegate_delta.schema.field_paths import find_field
 from tidegate_delta.schema.type_widening import check_widened
 from tidegate_delta.schema.types import StructType, parse_schema
 
@@ -296,16 +297,21 @@ def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructTy
 
 
 def _schema(metadata: Metadata, table: str) -> StructType:
-    """Return the schema of a table; refuse it if a partition column is missing from it."""
+    """Return the schema of a table; refuse it if a partition column is missing from it.
+
+    One that is spelt in another case is missing, too: engines differ in what they read there.
+    """
     try:
         schema = parse_schema(metadata.schema_string)
     except (UnsupportedFeature, BrokenLog) as error:
         raise error.with_fault(f"table {table}: {error.fault}") from error
-    known = {name.lower() for name in schema.names}
     for name in metadata.partition_columns:
-        if name.lower() not in known:
+        if schema.get(name) is None:
+            known = find_field(schema, name)
+            spelling = f", but {known.name!r}" if known is not None else ""
             raise BrokenLog(
-                f"table {table} is partitioned by {name!r}, which its schema does not have",
+                f"table {table} is partitioned by {name!r}, which its schema does not have"
+                + spelling,
                 error_class="CorruptCommit",
                 remedy="restore it to a version before the commit that set its metaData",
             )

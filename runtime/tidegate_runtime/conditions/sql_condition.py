@@ -5,7 +5,7 @@ which rows match, and the tree only says which files and which rows of others ma
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import Decimal, InvalidOperation
@@ -32,6 +32,7 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
+from tidegate_runtime.conditions.sql_expression import parse_expression
 from tidegate_runtime.conditions.time_zones import zone_of
 
 _COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
@@ -55,10 +56,20 @@ _UNKNOWN: Final = object()
 
 @dataclass(frozen=True)
 class _Scope:
-    """The table's columns and the session's time zone, with which a condition is parsed."""
+    """The table's columns, the session's time zone, and the table's alias in the condition."""
 
     schema: StructType
     zone: str
+    alias: str | None = None
+
+    def path(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the parts of a column's name without the alias, which goes before a column of its
+        name, as in Spark.
+        """
+        is_qualified = self.alias is not None and len(names) > 1 and same_name(names[0], self.alias)
+        if is_qualified and any(same_name(name, names[1]) for name in self.schema.names):
+            return names[1:]
+        return names
 
 
 def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:
@@ -70,7 +81,7 @@ def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predi
     UnsupportedFeature, for an expression that the tree can't hold.
     """
     try:
-        parsed = sqlglot.parse_one(condition, dialect="spark")
+        parsed = parse_expression(condition, schema.names)
     except SqlglotError as error:
         raise InvalidRequest(
             f"the condition {condition!r} is not a SQL expression: {_fault(error)}",
@@ -87,14 +98,17 @@ def _fault(error: SqlglotError) -> str:
     return " ".join(_STYLED.sub("", str(error)).split())
 
 
-def wider_predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:
+def wider_predicate_of(
+    condition: str, schema: StructType, zone: str = "UTC", alias: str | None = None
+) -> Predicate:
     """Return a predicate that is true of every row for which a SQL condition is true.
 
-    Parts that the tree can't hold are opaque nodes, which may be true of any row.
+    Parts that the tree can't hold are opaque nodes, which may be true of any row. `alias` is the
+    table's in the condition.
     Raises: UnsupportedFeature, for a sub-query: what it reads could not be stated.
     """
     try:
-        parsed = sqlglot.parse_one(condition, dialect="spark")
+        parsed = parse_expression(condition, schema.names)
     except SqlglotError:
         return _opaque(condition)
     if parsed.find(exp.Query) is not None:
@@ -103,7 +117,7 @@ def wider_predicate_of(condition: str, schema: StructType, zone: str = "UTC") ->
             "Table.merge, or collect its values into the condition",
             feature="DELTA_UNSUPPORTED_SUBQUERY",
         )
-    return _wider(parsed, _Scope(schema, zone))
+    return _wider(parsed, _Scope(schema, zone, alias))
 
 
 def merge_predicate_of(
@@ -111,41 +125,33 @@ def merge_predicate_of(
 ) -> Predicate:
     """Return a predicate that is true of every row of a merge's target that may match a source row.
 
-    Only parts that name columns of the target say something: those that carry its alias, and those
-    that the source lacks.
+    Only parts that surely name columns of the target say something: those that carry its alias, and
+    plain names that the source lacks. Another first part may be the alias of the source.
     Raises: as `wider_predicate_of`.
     """
-    wider_predicate_of(condition, schema, zone)
+    wider_predicate_of(condition, schema, zone, alias)
     try:
-        parsed = sqlglot.parse_one(condition, dialect="spark")
+        parsed = parse_expression(condition, [*schema.names, *source])
     except SqlglotError:
         return _opaque(condition)
     parts = parsed.unnest().flatten() if isinstance(parsed.unnest(), exp.And) else [parsed]
-    target_columns = {name.lower() for name in schema.names} - {name.lower() for name in source}
-    scope = _Scope(schema, zone)
-    predicates = [_of_target(part, target_columns, alias, scope) for part in parts]
+    scope = _Scope(schema, zone, alias)
+    predicates = [
+        _wider(part, scope) if _is_about_target(part, source, scope) else _opaque(part.sql("spark"))
+        for part in parts
+    ]
     return {"op": "and", "args": predicates}
 
 
-def _of_target(
-    part: exp.Expr, target_columns: Collection[str], alias: str | None, scope: _Scope
-) -> Predicate:
-    """Return what a part of a merge condition says of the target's rows."""
-    text, part = part.sql("spark"), part.copy()
-    for column in list(part.find_all(exp.Column)):
+def _is_about_target(part: exp.Expr, source: Sequence[str], scope: _Scope) -> bool:
+    """Return whether each column in a part of a merge condition surely is the target's."""
+    for column in part.find_all(exp.Column):
         names = [name_part.name for name_part in column.parts]
-        has_alias = alias is not None and len(names) > 1 and same_name(names[0], alias)
-        if not has_alias and names[0].lower() not in target_columns:
-            return _opaque(text)
-        if has_alias:
-            bare = exp.column(
-                *(exp.to_identifier(name_part, quoted=True) for name_part in reversed(names[1:]))
-            )
-            if column is part:
-                part = bare
-            else:
-                column.replace(bare)
-    return _wider(part, scope)
+        if len(scope.path(names)) < len(names):
+            continue
+        if len(names) > 1 or any(same_name(names[0], name) for name in source):
+            return False
+    return True
 
 
 def is_row_by_row(expression: str) -> bool:
@@ -277,7 +283,7 @@ def _column(node: exp.Expr, scope: _Scope) -> tuple[list[str], StructField]:
     bare = _bare(node)
     if not isinstance(bare, exp.Column | exp.Dot):
         raise _unsupported(node)
-    names = [part.name for part in bare.parts]
+    names = scope.path([part.name for part in bare.parts])
     path: list[str] = []
     kind: DataType = scope.schema
     field: StructField | None = None

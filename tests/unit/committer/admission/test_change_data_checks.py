@@ -172,6 +172,13 @@ def test_a_null_partition_is_one_however_it_is_spelt() -> None:
     assert rule(state, remove("p=1/a"), cdc("x", **null)) == "change_files_missing"
 
 
+def test_a_partition_is_one_however_its_value_is_spelt() -> None:
+    """`p` is a long; another writer may have spelt it in its own way."""
+    state = fed("p=1/a", of=PARTITIONED)
+    other = {"partitionValues": {"p": "+01"}}
+    assert rule(state, remove("p=1/a", **other), add("p=1/c"), cdc("p=1/x")) is None
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [

@@ -184,6 +184,17 @@ def test_mapped_columns_without_a_name_in_files_break_the_log() -> None:
         check_writable(protocol, metadata(columnMapping_mode="name"), "here")
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("A", "does not have, but 'a'"), ("b", "does not have;")]
+)
+def test_a_partition_column_that_is_no_column_breaks_the_log(name: str, reason: str) -> None:
+    made_by_hand = metadata().with_(partition_columns=(name,))
+    for check in (check_readable, check_writable):
+        with pytest.raises(BrokenLog, match=f"partitioned by '{name}'.*{reason}"):
+            check(LEGACY, made_by_hand, "here")
+    check_writable(LEGACY, metadata().with_(partition_columns=("a",)), "here")
+
+
 @pytest.mark.parametrize("feature", ["typeWidening", "typeWidening-preview"])
 def test_widened_columns_are_read_and_written(feature: str) -> None:
     protocol = features(feature, reader=(feature,))

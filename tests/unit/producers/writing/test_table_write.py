@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from tidegate_delta.schema.types import (
     INTEGER,
     LONG,
     STRING,
+    TIMESTAMP_NTZ,
     VOID,
     DataType,
     StructField,
@@ -120,10 +122,11 @@ class Line:
         rows: pa.Table,
         mode: WriteMode = "append",
         batch: StreamBatch | None = None,
+        frame: StructType = FRAME,
         **given: str,
     ) -> Outcome | None:
         options = self.options(**given)
-        made = plan(self.client, FRAME, mode, options)
+        made = plan(self.client, frame, mode, options)
         saying = (
             WriteRequest.of(options) if batch is None else WriteRequest.of_batch(options, batch)
         )
@@ -162,10 +165,10 @@ def line(tmp_path: Path) -> Line:
     return Line(tmp_path)
 
 
-def overwritten(line: Line, new: pa.Table, **given: str) -> Proposal:
+def overwritten(line: Line, new: pa.Table, frame: StructType = FRAME, **given: str) -> Proposal:
     """Overwrite some rows as the data source does, and return what was proposed."""
     options = line.options(**given)
-    made = plan(line.client, FRAME, "overwrite", options)
+    made = plan(line.client, frame, "overwrite", options)
     text = options.replace_where
     if text is not None:
         where = ReplaceWhere(text, predicate_of(text, made.layout.schema))
@@ -192,6 +195,33 @@ def test_only_partitions_that_are_written_to_are_replaced_and_read(line: Line) -
     assert sent.operation.parameters["isDynamicPartitionOverwrite"] == "true"
     overwritten(line, pa.table({"k": pa.array([6]), "p": pa.array([None], pa.string())}))
     assert [row["k"] for row in line.rows()] == [3, 5, 6]
+
+
+def test_partitions_of_mapped_columns_are_those_of_their_values(line: Line) -> None:
+    mapped = {"partitioncolumns": "p", "delta.columnmapping.mode": "name"}
+    line.write(rows(1, 2, p="a"), "append", None, FRAME, **mapped)
+    line.write(rows(3, p="b"))
+    overwritten(line, rows(5, p="a"))
+    assert [row["k"] for row in line.rows()] == [3, 5]
+
+
+def test_a_partition_that_another_writer_spelt_in_its_own_way_is_replaced(line: Line) -> None:
+    """delta-rs writes the fraction of a whole second, too."""
+    day = pa.array([0], pa.timestamp("us"))
+    first = pa.table({"k": pa.array([1]), "p": day})
+    timed = StructType((StructField("k", LONG), StructField("p", TIMESTAMP_NTZ)))
+    line.write(first, frame=timed, partitioncolumns="p")
+    head = line.yes.store.read(f"_delta_log/{0:020d}.json") or b""
+    add = next(json.loads(text)["add"] for text in head.splitlines() if b'"add"' in text)
+    other = {**add, "path": add["path"].replace("c000", "c001")}
+    other["partitionValues"] = {"p": "1970-01-01 00:00:00.000000"}
+    content = line.yes.store.read(unquote(add["path"])) or b""
+    line.yes.store.put(unquote(other["path"]), content)
+    entry = json.dumps({"add": other}).encode() + b"\n"
+    line.yes.store.put_if_absent(f"_delta_log/{1:020d}.json", entry, 5)
+    assert len(line.rows()) == 2
+    overwritten(line, pa.table({"k": pa.array([9]), "p": day}), frame=timed)
+    assert [row["k"] for row in line.rows()] == [9]
 
 
 def test_rows_that_match_are_replaced_and_the_others_of_their_files_kept(line: Line) -> None:
