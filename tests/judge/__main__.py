@@ -1,84 +1,41 @@
-"""Runs seeds in threads, and prints what differs: `python -m tests.judge 0 200`."""
+"""Runs seeds, and prints what differs, with the time of each step: `python -m tests.judge 0 200`."""
 
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from pathlib import Path
-from queue import Empty, Queue
 
-from tests.judge.comparison import Difference
-from tests.judge.generator import case
-from tests.judge.shrinking import shrunk
+from tests.judge.running import Found, judged
 from tests.judge.surroundings import surroundings
 
-THREADS = 3
 
-
-def main(first: int, last: int, shrink: int = 0) -> None:
-    out = sys.stdout
-    began = time.monotonic()
+def main(seeds: list[int], *, shrinks: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder)) as judge:
-        print("ready", round(time.monotonic() - began, 1), flush=True)
-        began = time.monotonic()
-        seeds: Queue[int] = Queue()
-        for seed in range(first, last):
-            seeds.put(seed)
-        found: dict[str, list[tuple[int, Difference]]] = {}
-        lock = threading.Lock()
-        bad: set[int] = set()
+        began_s = time.monotonic()
 
-        def work(name: str) -> None:
-            own = judge.new_session(name)
-            while True:
-                try:
-                    seed = seeds.get_nowait()
-                except Empty:
-                    return
-                that = case(seed)
-                try:
-                    differences = own.check(that)
-                except Exception as error:  # noqa: BLE001
-                    import traceback
+        def report(found: Found) -> None:
+            _say(f"\n### [{time.monotonic() - began_s:.0f} s] {found}")
 
-                    traceback.print_exc()
-                    continue
-                if any(not item.is_slight for item in differences):
-                    bad.add(seed)
-                for difference in differences:
-                    with lock:
-                        new = difference.signature not in found
-                        found.setdefault(difference.signature, []).append((seed, difference))
-                    if not new:
-                        continue
-                    small, seen = that, difference
-                    if shrink and not difference.is_slight:
-                        small, seen, runs = shrunk(own, that, difference, shrink)
-                    with lock:
-                        print(
-                            f"\n### seed {seed} [{time.monotonic() - began:.0f} s]: {seen}"
-                            f"\n{small!r}",
-                            flush=True,
-                        )
-
-        threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        spent = time.monotonic() - began
-        print(f"\n{last - first} sequences in {spent:.0f} s", flush=True)
-        counts = Counter({signature: len(cases) for signature, cases in found.items()})
-        for signature, count in counts.most_common():
-            print(count, signature, [seed for seed, _ in found[signature]][:8])
-        print("alike:", last - first - len(bad))
-        for what, total in judge.seconds.most_common(40):
+        run = judged(judge, seeds, shrinks=shrinks, report=report)
+        _say(f"\n{len(seeds)} sequences in {time.monotonic() - began_s:.0f} s")
+        for signature, of in sorted(run.seeds_of.items(), key=lambda item: -len(item[1])):
+            _say(f"{len(of)} {signature} {of[:8]}")
+        for reason, count in run.excused.most_common():
+            _say(f"{count} known: {reason}")
+        for what, total_s in judge.seconds.most_common(40):
             if not what.startswith("count"):
                 count = judge.seconds[f"count {what}"]
-                print(f"{total:7.1f} s {count:5} {total / count:6.2f} {what}")
-    out.flush()
+                _say(f"{total_s:7.1f} s {count:5} {total_s / count:6.2f} {what}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    first, last, *more = sys.argv[1:]
+    listed = (
+        [int(first), *map(int, last.split(","))] if "," in last else range(int(first), int(last))
+    )
+    main(list(listed), shrinks=bool(more))

@@ -203,7 +203,7 @@ def _column(model: Model, name: str, kind: Kind) -> Column:
         name,
         kind.sql(),
         nullable=not required,
-        comment=dice.choice(("why", "it's \"so\"")) if not dice.randrange(8) else None,
+        comment=dice.choice(("why", 'it\'s "so"')) if not dice.randrange(8) else None,
     )
 
 
@@ -598,15 +598,11 @@ def _clauses(model: Model, source: Sequence[tuple[str, Kind]]) -> tuple[Clause, 
                 Clause("not matched by source", "update", assigned, _condition(model, "t"))
             )
         else:
-            result.append(
-                Clause("not matched by source", "delete", None, _condition(model, "t"))
-            )
+            result.append(Clause("not matched by source", "delete", None, _condition(model, "t")))
     return tuple(result)
 
 
-def _merge_values(
-    model: Model, source: Sequence[tuple[str, Kind]]
-) -> tuple[tuple[str, str], ...]:
+def _merge_values(model: Model, source: Sequence[tuple[str, Kind]]) -> tuple[tuple[str, str], ...]:
     dice = model.dice
     known = all_leaves(source)
     assigned = []
@@ -654,9 +650,7 @@ def _stream(model: Model) -> Verb:
 
 def _add_column(model: Model) -> Verb:
     dice = model.dice
-    structs = [
-        (path, kind) for path, kind in all_leaves(model.columns) if isinstance(kind, Struct)
-    ]
+    structs = [(path, kind) for path, kind in all_leaves(model.columns) if isinstance(kind, Struct)]
     kind = _kind(dice, 2)
     parent: tuple[str, ...] = ()
     if structs and dice.randrange(2):
@@ -726,9 +720,7 @@ def _drop_column(model: Model) -> Verb | None:
 def _rename_column(model: Model) -> Verb | None:
     dice = model.dice
     choices = [
-        leaf
-        for leaf in all_leaves(model.columns)
-        if leaf[0][0] not in {KEY, *model.computed}
+        leaf for leaf in all_leaves(model.columns) if leaf[0][0] not in {KEY, *model.computed}
     ]
     if not choices:
         return None
@@ -810,9 +802,7 @@ def _siblings(model: Model, path: tuple[str, ...]) -> list[str]:
 
 
 def _set_property(model: Model) -> Verb:
-    name = model.dice.choices(
-        [*list(FEATURES), MAPPED], [*FEATURE_WEIGHTS, 3]
-    )[0]
+    name = model.dice.choices([*list(FEATURES), MAPPED], [*FEATURE_WEIGHTS, 3])[0]
     new = FEATURES.get(name, "name")
     if model.dice.randrange(6) == 0 and new == "true":
         new = "false"
@@ -860,9 +850,7 @@ def _set_default(model: Model) -> Verb | None:
     name, kind = model.dice.choice(choices)
     text = value(model.dice, kind)
     model.needs_table = True
-    return Alter(
-        f"ALTER COLUMN {quoted(name)} SET DEFAULT {text}", "set_default", (name, text)
-    )
+    return Alter(f"ALTER COLUMN {quoted(name)} SET DEFAULT {text}", "set_default", (name, text))
 
 
 def _add_constraint(model: Model) -> Verb:

@@ -47,7 +47,40 @@ KNOWN: Final = (
         "history",
         ours=r"\[\]",
     ),
-    Known("values of identity columns are leased by versions of their own", "history", ours=".*LEASE IDENTITY.*"),
+    Known(
+        "of two reasons to refuse a verb each engine finds another first",
+        "error class",
+        error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*",
+    ),
+    Known(
+        "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",
+        "error class",
+        error_class="TASK_WRITE_FAILED / DELTA_FAILED_CAST_PARTITION_VALUE",
+    ),
+    Known(
+        "a vacuum that deletes nothing writes no version",
+        "history",
+        "Vacuum",
+    ),
+    Known(
+        "a merge of ours does not say how many rows it did not change",
+        "history",
+        "Merge.*",
+        theirs=r"\[\('MERGE'.*",
+        ours=r"\[\('MERGE'.*",
+    ),
+    Known(
+        "counts of deleted rows and vectors of an overwrite, where none is counted there",
+        "history",
+        "Overwrite.*|Delete",
+        theirs=r"\[\('(WRITE|DELETE)'.*",
+        ours=r"\[\('(WRITE|DELETE)'.*",
+    ),
+    Known(
+        "values of identity columns are leased by versions of their own",
+        "history",
+        ours=".*LEASE IDENTITY.*",
+    ),
 )
 
 

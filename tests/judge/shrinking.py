@@ -9,7 +9,7 @@ from tests.judge.comparison import Difference, Judge
 
 def shrunk(
     judge: Judge, case: Case, difference: Difference, runs_max: int
-) -> tuple[Case, Difference, int]:
+) -> tuple[Case, Difference]:
     """Return the smallest case with the same signature that some runs find."""
     runs = 0
     smaller = True
@@ -24,14 +24,12 @@ def shrunk(
                 break
             runs += 1
             found = [
-                item
-                for item in judge.check(candidate)
-                if item.signature == difference.signature
+                item for item in judge.check(candidate) if item.signature == difference.signature
             ]
             if found:
                 case, difference, smaller = candidate, found[0], True
                 break
-    return case, difference, runs
+    return case, difference
 
 
 def candidates(case: Case) -> Iterator[Case]:

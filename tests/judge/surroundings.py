@@ -19,6 +19,7 @@ FAST = {
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.readSideCharPadding": "false",
     "spark.scheduler.mode": "FAIR",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
 
