@@ -88,6 +88,9 @@ class Judge:
     def new_session(self, name: str) -> "Judge":
         """Return a judge with settings of its own, for a thread."""
         session = self.spark.newSession()
+        # Spark looks for data sources in the session that is active in the thread.
+        java: Any = session._jvm
+        java.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
         session.dataSource.register(TidegateSource)
         own = Judge(session, self.folder / name, self.options)
         own.seconds = self.seconds
@@ -272,7 +275,7 @@ class _Run:
         ]
         rows = [attempt_rows(states.plain_rows, side.path) for side in self.sides]
         if rows[0] != rows[1]:
-            return self._differs("rows", rows[0], rows[1])
+            return self._differs("rows", *_left(*rows))
         for part in (
             "schema",
             "partition_columns",
@@ -305,7 +308,7 @@ class _Run:
             else:
                 feeds.append(attempt_rows(states.plain_changes, side.path, start, side.head()))
         if feeds[0] != feeds[1]:
-            return self._differs("changes", feeds[0], feeds[1])
+            return self._differs("changes", *_left(*feeds))
         return None
 
     def _last_look(self) -> Difference | None:
@@ -313,10 +316,9 @@ class _Run:
         spark = self.theirs.spark
         looks: dict[str, list[str]] = {}
         for side in self.sides:
-            with self._timed("delta-spark reads"):
-                looks[f"delta-spark reads {side.name}"] = attempt_rows(
-                    states.spark_rows, spark, side.path
-                )
+            looks[f"our plain reader reads {side.name}"] = attempt_rows(
+                states.plain_rows, side.path
+            )
             with self._timed("Table.to_df"):
                 looks[f"Table.to_df reads {side.name}"] = attempt_rows(
                     lambda path: states.frame_rows(
@@ -324,14 +326,21 @@ class _Run:
                     ),
                     side.path,
                 )
-            looks[f"our plain reader reads {side.name}"] = attempt_rows(
-                states.plain_rows, side.path
-            )
+            with self._timed("delta-spark reads"):
+                looks[f"delta-spark reads {side.name}"] = attempt_rows(
+                    states.spark_rows, spark, side.path
+                )
         wanted = looks["delta-spark reads theirs"]
         for look, rows in looks.items():
             if rows != wanted:
-                return self._differs(f"rows: {look}", wanted, rows)
+                return self._differs(f"rows: {look}", *_left(wanted, rows))
         return None
+
+
+def _left(theirs: list[str], ours: list[str]) -> tuple[list[str], list[str]]:
+    """Return the rows that only one side has."""
+    one, other = Counter(theirs), Counter(ours)
+    return sorted((one - other).elements()), sorted((other - one).elements())
 
 
 def _spaceless(configuration: Mapping[str, str]) -> dict[str, str]:

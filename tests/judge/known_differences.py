@@ -48,6 +48,19 @@ KNOWN: Final = (
         ours=r"\[\]",
     ),
     Known(
+        "delta-spark refuses rows without the partition column; for us they have a null",
+        "only they refuse",
+        "Append.*|Overwrite.*",
+        "DELTA_PARTITION_COLUMN_NOT_FOUND",
+    ),
+    Known(
+        "a merge that inserts all columns computes generated ones, which delta-spark misses",
+        "only they refuse",
+        "Merge.*",
+        "DELTA_MERGE_UNRESOLVED_EXPRESSION",
+        theirs=".*Cannot resolve [gn] in INSERT clause.*",
+    ),
+    Known(
         "of two reasons to refuse a verb each engine finds another first",
         "error class",
         error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*",
