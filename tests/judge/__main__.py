@@ -1,4 +1,4 @@
-"""Runs seeds, and prints what differs, with the time of each step: `python -m tests.judge 0 200`."""
+"""Runs seeds, and prints what differs and what took how long: `python -m tests.judge 0 200`."""
 
 import sys
 import tempfile
@@ -22,10 +22,10 @@ def main(seeds: list[int], *, shrinks: bool) -> None:
             _say(f"{len(of)} {signature} {of[:8]}")
         for reason, count in run.excused.most_common():
             _say(f"{count} known: {reason}")
-        for what, total_s in judge.seconds.most_common(40):
+        for what, total_s in sorted(judge.seconds.items(), key=lambda item: -item[1])[:40]:
             if not what.startswith("count"):
-                count = judge.seconds[f"count {what}"]
-                _say(f"{total_s:7.1f} s {count:5} {total_s / count:6.2f} {what}")
+                times = judge.seconds[f"count {what}"]
+                _say(f"{total_s:7.1f} s {times:5.0f} {total_s / times:6.2f} {what}")
 
 
 def _say(text: str) -> None:

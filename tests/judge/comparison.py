@@ -3,10 +3,11 @@
 import re
 import shutil
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +83,7 @@ class Judge:
     folder: Path
     options: Mapping[str, str]
     counted: int = 0
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long each kind of step took, by its side."""
 
     def new_session(self, name: str) -> "Judge":
@@ -149,7 +150,7 @@ class _Run:
     case: Case
     theirs: Theirs
     ours: Ours
-    seconds: Counter[str]
+    seconds: defaultdict[str, float]
     at: str = "Create"
     slight: list[Difference] = field(default_factory=list)
 
@@ -233,7 +234,7 @@ class _Run:
         refused = []
         for side in self.sides:
             with self._timed(f"{side.name} {self.at}"):
-                refused.append(attempt(lambda side=side: act(side)))
+                refused.append(attempt(partial(act, side)))
         return self._refusals(*refused)
 
     @contextmanager
@@ -300,7 +301,7 @@ class _Run:
     def _changes(self, log: states.Logged) -> Difference | None:
         if log.configuration.get("delta.enableChangeDataFeed") != "true":
             return None
-        feeds = []
+        feeds: list[list[str]] = []
         for side in self.sides:
             start = side.versions[-1] + 1 if side.versions else 0
             if start > side.head():

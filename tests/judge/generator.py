@@ -6,7 +6,7 @@ What is dangerous in combination comes often: column mapping, partitions, nested
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 from tests.judge.cases import (
     AddFeature,
@@ -574,7 +574,7 @@ def _clauses(model: Model, source: Sequence[tuple[str, Kind]]) -> tuple[Clause, 
     result: list[Clause] = []
     if dice.randrange(6):
         if dice.randrange(4) == 0:
-            does = dice.choice(("delete", "update"))
+            does: Literal["update", "delete"] = dice.choice(("delete", "update"))
             assigned = _merge_values(model, source) if does == "update" else None
             result.append(Clause("matched", does, assigned, _condition(model, "t")))
         does = dice.choices(("update", "delete"), (5, 1))[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce, singledispatch
 
 from tests.judge.cases import Append, Case, Delete, Frame, Merge, Overwrite, Update, Verb
 from tests.judge.comparison import Difference, Judge
@@ -33,37 +34,42 @@ def shrunk(
 
 
 def candidates(case: Case) -> Iterator[Case]:
-    """Yield smaller cases: fewer verbs, properties, rows, columns."""
-    count = len(case.verbs)
+    """Yield smaller cases: fewer columns, verbs, properties, rows."""
     for names in _halves(case):
-        small = case
-        for name in names:
-            small = _without(small, name)
-        yield small
-    if count > 2:
-        yield replace(case, verbs=case.verbs[count - 1 :])
-        yield replace(case, verbs=case.verbs[: count // 2])
-    for at in reversed(range(count)):
-        yield replace(case, verbs=case.verbs[:at] + case.verbs[at + 1 :])
-    if case.properties:
-        if len(case.properties) > 1:
-            yield replace(case, properties={})
-        for name in case.properties:
-            left = {key: value for key, value in case.properties.items() if key != name}
-            yield replace(case, properties=left)
-    if case.origin != "each":
-        yield replace(case, origin="each")
+        yield reduce(_without, names, case)
+    yield from _fewer_verbs(case)
+    yield from _plainer(case)
     for column in case.columns:
         yield _without(case, column.name)
-    if case.by:
-        yield replace(case, by=())
-    if case.clustered:
-        yield replace(case, clustered=())
     for rows in _fewer(case.rows):
         yield replace(case, rows=rows)
     for at, verb in enumerate(case.verbs):
         for smaller in _smaller(verb):
             yield replace(case, verbs=(*case.verbs[:at], smaller, *case.verbs[at + 1 :]))
+
+
+def _fewer_verbs(case: Case) -> Iterator[Case]:
+    count = len(case.verbs)
+    if count > 2:
+        yield replace(case, verbs=case.verbs[count - 1 :])
+        yield replace(case, verbs=case.verbs[: count // 2])
+    for at in reversed(range(count)):
+        yield replace(case, verbs=case.verbs[:at] + case.verbs[at + 1 :])
+
+
+def _plainer(case: Case) -> Iterator[Case]:
+    """Yield a case with fewer properties, without partitions, clustering or another's files."""
+    if len(case.properties) > 1:
+        yield replace(case, properties={})
+    for name in case.properties:
+        left = {key: value for key, value in case.properties.items() if key != name}
+        yield replace(case, properties=left)
+    if case.origin != "each":
+        yield replace(case, origin="each")
+    if case.by:
+        yield replace(case, by=())
+    if case.clustered:
+        yield replace(case, clustered=())
 
 
 def _halves(case: Case) -> Iterator[list[str]]:
@@ -110,31 +116,54 @@ def _fewer(frame: Frame) -> Iterator[Frame]:
         yield replace(frame, rows=frame.rows[:at] + frame.rows[at + 1 :])
 
 
+@singledispatch
 def _smaller(verb: Verb) -> Iterator[Verb]:
-    if isinstance(verb, Append | Overwrite):
-        for rows in _fewer(verb.rows):
+    yield from ()
+
+
+@_smaller.register
+def _(verb: Append) -> Iterator[Verb]:
+    for rows in _smaller_frames(verb.rows):
+        yield replace(verb, rows=rows)
+
+
+@_smaller.register
+def _(verb: Overwrite) -> Iterator[Verb]:
+    for rows in _smaller_frames(verb.rows):
+        yield replace(verb, rows=rows)
+
+
+@_smaller.register
+def _(verb: Merge) -> Iterator[Verb]:
+    for at, clause in enumerate(verb.clauses):
+        if len(verb.clauses) > 1:
+            yield replace(verb, clauses=verb.clauses[:at] + verb.clauses[at + 1 :])
+        if clause.condition is not None:
+            bare = replace(clause, condition=None)
+            yield replace(verb, clauses=(*verb.clauses[:at], bare, *verb.clauses[at + 1 :]))
+    if verb.rows is not None:
+        for rows in _smaller_frames(verb.rows):
             yield replace(verb, rows=rows)
-        for name in verb.rows.names:
-            yield replace(verb, rows=_narrower(verb.rows, name))
-    if isinstance(verb, Merge):
-        for at in range(len(verb.clauses)):
-            if len(verb.clauses) > 1:
-                yield replace(verb, clauses=verb.clauses[:at] + verb.clauses[at + 1 :])
-        for at, clause in enumerate(verb.clauses):
-            if clause.condition is not None:
-                clauses = list(verb.clauses)
-                clauses[at] = replace(clause, condition=None)
-                yield replace(verb, clauses=tuple(clauses))
-        if verb.rows is not None:
-            for rows in _fewer(verb.rows):
-                yield replace(verb, rows=rows)
-            for name in verb.rows.names:
-                yield replace(verb, rows=_narrower(verb.rows, name))
-        if verb.evolves:
-            yield replace(verb, evolves=False)
-    if isinstance(verb, Update) and len(verb.assigned) > 1:
+    if verb.evolves:
+        yield replace(verb, evolves=False)
+
+
+@_smaller.register
+def _(verb: Update) -> Iterator[Verb]:
+    if len(verb.assigned) > 1:
         for at in range(len(verb.assigned)):
             yield replace(verb, assigned=verb.assigned[:at] + verb.assigned[at + 1 :])
-    if isinstance(verb, Update | Delete):
-        if getattr(verb, "condition", None) is not None:
-            yield replace(verb, condition=None)
+    if verb.condition is not None:
+        yield replace(verb, condition=None)
+
+
+@_smaller.register
+def _(verb: Delete) -> Iterator[Verb]:
+    if verb.condition is not None:
+        yield replace(verb, condition=None)
+
+
+def _smaller_frames(frame: Frame) -> Iterator[Frame]:
+    yield from _fewer(frame)
+    for name in frame.names:
+        yield _narrower(frame, name)
