@@ -351,13 +351,9 @@ def _spaceless(configuration: Mapping[str, str]) -> dict[str, str]:
 
 def attempt_rows(read: Callable[..., list[str]], *args: Any) -> list[str]:
     """Return rows, or one line that says why they can't be read."""
-    try:
-        return read(*args)
-    except REFUSALS as error:
-        refusal = refusal_of(error)
-        return [f"refused: {refusal.error_class}: {refusal.text[:SHOWN]}"]
-    except Exception as error:
-        return [f"crash: {type(error).__name__}: {str(error)[:300]}"]
+    rows: list[str] = []
+    refusal = attempt(lambda: rows.extend(read(*args)))
+    return rows if refusal is None else [f"{refusal.kind}: {_shown(refusal)}"]
 
 
 def _shown(refusal: Refusal | None) -> str:

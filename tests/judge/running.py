@@ -3,8 +3,10 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, Queue
+from queue import Empty, SimpleQueue
 
 from tests.judge.cases import Case
 from tests.judge.comparison import Difference, Judge
@@ -57,29 +59,20 @@ def judged(
     report: Callable[[Found], object] = print,
 ) -> Run:
     """Run the cases of some seeds, and return what differs; each is reported as it is found."""
-    waiting: Queue[int] = Queue()
+    run = Run()
+    waiting = SimpleQueue[int]()
     for seed in seeds:
         waiting.put(seed)
-    run = Run()
-    errors: list[BaseException] = []
 
     def work(name: str) -> None:
         own = judge.new_session(name)
-        try:
-            while not errors:
+        while not waiting.empty():
+            with suppress(Empty):
                 _judge_one(own, waiting.get_nowait(), run, report, shrinks=shrinks)
-        except Empty:
-            return
-        except BaseException as error:
-            errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(f"w{at}",)) for at in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done in [pool.submit(work, f"w{at}") for at in range(THREADS)]:
+            done.result()
     return run
 
 
