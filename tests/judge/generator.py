@@ -540,7 +540,10 @@ def _merge(model: Model) -> Verb | None:
     evolves = dice.randrange(3) == 0
     if dice.randrange(10) == 0:
         shift = dice.choice(("", " + 1"))
-        clauses = _clauses(model, model.columns)
+        # delta-spark 4.4.0 loses a row where several rows of the table match one that is deleted.
+        clauses = tuple(c for c in _clauses(model, model.columns) if c.does != "delete")
+        if not clauses:
+            return None
         return Merge(f"t.{KEY} = s.{KEY}{shift}", clauses, None, evolves)
     columns = _evolving_columns(model) if evolves else _frame_columns(model)
     columns = [(KEY if name == KEY.upper() else name, kind) for name, kind in columns]

@@ -61,6 +61,38 @@ KNOWN: Final = (
         theirs=".*Cannot resolve [gn] in INSERT clause.*",
     ),
     Known(
+        "delta-spark refuses two matches of which only one acts, or none; we take it",
+        "only they refuse",
+        "Merge.*",
+        "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
+    ),
+    Known(
+        "delta-spark forgets clustering where df.write overwrites all; we keep it",
+        "clustering",
+        r"Overwrite( mergeSchema)?( partitionOverwriteMode)?",
+        theirs=r"\[\]",
+    ),
+    Known(
+        "delta-rs lists no feature that the table's columns need, so delta-spark refuses its table",
+        "only they refuse",
+        error_class="DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH",
+        theirs=".*: invariants.*",
+    ),
+    Known(
+        "delta-spark can't merge into a table with a column _metadata",
+        "only they refuse",
+        "Merge.*|Update|Delete",
+        "AMBIGUOUS_REFERENCE",
+        theirs=r".*`_metadata`.*",
+    ),
+    Known(
+        "identity columns, generated ones and defaults are for Table.append, not df.write",
+        "we refuse",
+        "Append.*|Overwrite.*",
+        "PYTHON_DATA_SOURCE_ERROR",
+        ours=".*write with Table\\.append, which does.*",
+    ),
+    Known(
         "of two reasons to refuse a verb each engine finds another first",
         "error class",
         error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*",
