@@ -2,8 +2,8 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge tpch misuses connect connect-example clients histories console bench demo
-.PHONY: help env demo site test check unit model simulation sim fuzz conformance integration containers cluster emulators \
+NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge generated tpch misuses connect connect-example clients histories console bench demo
+.PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
 # Hundreds of processes start in a run of the tests: what one has compiled the others load, even where
@@ -24,6 +24,8 @@ NIGHTLY_VERSIONS ?= 20000
 SECONDS ?= 600
 CONTESTS ?= 1000
 NIGHTLY_ASKED ?= 1000
+JUDGED ?= 20
+NIGHTLY_JUDGED ?= 2000
 SERVICES := committer checkpointer cdc-publisher producers console
 # Stores besides S3: images have their libraries where asked (deploy/Dockerfile, STORES).
 STORES := gcs adls
@@ -49,7 +51,7 @@ env: ## the environment in .venv and Kafka's jars in a cache; every other verb c
 demo: env ## the whole line on real input: Kafka, Spark, committer, checkpointer, change stream; UP=1 leaves it running
 	@$(BIN)/tidegate demo $(if $(UP),--up)
 
-test: check unit model simulation conformance integration ## everything that CI runs: check, unit, property, house, model, simulation, conformance, integration
+test: check unit model simulation conformance integration judge ## everything that CI runs: check, unit, property, house, model, simulation, conformance, integration, judge
 
 check: env ## format, lint, types, layers
 	$(call heading,check: format)
@@ -89,6 +91,10 @@ conformance: env ## foreign tables in our reader, our tables in foreign readers
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
 	@$(PYTEST) tests/integration -n 4 $(FILES) --no-loadscope-reorder --durations=20
+
+judge: env ## SEED=n generated tables and verbs, by us and by delta-spark; JUDGED=n that many
+	$(call heading,judge: $(if $(SEED),seed $(SEED),$(JUDGED) generated cases) beside delta-spark)
+	@$(PYTEST) -v -s tests/judge $(if $(SEED),--seed $(SEED),--judged $(JUDGED))
 
 containers: env ## the images, the Compose file, Kafka in a container; skips without a container engine
 	$(call heading,containers: what only an engine can show)
@@ -160,6 +166,10 @@ night-drills:
 night-judge:
 	$(call heading,night: rows that delta-spark and we change alike; 50 minutes)
 	@$(PYTEST) -v $(call budget,50) tests/integration/test_spark_judge.py --full
+
+night-generated:
+	$(call heading,night: $(NIGHTLY_JUDGED) generated cases beside delta-spark; 4 hours)
+	@$(PYTEST) -v -s $(call budget,240) tests/judge --judged $(NIGHTLY_JUDGED)
 
 night-tpch:
 	$(call heading,night: TPC-H with refresh streams; 15 minutes)

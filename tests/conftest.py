@@ -34,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("oracle").addoption(
         "--asked", type=int, default=8, help="new cases that delta-spark itself decides (8)"
     )
+    parser.getgroup("judge").addoption(
+        "--judged",
+        type=int,
+        default=20,
+        help="generated cases beside delta-spark, from seed 0 (20)",
+    )
     processes = parser.getgroup("processes")
     processes.addoption(
         "--blows", type=int, default=34, help="kills and suspensions of committers under load (34)"

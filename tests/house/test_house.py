@@ -33,6 +33,7 @@ CATCHES_EVERYTHING = frozenset(
         "runtime/tidegate_runtime/service/runner.py",
         "tests/conformance/scoring.py",
         "tests/fuzz/__main__.py",
+        "tests/judge/comparison.py",
     }
 )
 """Files that may catch any exception: for an exit status, a case's result, a fuzzer's finding."""

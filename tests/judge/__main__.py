@@ -1,0 +1,41 @@
+"""Runs seeds, and prints what differs and what took how long: `python -m tests.judge 0 200`."""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.judge.running import Found, judged
+from tests.judge.surroundings import surroundings
+
+
+def main(seeds: list[int], *, shrinks: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder)) as judge:
+        began_s = time.monotonic()
+
+        def report(found: Found) -> None:
+            _say(f"\n### [{time.monotonic() - began_s:.0f} s] {found}")
+
+        run = judged(judge, seeds, shrinks=shrinks, report=report)
+        _say(f"\n{len(seeds)} sequences in {time.monotonic() - began_s:.0f} s")
+        for signature, of in sorted(run.seeds_of.items(), key=lambda item: -len(item[1])):
+            _say(f"{len(of)} {signature} {of[:8]}")
+        for reason, count in run.excused.most_common():
+            _say(f"{count} known: {reason}")
+        for what, total_s in sorted(judge.seconds.items(), key=lambda item: -item[1])[:40]:
+            if not what.startswith("count"):
+                times = judge.seconds[f"count {what}"]
+                _say(f"{total_s:7.1f} s {times:5.0f} {total_s / times:6.2f} {what}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    first, last, *more = sys.argv[1:]
+    listed = (
+        [int(first), *map(int, last.split(","))] if "," in last else range(int(first), int(last))
+    )
+    main(list(listed), shrinks=bool(more))

@@ -1,0 +1,134 @@
+"""Where we differ from delta-spark on purpose, or where a comparison means nothing.
+
+A difference that matches is counted, and is none. Each is as narrow as its reason.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tests.judge.comparison import Difference
+
+
+@dataclass(frozen=True)
+class Known:
+    """A difference that is no fault: regular expressions that match all of a difference's parts."""
+
+    reason: str
+    part: str
+    verb: str = ".*"
+    error_class: str = ".*"
+    theirs: str = ".*"
+    ours: str = ".*"
+
+    def matches(self, difference: Difference) -> bool:
+        """Return whether a difference is this one."""
+        return all(
+            re.fullmatch(pattern, text, re.DOTALL)
+            for pattern, text in (
+                (self.part, difference.part),
+                (self.verb, difference.verb),
+                (self.error_class, difference.error_class),
+                (self.theirs, difference.theirs),
+                (self.ours, difference.ours),
+            )
+        )
+
+
+KNOWN: Final = (
+    Known(
+        "a change of properties is called so where it upgrades the protocol, too",
+        "history",
+        "Alter .*|AddFeature",
+        theirs=r".*UPGRADE PROTOCOL.*",
+    ),
+    Known(
+        "nothing is proposed where nothing changes",
+        "history",
+        ours=r"\[\]",
+    ),
+    Known(
+        "delta-spark refuses rows without the partition column; for us they have a null",
+        "only they refuse",
+        "Append.*|Overwrite.*",
+        "DELTA_PARTITION_COLUMN_NOT_FOUND",
+    ),
+    Known(
+        "a merge that inserts all columns computes generated ones, which delta-spark misses",
+        "only they refuse",
+        "Merge.*",
+        "DELTA_MERGE_UNRESOLVED_EXPRESSION",
+        theirs=".*Cannot resolve [gn] in INSERT clause.*",
+    ),
+    Known(
+        "delta-spark refuses two matches of which only one acts, or none; we take it",
+        "only they refuse",
+        "Merge.*",
+        "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
+    ),
+    Known(
+        "delta-spark forgets clustering where df.write overwrites all; we keep it",
+        "clustering",
+        r"Overwrite( mergeSchema)?( partitionOverwriteMode)?",
+        theirs=r"\[\]",
+    ),
+    Known(
+        "delta-rs lists no feature that the table's columns need, so delta-spark refuses its table",
+        "only they refuse",
+        error_class="DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH",
+        theirs=".*: invariants.*",
+    ),
+    Known(
+        "delta-spark can't merge into a table with a column _metadata",
+        "only they refuse",
+        "Merge.*|Update|Delete",
+        "AMBIGUOUS_REFERENCE",
+        theirs=r".*`_metadata`.*",
+    ),
+    Known(
+        "identity columns, generated ones and defaults are for Table.append, not df.write",
+        "we refuse",
+        "Append.*|Overwrite.*",
+        "PYTHON_DATA_SOURCE_ERROR",
+        ours=".*write with Table\\.append, which does.*",
+    ),
+    Known(
+        "of two reasons to refuse a verb each engine finds another first",
+        "error class",
+        error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*",
+    ),
+    Known(
+        "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",
+        "error class",
+        error_class="TASK_WRITE_FAILED / DELTA_FAILED_CAST_PARTITION_VALUE",
+    ),
+    Known(
+        "a vacuum that deletes nothing writes no version",
+        "history",
+        "Vacuum",
+    ),
+    Known(
+        "a merge of ours does not say how many rows it did not change",
+        "history",
+        "Merge.*",
+        theirs=r"\[\('MERGE'.*",
+        ours=r"\[\('MERGE'.*",
+    ),
+    Known(
+        "counts of deleted rows and vectors of an overwrite, where none is counted there",
+        "history",
+        "Overwrite.*|Delete",
+        theirs=r"\[\('(WRITE|DELETE)'.*",
+        ours=r"\[\('(WRITE|DELETE)'.*",
+    ),
+    Known(
+        "values of identity columns are leased by versions of their own",
+        "history",
+        ours=".*LEASE IDENTITY.*",
+    ),
+)
+
+
+def known(difference: Difference) -> Known | None:
+    """Return why a difference is none, or None."""
+    return next((item for item in KNOWN if item.matches(difference)), None)

@@ -1,0 +1,172 @@
+"""What a table holds, as values that compare: by our readers, by delta-spark, and by its log."""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.conformance.runner_entry_points import read_changes, read_table
+
+COUNTS: Final = (
+    "numDeletedRows",
+    "numUpdatedRows",
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+    "numDeletionVectorsAdded",
+)
+"""Metrics that do not depend on how an engine lays out its files."""
+OWN_PROPERTIES: Final = (
+    "maxColumnId",
+    "materializedRow",
+    "inCommitTimestampEnablement",
+    "rowTracking.",
+)
+"""Properties that an engine counts, makes up or dates by itself."""
+OWN_METADATA: Final = (
+    "delta.columnMapping.",
+    "parquet.field.nested.ids",
+    "delta.identity.highWaterMark",
+)
+
+
+def told_apart(value: pa.Scalar) -> Any:
+    """Return an Arrow value such that NaN equals NaN, and -0.0 is not 0.0."""
+    if not value.is_valid:
+        return None
+    kind = value.type
+    if pa.types.is_struct(kind):
+        # By place: two fields may differ in case only.
+        return {kind.field(at).name: told_apart(value[at]) for at in range(kind.num_fields)}
+    if pa.types.is_map(kind):
+        pairs = [(told_apart(pair[0]), told_apart(pair[1])) for pair in _pairs(value)]
+        return ("map", sorted(pairs, key=repr))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [told_apart(item) for item in value]
+    if pa.types.is_floating(kind):
+        number = value.as_py()
+        return "nan" if number != number else struct.pack(">d", number).hex() + f" {number!r}"
+    if pa.types.is_timestamp(kind):
+        return ("us", value.cast(pa.timestamp("us", kind.tz)).value)
+    if pa.types.is_date(kind):
+        return ("day", value.value)
+    if pa.types.is_decimal(kind):
+        return str(value.as_py())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return ("bytes", value.as_py().hex())
+    return value.as_py()
+
+
+def _pairs(value: pa.Scalar) -> Sequence[Any]:
+    entries = value.values
+    return [] if entries is None else [(item[0], item[1]) for item in entries]
+
+
+def lines(table: pa.Table) -> list[str]:
+    """Return the rows of a table as text, sorted."""
+    columns = [[told_apart(value) for value in column] for column in table.columns]
+    return sorted(repr(row) for row in zip(*columns, strict=True))
+
+
+def plain_rows(path: str, version: int | None = None) -> list[str]:
+    """Return a table's rows as our reader without Spark reads them."""
+    return lines(read_table(path, version))
+
+
+def spark_rows(spark: SparkSession, path: str, version: int | None = None) -> list[str]:
+    """Return a table's rows as delta-spark reads them."""
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return frame_rows(reader.load(path))
+
+
+def frame_rows(frame: DataFrame) -> list[str]:
+    """Return the rows of a DataFrame as text, sorted."""
+    return lines(frame.toArrow())
+
+
+def plain_changes(path: str, start: int, end: int) -> list[str]:
+    """Return the changes of some versions, without version and time."""
+    changes = read_changes(path, start, end)
+    return lines(changes.drop_columns(["_commit_version", "_commit_timestamp"]))
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What the log says of a table, without what an engine makes up."""
+
+    schema: Any
+    partition_columns: Sequence[str]
+    configuration: Mapping[str, str]
+    protocol: tuple[int, int]
+    features: Sequence[str]
+    clustering: Any
+    history: Sequence[tuple[str, Mapping[str, str]]]
+
+
+def logged(path: str, since: int) -> Logged:
+    """Return what the log says, with the history after a version."""
+    metadata: dict[str, Any] = {}
+    protocol: dict[str, Any] = {}
+    domains: dict[str, Any] = {}
+    history = []
+    for file in sorted(Path(path, "_delta_log").glob("*.json")):
+        if not file.stem.isdigit():
+            continue
+        for line in file.read_text("utf-8").splitlines():
+            action = json.loads(line)
+            metadata = action.get("metaData", metadata)
+            protocol = action.get("protocol", protocol)
+            if domain := action.get("domainMetadata"):
+                domains[domain["domain"]] = domain
+            if (info := action.get("commitInfo")) and int(file.stem) > since:
+                metrics = info.get("operationMetrics") or {}
+                kept = {name: metrics[name] for name in COUNTS if name in metrics}
+                history.append((info["operation"], kept))
+    schema = json.loads(metadata["schemaString"])
+    features = {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
+    return Logged(
+        _without_own(schema),
+        metadata["partitionColumns"],
+        {
+            name: value
+            for name, value in metadata.get("configuration", {}).items()
+            if not any(own in name for own in OWN_PROPERTIES)
+        },
+        (protocol["minReaderVersion"], protocol["minWriterVersion"]),
+        sorted(features),
+        _clustering(domains, schema),
+        history,
+    )
+
+
+def _without_own(kind: Any) -> Any:
+    """Return a type of a schema without physical names and ids."""
+    if isinstance(kind, list):
+        return [_without_own(item) for item in kind]
+    if isinstance(kind, dict):
+        return {
+            name: _without_own(value)
+            for name, value in kind.items()
+            if not name.startswith(OWN_METADATA)
+        }
+    return kind
+
+
+def _clustering(domains: Mapping[str, Any], schema: Any) -> Any:
+    """Return the logical names of the clustering columns."""
+    domain = domains.get("delta.clustering")
+    if domain is None or domain.get("removed"):
+        return None
+    physical = {
+        item["metadata"].get("delta.columnMapping.physicalName", item["name"]): item["name"]
+        for item in schema["fields"]
+    }
+    columns = json.loads(domain["configuration"])["clusteringColumns"]
+    return [[physical.get(path[0], path[0]), *path[1:]] for path in columns]

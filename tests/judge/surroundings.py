@@ -1,0 +1,58 @@
+"""What a judge needs: Kafka, a committer, and a Spark session with delta-spark."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+from tests.integration.conftest import Line, own_topics
+from tests.integration.test_spark_judge import CONFIG
+from tests.judge.comparison import Judge
+from tidegate_local.embedded_kafka import EmbeddedKafka
+
+FAST = {
+    **CONFIG,
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
+    "spark.sql.readSideCharPadding": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
+
+def open_spark() -> SparkSession:
+    """Return a session with delta-spark."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("tidegate-judge").master("local[2]")
+    for key, value in FAST.items():
+        builder = builder.config(key, value)
+    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def judge_of(spark: SparkSession, line: Line) -> Judge:
+    """Return a judge on a running committer's tables."""
+    options = {
+        "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
+        "topicPrefix": line.kafka.topic_prefix,
+        "outcomeTimeout": "60s",
+    }
+    return Judge(spark, line.tables, options)
+
+
+@contextmanager
+def surroundings(folder: Path) -> Iterator[Judge]:
+    """Yield a judge with a Kafka and a committer of its own."""
+    tables = folder / "tables"
+    tables.mkdir(parents=True)
+    with EmbeddedKafka(folder / "kafka") as kafka:
+        line = Line(own_topics(kafka.bootstrap), folder / "services", tables)
+        try:
+            line.started("committer")
+            yield judge_of(open_spark(), line)
+        finally:
+            line.stop()
