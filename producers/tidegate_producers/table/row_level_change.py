@@ -115,7 +115,8 @@ class RowChange:
     `predicate_of` returns what the change reads of the table, given its schema. `text` is the
     condition for the history. `depends_on_table_only` says that it may run again on a newer
     version: no row comes from a DataFrame that was computed from an older one. `evolving` returns,
-    given the table's columns, those of the source that the table shall have.
+    given the table's columns, those of the source that the table shall have. `may_remove` is false
+    for a change that only inserts.
     """
 
     operation: str
@@ -126,6 +127,7 @@ class RowChange:
     is_row_by_row: bool = True
     depends_on_table_only: bool = True
     evolving: Callable[[StructType], StructType] | None = None
+    may_remove: bool = True
 
     @property
     def adds_rows(self) -> bool:
@@ -210,7 +212,8 @@ def _open(client: Client, options: WriteOptions, change: RowChange) -> Opened:
     root = options.place.root
     snapshot = open_snapshot(store_for(options.place))
     schema = check_open_to(snapshot, root)
-    check_may_remove(snapshot, root)
+    if change.may_remove:
+        check_may_remove(snapshot, root)
     metadata, protocol = snapshot.metadata, snapshot.protocol
     definition: tuple[Action, ...] = ()
     if change.evolving is not None:

@@ -439,7 +439,9 @@ class Table:
 
     def set_default(self, name: str, expression: str | None) -> int | None:
         """Set the default of a column for new rows, or with None remove it. Raises: as `alter`."""
-        return self._altered([change(op="set_default", column=name, expression=expression)])
+        path = path_from(name)
+        column = path[0] if len(path) == 1 else name
+        return self._altered([change(op="set_default", column=column, expression=expression)])
 
     def move_column(self, name: str, first: bool = False, after: str | None = None) -> int | None:
         """Place a column first, or after another of its struct; None if it is there.

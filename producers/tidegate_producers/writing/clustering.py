@@ -20,8 +20,8 @@ from tidegate_delta.properties.table_properties import (
     num_indexed_columns,
     stats_columns,
 )
-from tidegate_delta.schema.field_paths import FieldPath, dotted, same_name
-from tidegate_delta.schema.types import StructType, leaves, parse_schema
+from tidegate_delta.schema.field_paths import FieldPath, dotted, find_field, kind_at, same_name
+from tidegate_delta.schema.types import ArrayType, MapType, StructType, leaves, parse_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import store_for
@@ -31,6 +31,7 @@ from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.table_io.open_table import open_keys
 
+CLUSTER_BY: Final = "clusterBy"
 COLUMNS_MAX: Final = 4
 """How many columns a table may be clustered by, as in delta-spark."""
 
@@ -61,7 +62,7 @@ def clustered_by(metadata: Metadata, names: Sequence[str], root: str) -> DomainM
             "name those that most queries choose by; nothing was proposed",
             error_class="DELTA_CLUSTER_BY_INVALID_NUM_COLUMNS",
         )
-    return clustering_domain(metadata, sorted_by(metadata, names, "clusterBy"))
+    return clustering_domain(metadata, sorted_by(metadata, names, CLUSTER_BY))
 
 
 def cluster_by(
@@ -106,12 +107,18 @@ def _sortable(metadata: Metadata, name: str, purpose: str) -> FieldPath:
     schema = parse_schema(metadata.schema_string)
     [wanted_path] = column_list(name)
     path = next((leaf for leaf in leaves(schema) if _is_same(leaf, wanted_path)), None)
-    if path is None:
-        reason, error = "is no column of a plain type", "COLUMN_DOES_NOT_EXIST"
+    if path is None or isinstance(kind_at(schema, path), ArrayType | MapType):
+        reason = "is no column of a plain type"
+        is_column = find_field(schema, wanted_path[0]) is not None
+        error = (
+            "DELTA_CLUSTERING_COLUMNS_DATATYPE_NOT_SUPPORTED"
+            if purpose == CLUSTER_BY and is_column
+            else "DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST"
+        )
     elif path[0] in metadata.partition_columns:
-        reason, error = "is a partition column", "ON_PARTITION_COLUMN"
+        reason, error = "is a partition column", "DELTA_ZORDERING_ON_PARTITION_COLUMN"
     elif path not in set(_counted(metadata, schema)):
-        reason, error = "has no statistics", "ON_COLUMN_WITHOUT_STATS"
+        reason, error = "has no statistics", "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS"
     else:
         return path
     counted = [dotted(leaf) for leaf in _counted(metadata, schema)]
@@ -119,7 +126,7 @@ def _sortable(metadata: Metadata, name: str, purpose: str) -> FieldPath:
         f"{purpose}: {name!r} {reason}, so sorting by it lets no file be skipped: name a column "
         f"with statistics ({', '.join(counted)}; delta.dataSkippingStatsColumns and "
         "delta.dataSkippingNumIndexedCols say which have them); nothing was proposed",
-        error_class=f"DELTA_ZORDERING_{error}",
+        error_class=error,
     )
 
 
