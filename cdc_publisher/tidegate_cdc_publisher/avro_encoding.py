@@ -64,6 +64,12 @@ def avro_encoder(connect: Mapping[str, Any]) -> Callable[[Sequence[bytes]], list
     return encode
 
 
+def avro_decoder(schema_text: str) -> Callable[[bytes], Any]:
+    """Return what reads an Avro value, by the schema that it was written with."""
+    schema = fastavro.parse_schema(orjson.loads(schema_text))
+    return lambda content: fastavro.schemaless_reader(BytesIO(content), schema, None)
+
+
 def _struct(connect: Mapping[str, Any], name: str, known_names: set[str]) -> dict[str, Any]:
     full = _ILLEGAL.sub("_", name)
     known_names.add(full)

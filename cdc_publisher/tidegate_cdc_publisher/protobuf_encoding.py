@@ -12,6 +12,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tidegate_cdc_publisher.connect_schema import DECIMAL
@@ -66,10 +67,7 @@ def protobuf_encoder(
     schema: FileDescriptorProto, connect: Mapping[str, Any]
 ) -> Callable[[Sequence[bytes]], list[bytes]]:
     """Return what encodes JSON payloads of a Connect struct as messages of its schema."""
-    pool = DescriptorPool()
-    pool.AddSerializedFile(schema.SerializeToString())
-    first = ".".join(filter(None, (schema.package, schema.message_type[0].name)))
-    message = GetMessageClass(pool.FindMessageTypeByName(first))
+    message = _first_message(schema)
     to_protobuf = struct_converter(connect, _converter)
 
     def encode_row(payload: bytes) -> bytes:
@@ -80,6 +78,38 @@ def protobuf_encoder(
         return [encode_row(payload) for payload in payloads]
 
     return encode
+
+
+def protobuf_decoder(schema_text: str) -> Callable[[bytes], Any]:
+    """Return what reads a message that FIRST_MESSAGE leads, by its schema as `registry_text`."""
+    message = _first_message(FileDescriptorProto.FromString(b64decode(schema_text)))
+    return lambda content: _plain(message.FromString(content.removeprefix(FIRST_MESSAGE)))
+
+
+def _first_message(schema: FileDescriptorProto) -> type[Message]:
+    pool = DescriptorPool()
+    pool.AddSerializedFile(schema.SerializeToString())
+    first = ".".join(filter(None, (schema.package, schema.message_type[0].name)))
+    return GetMessageClass(pool.FindMessageTypeByName(first))
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """Return a message as the JSON value of which it was made."""
+    value: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        name, kind = field.name, field.message_type
+        if field.has_presence and not message.HasField(name):
+            value[name] = None
+        elif kind is None:
+            value[name] = getattr(message, name)
+        elif kind.name.rstrip("_") == f"{name}List":
+            value[name] = [_plain(item)["value"] for item in getattr(message, name).items]
+        elif kind.name.rstrip("_") == f"{name}Map":
+            entries = getattr(message, name).items.items()
+            value[name] = {key: _plain(item)["value"] for key, item in entries}
+        else:
+            value[name] = _plain(getattr(message, name))
+    return value
 
 
 class _Messages:

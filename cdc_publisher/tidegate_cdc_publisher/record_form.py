@@ -49,6 +49,12 @@ class PayloadEncoder(Protocol):
         Raises: InvalidRequest, Unavailable, Misconfigured, UnsupportedFeature.
         """
 
+    def decoded(self, content: bytes) -> bytes:
+        """Return a payload that is led by the number of its schema, as JSON.
+
+        Raises: Unavailable, Misconfigured.
+        """
+
 
 @dataclass(frozen=True)
 class ValueTypes:
