@@ -750,11 +750,12 @@ class TableStream:
         A version that is published in part is finished with the columns that it began with.
         """
         key_columns = keys_of_order(due.order) if due.start else None
-        if key_columns is not None and set(key_columns) <= set(schema_of(metadata).names):
+        columns = to_arrow(schema_of(metadata))
+        if key_columns is not None and set(key_columns) <= set(columns.names):
+            self._source.form.check(self._source.name, columns, key_columns)
             return key_columns
         keys = self._keys_declared.resolved(metadata, before, self._state.position)
-        columns = to_arrow(schema_of(metadata))
-        self._source.form.columns.check(self._source.name, columns, keys)
+        self._source.form.check(self._source.name, columns, keys)
         if stranded := reordered(due, order_of(keys)):
             raise self._stranded(stranded.reason)
         return keys
