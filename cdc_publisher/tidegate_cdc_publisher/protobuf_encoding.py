@@ -148,7 +148,7 @@ class _Messages:
                 name=name,
                 # By default `a_b` and `aB` have one name in JSON, which no reader takes.
                 json_name=name,
-                number=_number(column, place),
+                number=field_number(column, place),
                 label=FieldDescriptorProto.LABEL_OPTIONAL,
             )
             self._set_type(message, path, field, column, taken)
@@ -221,7 +221,11 @@ def _nested(
     return message.nested_type.add(name=free), f"{path}.{free}"
 
 
-def _number(column: Mapping[str, Any], place: int) -> int:
+def field_number(column: Mapping[str, Any], place: int) -> int:
+    """Return the number of a field: of its column's field id, if it has one, else of its place.
+
+    Raises: UnsupportedFeature, for a field id that is no number for Protobuf.
+    """
     if "id" not in column:
         return place
     number = _FIRST_COLUMN + int(column["id"])

@@ -59,6 +59,13 @@ class PayloadEncoder(Protocol):
         Raises: InvalidRequest, Unavailable, Misconfigured, UnsupportedFeature.
         """
 
+    def evolve(self, subject: str, record_format: Format, before: str, after: str) -> None:
+        """Register the schema that follows another one, before anything is encoded with it.
+
+        Raises: as `encoded`; InvalidRequest (`SchemaIncompatible`), for one whose readers would
+        misread old records, where the registry demands a compatibility.
+        """
+
     def decoded(self, content: bytes) -> bytes:
         """Return a payload that is led by the number of its schema, as JSON.
 

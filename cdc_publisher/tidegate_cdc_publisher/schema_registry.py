@@ -19,6 +19,7 @@ from tidegate_cdc_publisher.protobuf_encoding import (
     registry_text,
 )
 from tidegate_cdc_publisher.record_form import Format
+from tidegate_cdc_publisher.schema_evolution import misread_columns
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
 
 INCOMPATIBLE: Final = "SchemaIncompatible"
@@ -29,6 +30,7 @@ _ID_END: Final = 5
 """Where the payload begins: behind the zero byte and the schema's number."""
 
 _CONFLICT: Final = 409
+_NOT_FOUND: Final = 404
 
 _Encoder = Callable[[Sequence[bytes]], list[bytes]]
 _DECODERS: Final[Mapping[str, Callable[[str], Callable[[bytes], Any]]]] = {
@@ -72,6 +74,20 @@ class Registry:
             return [head + payload for payload in payloads]
         return [head + message for message in encode([*payloads])]
 
+    def evolve(self, subject: str, record_format: Format, before: str, after: str) -> None:
+        """Register the schema that follows another one, before anything is encoded with it.
+
+        Raises: as `encoded`; InvalidRequest (`SchemaIncompatible`), for one whose readers would
+        misread old records, where the registry demands a compatibility.
+        """
+        misread = [*misread_columns(record_format, orjson.loads(before), orjson.loads(after))]
+        if misread and self._compatibility(subject) != "NONE":
+            raise _incompatible(
+                f"readers of {subject} that have the new schema would misread old records: "
+                f"{'; '.join(misread)}"
+            )
+        self.encoded(subject, record_format, after, ())
+
     def decoded(self, content: bytes) -> bytes:
         """Return a payload that is led by the number of its schema, as JSON; bytes as base64.
 
@@ -112,6 +128,19 @@ class Registry:
             f"the schema of {subject}", lambda: int(self._client.register_schema(subject, schema))
         )
 
+    def _compatibility(self, subject: str) -> str:
+        """Return the subject's compatibility, which is the registry's if it has none of its own."""
+
+        def ask() -> str:
+            try:
+                return self._client.get_compatibility(subject)
+            except SchemaRegistryError as error:
+                if error.http_status_code != _NOT_FOUND:
+                    raise
+                return self._client.get_compatibility()
+
+        return self._asked(f"the compatibility of {subject}", ask)
+
     def _asked(self, about: str, ask: Callable[[], T]) -> T:
         """Return what the registry answers."""
         try:
@@ -128,14 +157,18 @@ class Registry:
     def _refusal(self, about: str, error: SchemaRegistryError) -> Exception:
         problem = f"the schema registry at {self._url} refuses {about}: {error}"
         if error.http_status_code == _CONFLICT:
-            return InvalidRequest(
-                f"{problem}; set the subject's compatibility to NONE for this change, or publish "
-                "the table under another name",
-                error_class=INCOMPATIBLE,
-            )
+            return _incompatible(problem)
         if error.http_status_code >= 500:
             return Unavailable(problem)
         return Misconfigured(f"{problem}; look at the publisher's setting cdc.registry")
+
+
+def _incompatible(problem: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{problem}; set the subject's compatibility to NONE for this change, or give the table's "
+        "stream a topic of another name (cdc.tables.<name>.topic) and begin anew",
+        error_class=INCOMPATIBLE,
+    )
 
 
 def _text(value: Any) -> str:
