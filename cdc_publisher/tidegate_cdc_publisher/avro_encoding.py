@@ -1,6 +1,5 @@
 """Kafka Connect schemas as Avro schemas, as Connect's AvroConverter writes them; values in them."""
 
-import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
@@ -11,14 +10,22 @@ import orjson
 
 from tidegate_cdc_publisher.avro_columns import encode_columns, is_columnar
 from tidegate_cdc_publisher.connect_schema import DECIMAL
-from tidegate_cdc_publisher.connect_values import Converter, or_null, struct_converter
-from tidegate_delta.errors import UnsupportedFeature
+from tidegate_cdc_publisher.connect_values import (
+    Converter,
+    check_identifier,
+    identifiers,
+    or_null,
+    struct_converter,
+    unused,
+)
 
 MANY_ROWS: Final = 50
 """From this many rows on it pays to encode them by column."""
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.]")
+_PRIMITIVES: Final = frozenset(
+    {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+)
+"""Names that no record may have, in any namespace."""
 _SCALARS: Final = {
     "int8": {"type": "int", "connect.type": "int8"},
     "int16": {"type": "int", "connect.type": "int16"},
@@ -38,7 +45,7 @@ def avro_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises: UnsupportedFeature, for a column whose name Avro does not allow.
     """
-    return _struct(connect, connect["name"], set())
+    return _struct(connect, identifiers(connect["name"]), set())
 
 
 def avro_encoder(connect: Mapping[str, Any]) -> Callable[[Sequence[bytes]], list[bytes]]:
@@ -64,18 +71,17 @@ def avro_encoder(connect: Mapping[str, Any]) -> Callable[[Sequence[bytes]], list
     return encode
 
 
-def _struct(connect: Mapping[str, Any], name: str, known_names: set[str]) -> dict[str, Any]:
-    full = _ILLEGAL.sub("_", name)
+def avro_decoder(schema_text: str) -> Callable[[bytes], Any]:
+    """Return what reads an Avro value, by the schema that it was written with."""
+    schema = fastavro.parse_schema(orjson.loads(schema_text))
+    return lambda content: fastavro.schemaless_reader(BytesIO(content), schema, None)
+
+
+def _struct(connect: Mapping[str, Any], full: str, known_names: set[str]) -> dict[str, Any]:
     known_names.add(full)
     fields = []
     for column in connect["fields"]:
-        if not _NAME.fullmatch(column["field"]):
-            raise UnsupportedFeature(
-                f"column {column['field']!r} has a name that Avro does not allow (letters, digits "
-                "and _ are allowed); set `value_format` and `key_format` of its table to another "
-                "format, or rename the column",
-                feature="Avro names",
-            )
+        check_identifier(column["field"], "Avro")
         kind = _optional(column, f"{full}.{column['field']}", known_names)
         field = {"name": column["field"], "type": kind}
         fields.append({**field, "default": None} if column.get("optional") else field)
@@ -96,9 +102,13 @@ def _optional(connect: Mapping[str, Any], path: str, known_names: set[str]) -> A
 
 def _kind(connect: Mapping[str, Any], path: str, known_names: set[str]) -> Any:
     match connect["type"]:
-        case "struct":
-            name = _ILLEGAL.sub("_", connect.get("name", path))
+        case "struct" if "name" in connect:
+            name = identifiers(connect["name"])
             return name if name in known_names else _struct(connect, name, known_names)
+        case "struct":
+            is_reserved = path.rpartition(".")[2] in _PRIMITIVES
+            name = unused(f"{path}_" if is_reserved else path, known_names)
+            return _struct(connect, name, known_names)
         case "array":
             return {"type": "array", "items": _optional(connect["items"], path, known_names)}
         case "map":

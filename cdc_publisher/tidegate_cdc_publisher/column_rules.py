@@ -82,14 +82,14 @@ class ColumnRules:
         """
         for name in keys or ():
             if not self.has(name) or _in(name, self.mask) or _in(name, self.hash):
-                raise _bad(
+                raise bad_columns(
                     f"table {table}: column {name!r} is a key column, and keys hold it as it is: "
                     "it can be neither left out nor masked nor hashed; choose other key columns"
                 )
         for field in rows:
             is_hidden = _in(field.name, self.mask) or _in(field.name, self.hash)
             if is_hidden and self.has(field.name) and not pa.types.is_string(field.type):
-                raise _bad(
+                raise bad_columns(
                     f"table {table}: column {field.name!r} has the type {field.type}, and only "
                     "text is masked or hashed; put it into column_exclude_list"
                 )
@@ -112,5 +112,6 @@ def _in(name: str, names: Sequence[str]) -> bool:
     return name.lower() in {listed.lower() for listed in names}
 
 
-def _bad(message: str) -> InvalidRequest:
+def bad_columns(message: str) -> InvalidRequest:
+    """Return the error for columns that values can't have as the settings say."""
     return InvalidRequest(message, error_class="BadColumns")

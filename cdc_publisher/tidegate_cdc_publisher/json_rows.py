@@ -288,15 +288,27 @@ def _list(column: pa.Array, of: _Column) -> pa.Array:
 
 
 def _map(column: pa.Array, of: _Column) -> pa.Array:
-    pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
-    entries = column.cast(pa.list_(pair))
-    keys, values = pc.list_flatten(entries).flatten()
+    offsets, keys, values = map_parts(column)
     # Keys are never null, so NaN stays a text in them.
     key_texts = _texts(keys, of._replace(types=ISO))
     bare = pc.invert(pc.starts_with(key_texts, '"'))
     # The text of a struct or an array contains quotes, so it must be encoded as a string.
     quoted = pc.if_else(bare, _string(key_texts, of), key_texts)
-    return join(["{", _joined(entries, join([quoted, ":", _texts(values, of)])), "}"])
+    entries = join([quoted, ":", _texts(values, of)])
+    together = pc.binary_join(
+        pa.LargeListArray.from_arrays(offsets.cast(pa.int64()), entries), _COMMA
+    )
+    return join(["{", pc.if_else(column.is_valid(), together, _NULL), "}"])
+
+
+def map_parts(column: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return the offsets of maps, and all their keys and values.
+
+    Arrow's cast to a list of pairs fails for a null value whose type has a field that is not null.
+    """
+    first, last = (column.offsets[place].as_py() for place in (0, -1))
+    parts = (part.slice(first, last - first) for part in (column.keys, column.items))
+    return pc.subtract(column.offsets, first), *parts
 
 
 def _joined(lists: pa.Array, texts: pa.Array) -> pa.Array:

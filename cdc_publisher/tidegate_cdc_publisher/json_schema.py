@@ -17,7 +17,11 @@ _SCALARS: Final = {
 
 
 def json_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of a Connect schema; an optional value may be null."""
+    """Return the JSON Schema of a Connect schema; an optional value may be null.
+
+    Objects are closed (`additionalProperties` is false): to an open one no property can be added
+    at a registry's default compatibility, because old records might have it in another type.
+    """
     schema = _kind(connect)
     if connect.get("optional"):
         return {"oneOf": [{"type": "null"}, schema]}
@@ -33,7 +37,8 @@ def _kind(connect: Mapping[str, Any]) -> dict[str, Any]:
             for place, column in enumerate(connect["fields"])
         }
         required = [column["field"] for column in connect["fields"] if not column.get("optional")]
-        return {"type": "object", **title, "properties": properties, "required": required}
+        content = {"properties": properties, "required": required, "additionalProperties": False}
+        return {"type": "object", **title, **content}
     if kind == "array":
         return {"type": "array", **title, "items": json_schema(connect["items"])}
     if kind == "map":

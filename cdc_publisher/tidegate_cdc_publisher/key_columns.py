@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Final, Literal
+from urllib.parse import unquote
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
@@ -73,11 +74,11 @@ def carried_over(keys: Sequence[str], before: Metadata, after: Metadata) -> KeyC
 def keys_of_order(order: str, *, of_any_rules: bool = False) -> KeyColumns:
     """Return the key columns that an ordering names, or None if it names none for certain.
 
-    Law: keys_of_order(order_of(keys)) in (keys, None), where no name holds a comma
+    Law: keys_of_order(order_of(keys)) == keys
     """
     rules, _, names = order.partition(":")
     is_known = of_any_rules or rules == str(RULES)
-    return tuple(names.split(",")) if is_known and names not in ("", "-") else None
+    return tuple(map(unquote, names.split(","))) if is_known and names not in ("", "-") else None
 
 
 def _physical(metadata: Metadata) -> dict[str, str]:
@@ -93,7 +94,10 @@ def is_asked_for(metadata: Metadata, declared: Sequence[str]) -> bool:
 
 def order_of(keys: KeyColumns) -> str:
     """Return the name of the ordering of a version's changes; it depends on the key columns."""
-    return f"{RULES}:" + ("-" if keys is None else ",".join(keys))
+    if keys is None:
+        return f"{RULES}:-"
+    names = (name.replace("%", "%25").replace(",", "%2C") for name in keys)
+    return f"{RULES}:" + ",".join("%2D" if name == "-" else name for name in names)
 
 
 def _listed(text: str, table: str) -> list[str]:

@@ -1,6 +1,5 @@
 """Kafka Connect schemas as Protobuf messages, and values in them."""
 
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -12,17 +11,23 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tidegate_cdc_publisher.connect_schema import DECIMAL
-from tidegate_cdc_publisher.connect_values import Converter, or_null, struct_converter
+from tidegate_cdc_publisher.connect_values import (
+    Converter,
+    check_identifier,
+    identifiers,
+    or_null,
+    struct_converter,
+    unused,
+)
 from tidegate_delta.errors import UnsupportedFeature
 
 FIRST_MESSAGE: Final = b"\x00"
 """What stands between a schema's id and a message: it is the first one of the schema."""
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.]")
 _SCALARS: Final = {
     "int8": FieldDescriptorProto.TYPE_INT32,
     "int16": FieldDescriptorProto.TYPE_INT32,
@@ -37,6 +42,7 @@ _SCALARS: Final = {
 # Numbers below are those of fields that the envelope adds to the columns.
 _FIRST_COLUMN: Final = 16
 _RESERVED: Final = range(19_000, 20_000)
+_NUMBER_MAX: Final = 2**29 - 1
 
 
 def protobuf_schema(connect: Mapping[str, Any]) -> FileDescriptorProto:
@@ -49,8 +55,8 @@ def protobuf_schema(connect: Mapping[str, Any]) -> FileDescriptorProto:
     Raises: UnsupportedFeature, for a column whose name Protobuf does not allow, and for a decimal
     as bytes, whose scale has no place in a Protobuf schema.
     """
-    package, _, _ = _full_name(connect).rpartition(".")
-    file = FileDescriptorProto(name=f"{_full_name(connect)}.proto", syntax="proto3")
+    package, _, _ = identifiers(connect["name"]).rpartition(".")
+    file = FileDescriptorProto(name=f"{identifiers(connect['name'])}.proto", syntax="proto3")
     if package:
         file.package = package
     _Messages(file).named(connect)
@@ -66,20 +72,52 @@ def protobuf_encoder(
     schema: FileDescriptorProto, connect: Mapping[str, Any]
 ) -> Callable[[Sequence[bytes]], list[bytes]]:
     """Return what encodes JSON payloads of a Connect struct as messages of its schema."""
-    pool = DescriptorPool()
-    pool.AddSerializedFile(schema.SerializeToString())
-    first = ".".join(filter(None, (schema.package, schema.message_type[0].name)))
-    message = GetMessageClass(pool.FindMessageTypeByName(first))
+    message = _first_message(schema)
     to_protobuf = struct_converter(connect, _converter)
 
     def encode_row(payload: bytes) -> bytes:
         value = to_protobuf(orjson.loads(payload))
-        return message(**value).SerializeToString(deterministic=True)
+        # A column may have the name of a method.
+        return message.SerializeToString(message(**value), deterministic=True)
 
     def encode(payloads: Sequence[bytes]) -> list[bytes]:
         return [encode_row(payload) for payload in payloads]
 
     return encode
+
+
+def protobuf_decoder(schema_text: str) -> Callable[[bytes], Any]:
+    """Return what reads a message that FIRST_MESSAGE leads, by its schema as `registry_text`."""
+    message = _first_message(FileDescriptorProto.FromString(b64decode(schema_text)))
+    return lambda content: _plain(message.FromString(content.removeprefix(FIRST_MESSAGE)))
+
+
+def _first_message(schema: FileDescriptorProto) -> type[Message]:
+    pool = DescriptorPool()
+    pool.AddSerializedFile(schema.SerializeToString())
+    first = ".".join(filter(None, (schema.package, schema.message_type[0].name)))
+    return GetMessageClass(pool.FindMessageTypeByName(first))
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """Return a message as the JSON value of which it was made."""
+    value: dict[str, Any] = {}
+    # A column may have the name of a method.
+    of_kind = type(message)
+    for field in of_kind.DESCRIPTOR.fields:
+        name, kind = field.name, field.message_type
+        if field.has_presence and not of_kind.HasField(message, name):
+            value[name] = None
+        elif kind is None:
+            value[name] = getattr(message, name)
+        elif kind.name.rstrip("_") == f"{name}List":
+            value[name] = [_plain(item)["value"] for item in getattr(message, name).items]
+        elif kind.name.rstrip("_") == f"{name}Map":
+            entries = getattr(message, name).items.items()
+            value[name] = {key: _plain(item)["value"] for key, item in entries}
+        else:
+            value[name] = _plain(getattr(message, name))
+    return value
 
 
 class _Messages:
@@ -91,7 +129,7 @@ class _Messages:
 
     def named(self, connect: Mapping[str, Any]) -> str:
         """Return the full name of the message of a struct that has one."""
-        name = _full_name(connect).rpartition(".")[2]
+        name = identifiers(connect["name"]).rpartition(".")[2]
         if name not in self._known:
             self._known.add(name)
             self._fill(self._file.message_type.add(name=name), f".{self._prefix}{name}", connect)
@@ -105,15 +143,13 @@ class _Messages:
         taken = {column["field"] for column in connect["fields"]}
         for place, column in enumerate(connect["fields"], start=1):
             name = column["field"]
-            if not _NAME.fullmatch(name):
-                raise UnsupportedFeature(
-                    f"column {name!r} has a name that Protobuf does not allow (letters, digits and "
-                    "_ are allowed); set `value_format` and `key_format` of its table to another "
-                    "format, or rename the column",
-                    feature="Protobuf names",
-                )
+            check_identifier(name, "Protobuf")
             field = message.field.add(
-                name=name, number=_number(column, place), label=FieldDescriptorProto.LABEL_OPTIONAL
+                name=name,
+                # By default `a_b` and `aB` have one name in JSON, which no reader takes.
+                json_name=name,
+                number=field_number(column, place),
+                label=FieldDescriptorProto.LABEL_OPTIONAL,
             )
             self._set_type(message, path, field, column, taken)
 
@@ -142,7 +178,7 @@ class _Messages:
                 if connect.get("optional"):
                     field.proto3_optional = True
                     field.oneof_index = len(message.oneof_decl)
-                    message.oneof_decl.add(name=_unused(f"_{field.name}", taken))
+                    message.oneof_decl.add(name=unused(f"_{field.name}", taken))
                 return
         field.type = FieldDescriptorProto.TYPE_MESSAGE
 
@@ -181,28 +217,27 @@ def _nested(
     message: DescriptorProto, path: str, name: str, taken: set[str]
 ) -> tuple[DescriptorProto, str]:
     """Add a message inside another one; return it and its full name."""
-    free = _unused(name, taken)
+    free = unused(name, taken)
     return message.nested_type.add(name=free), f"{path}.{free}"
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    """Return a name that nothing else in a message has: fields and messages share one space."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
+def field_number(column: Mapping[str, Any], place: int) -> int:
+    """Return the number of a field: of its column's field id, if it has one, else of its place.
 
-
-def _full_name(connect: Mapping[str, Any]) -> str:
-    parts = _ILLEGAL.sub("_", connect["name"]).split(".")
-    return ".".join(part if _NAME.fullmatch(part) else f"_{part}" for part in parts)
-
-
-def _number(column: Mapping[str, Any], place: int) -> int:
+    Raises: UnsupportedFeature, for a field id that is no number for Protobuf.
+    """
     if "id" not in column:
         return place
     number = _FIRST_COLUMN + int(column["id"])
-    return number if number < _RESERVED.start else number + len(_RESERVED)
+    if number >= _RESERVED.start:
+        number += len(_RESERVED)
+    if not _FIRST_COLUMN <= number <= _NUMBER_MAX:
+        raise UnsupportedFeature(
+            f"column {column['field']!r} has the field id {column['id']}, for which Protobuf has "
+            "no field number; set `value_format` and `key_format` of its table to another format",
+            feature="Protobuf field numbers",
+        )
+    return number
 
 
 def _scalar(

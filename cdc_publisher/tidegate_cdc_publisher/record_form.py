@@ -1,10 +1,13 @@
 """How the records of a change topic are written: their format and the types of their values."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
-from tidegate_cdc_publisher.column_rules import EVERY_COLUMN, ColumnRules
+import pyarrow as pa
+
+from tidegate_cdc_publisher.column_rules import EVERY_COLUMN, ColumnRules, bad_columns
+from tidegate_delta.schema.field_paths import same_name
 
 Format = Literal["json", "json_schema", "avro", "json_schema_registry", "protobuf"]
 """`json` is JSON alone; `json_schema` wraps it as `{"schema":…,"payload":…}` for Kafka Connect. The
@@ -33,6 +36,13 @@ DELTA_FIELDS: Final = {
     "_commit_timestamp": "string",
 }
 
+ADDED_FIELDS: Final[Mapping[Envelope, Mapping[str, str]]] = {
+    "debezium": {},
+    "flat": FLAT_FIELDS,
+    "delta": DELTA_FIELDS,
+}
+"""The fields that stand beside the columns of a row, and their Connect types."""
+
 Types = Literal["iso", "debezium"]
 Decimals = Literal["precise", "string", "double"]
 Structs = Literal["struct", "json"]
@@ -47,6 +57,19 @@ class PayloadEncoder(Protocol):
         """Return JSON payloads of a Connect schema, each led by the number of its schema.
 
         Raises: InvalidRequest, Unavailable, Misconfigured, UnsupportedFeature.
+        """
+
+    def evolve(self, subject: str, record_format: Format, before: str, after: str) -> None:
+        """Register the schema that follows another one, before anything is encoded with it.
+
+        Raises: as `encoded`; InvalidRequest (`SchemaIncompatible`), for one whose readers would
+        misread old records, where the registry demands a compatibility.
+        """
+
+    def decoded(self, content: bytes) -> bytes:
+        """Return a payload that is led by the number of its schema, as JSON.
+
+        Raises: Unavailable, Misconfigured.
         """
 
 
@@ -109,6 +132,24 @@ class RecordForm:
     def is_plain(self) -> bool:
         """Whether records hold rows as the texts by which rows are compared."""
         return self.in_values == self.in_keys == ISO and self.columns.is_empty
+
+    def check(self, table: str, rows: pa.Schema, keys: Sequence[str] | None) -> None:
+        """Refuse columns that the records of a table can't have in this form.
+
+        A column with the name of a field that the envelope adds would stand twice in a record, of
+        which readers keep one; many readers ignore the case of names.
+        Raises: InvalidRequest (`BadColumns`).
+        """
+        self.columns.check(table, rows, keys)
+        for name in self.columns.schema(rows).names:
+            for added in ADDED_FIELDS[self.envelope]:
+                if same_name(name, added):
+                    raise bad_columns(
+                        f"table {table}: column {name!r} has the name of the field {added!r}, "
+                        f"which envelope={self.envelope} adds to each row: leave the column out by "
+                        f"cdc.tables.{table}.column_exclude_list, rename it, or set "
+                        f"cdc.tables.{table}.envelope to another envelope"
+                    )
 
 
 PLAIN: Final = RecordForm()

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate_cdc_publisher.json_rows import map_parts
 from tidegate_messages.schema_change import Column
 
 
@@ -58,16 +59,12 @@ def _struct(array: pa.Array, fields: Sequence[Column], kind: pa.DataType) -> pa.
 def _map(array: pa.Array, column: Column, kind: pa.DataType) -> pa.Array:
     assert column.key is not None, "a map"
     assert column.value is not None, "a map"
-    pair = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-    entries = array.cast(pa.list_(pair))
-    keys, values = pc.list_flatten(entries).flatten()
+    offsets, keys, values = map_parts(array)
     entry_columns: list[Any] = [
         _carried(keys, column.key, kind.key_type, len(keys)),
         _carried(values, column.value, kind.item_type, len(values)),
     ]
-    return pa.MapArray.from_arrays(
-        _offsets(entries), *entry_columns, type=kind, mask=pc.is_null(array)
-    )
+    return pa.MapArray.from_arrays(offsets, *entry_columns, type=kind, mask=pc.is_null(array))
 
 
 def _offsets(lists: pa.Array) -> pa.Array:

@@ -195,6 +195,9 @@ def marker_key(form: RecordForm, topic: str, shape: Shape, name: str) -> bytes |
         return None
     assert not form.is_registered, "no marker can be read by clients of a registry"
     if form.key_format == "json":
-        return json.dumps({"tidegate_marker": name}, separators=(",", ":")).encode()
+        field = "tidegate_marker"
+        while field in shape.keys:
+            field += "_"
+        return json.dumps({field: name}, separators=(",", ":")).encode()
     rows = to_arrow(parse_schema(shape.metadata.schema_string))
     return null_key(form, topic, rows, shape.keys, f"tidegate marker {name}")

@@ -1,31 +1,44 @@
 """Schemas in a registry, by Confluent's protocol: a record holds the id of its schema."""
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import orjson
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from tidegate_cdc_publisher.avro_encoding import avro_encoder, avro_schema
+from tidegate_cdc_publisher.avro_encoding import avro_decoder, avro_encoder, avro_schema
 from tidegate_cdc_publisher.json_schema import json_schema
 from tidegate_cdc_publisher.protobuf_encoding import (
     FIRST_MESSAGE,
+    protobuf_decoder,
     protobuf_encoder,
     protobuf_schema,
     registry_text,
 )
 from tidegate_cdc_publisher.record_form import Format
+from tidegate_cdc_publisher.schema_evolution import misread_columns
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
 
 INCOMPATIBLE: Final = "SchemaIncompatible"
 """The error class of a stream whose next schema the registry does not take."""
 
 _MAGIC: Final = b"\x00"
+_ID_END: Final = 5
+"""Where the payload begins: behind the zero byte and the schema's number."""
+
 _CONFLICT: Final = 409
+_NOT_FOUND: Final = 404
 
 _Encoder = Callable[[Sequence[bytes]], list[bytes]]
+_DECODERS: Final[Mapping[str, Callable[[str], Callable[[bytes], Any]]]] = {
+    "AVRO": avro_decoder,
+    "JSON": lambda _: orjson.loads,
+    "PROTOBUF": protobuf_decoder,
+}
+T = TypeVar("T")
 
 
 class Registry:
@@ -35,6 +48,7 @@ class Registry:
         self._client = client
         self._url = url
         self._known: dict[tuple[str, str, str], tuple[bytes, _Encoder | None]] = {}
+        self._decoders: dict[int, Callable[[bytes], Any]] = {}
 
     @classmethod
     def at(cls, url: str, properties: Mapping[str, str]) -> Self:
@@ -60,6 +74,37 @@ class Registry:
             return [head + payload for payload in payloads]
         return [head + message for message in encode([*payloads])]
 
+    def evolve(self, subject: str, record_format: Format, before: str, after: str) -> None:
+        """Register the schema that follows another one, before anything is encoded with it.
+
+        Raises: as `encoded`; InvalidRequest (`SchemaIncompatible`), for one whose readers would
+        misread old records, where the registry demands a compatibility.
+        """
+        misread = [*misread_columns(record_format, orjson.loads(before), orjson.loads(after))]
+        if misread and self._compatibility(subject) != "NONE":
+            raise _incompatible(
+                f"readers of {subject} that have the new schema would misread old records: "
+                f"{'; '.join(misread)}"
+            )
+        self.encoded(subject, record_format, after, ())
+
+    def decoded(self, content: bytes) -> bytes:
+        """Return a payload that is led by the number of its schema, as JSON; bytes as base64.
+
+        Raises: Unavailable, Misconfigured.
+        """
+        number = int.from_bytes(content[1:_ID_END], "big")
+        if number not in self._decoders:
+            schema = self._asked(
+                f"the schema with the id {number}",
+                # Without this format a registry returns Protobuf schemas as source text.
+                lambda: self._client.get_schema(number, fmt="serialized"),
+            )
+            self._decoders[number] = _DECODERS[schema.schema_type or "AVRO"](
+                schema.schema_str or ""
+            )
+        return orjson.dumps(self._decoders[number](content[_ID_END:]), default=_text)
+
     def _registered(
         self, subject: str, record_format: Format, connect: dict[str, Any]
     ) -> tuple[bytes, _Encoder | None]:
@@ -79,10 +124,29 @@ class Registry:
         return _MAGIC + number.to_bytes(4, "big") + behind_id, encode
 
     def _registration(self, subject: str, schema: Schema) -> int:
+        return self._asked(
+            f"the schema of {subject}", lambda: int(self._client.register_schema(subject, schema))
+        )
+
+    def _compatibility(self, subject: str) -> str:
+        """Return the subject's compatibility, which is the registry's if it has none of its own."""
+
+        def ask() -> str:
+            try:
+                return self._client.get_compatibility(subject)
+            except SchemaRegistryError as error:
+                if error.http_status_code != _NOT_FOUND:
+                    raise
+                return self._client.get_compatibility()
+
+        return self._asked(f"the compatibility of {subject}", ask)
+
+    def _asked(self, about: str, ask: Callable[[], T]) -> T:
+        """Return what the registry answers."""
         try:
-            return int(self._client.register_schema(subject, schema))
+            return ask()
         except SchemaRegistryError as error:
-            raise self._refusal(subject, error) from error
+            raise self._refusal(about, error) from error
         except Exception as error:
             # The client passes on the errors of its HTTP library, which are no class of its own.
             raise Unavailable(
@@ -90,14 +154,23 @@ class Registry:
                 "the publisher's setting cdc.registry"
             ) from error
 
-    def _refusal(self, subject: str, error: SchemaRegistryError) -> Exception:
-        problem = f"the schema registry at {self._url} refuses the schema of {subject}: {error}"
+    def _refusal(self, about: str, error: SchemaRegistryError) -> Exception:
+        problem = f"the schema registry at {self._url} refuses {about}: {error}"
         if error.http_status_code == _CONFLICT:
-            return InvalidRequest(
-                f"{problem}; set the subject's compatibility to NONE for this change, or publish "
-                "the table under another name",
-                error_class=INCOMPATIBLE,
-            )
+            return _incompatible(problem)
         if error.http_status_code >= 500:
             return Unavailable(problem)
         return Misconfigured(f"{problem}; look at the publisher's setting cdc.registry")
+
+
+def _incompatible(problem: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{problem}; set the subject's compatibility to NONE for this change, or give the table's "
+        "stream a topic of another name (cdc.tables.<name>.topic) and begin anew",
+        error_class=INCOMPATIBLE,
+    )
+
+
+def _text(value: Any) -> str:
+    """Return a value as the text that stands for it in JSON."""
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -9,7 +9,6 @@ publish a version. An error of one table stops that table alone
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from math import inf
 from typing import Final, Literal
 from uuid import UUID
@@ -18,8 +17,7 @@ from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.notifications import heartbeat
-from tidegate_cdc_publisher.record_form import PayloadEncoder
-from tidegate_cdc_publisher.settings import CdcSettings, RegistrySection, TableChanges
+from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate_cdc_publisher.signals import SignalReader
 from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
 from tidegate_cdc_publisher.transactional_producer import (
@@ -79,7 +77,7 @@ class CdcPublisher:
         self._settings = settings
         self._bus = bus
         self._running = running
-        self._registry = _registry_of(settings.cdc.registry)
+        self._registry = settings.cdc.registry.opened()
         self._signals = SignalReader(bus, settings.kafka.topics.cdc_signals)
         self._begun: set[UUID] = set()
         self._tables: dict[UUID, TableRecord] = {}
@@ -536,20 +534,6 @@ def _start(store: LogStore, changes: TableChanges) -> int | None:
         return changes.start_version
     start_ms = round(changes.start_timestamp.timestamp() * 1000)
     return versions_between(store, open_keys(store), start_ms)[0]
-
-
-def _registry_of(section: RegistrySection) -> PayloadEncoder | None:
-    """Return the schema registry, if the settings name one. Raises: Misconfigured."""
-    if section.url is None:
-        return None
-    try:
-        module = import_module("tidegate_cdc_publisher.schema_registry")
-    except ImportError as error:
-        raise Misconfigured(
-            f"cdc.registry needs the extra `registry`: pip install 'tidegate[registry]' ({error})"
-        ) from error
-    encoder: PayloadEncoder = module.Registry.at(section.url, section.properties)
-    return encoder
 
 
 def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None:

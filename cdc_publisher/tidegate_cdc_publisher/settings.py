@@ -1,6 +1,7 @@
 """The publisher's settings: the section `cdc` beside those of every service."""
 
 from collections.abc import Collection
+from importlib import import_module
 from typing import Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, model_validator
@@ -13,12 +14,14 @@ from tidegate_cdc_publisher.record_form import (
     Decimals,
     Envelope,
     Format,
+    PayloadEncoder,
     RecordForm,
     Structs,
     Types,
     ValueTypes,
 )
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
+from tidegate_delta.errors import Misconfigured
 from tidegate_messages.topics import Topics
 from tidegate_runtime.service.settings import Section, ServiceSettings
 
@@ -82,6 +85,20 @@ class RegistrySection(Section):
 
     url: str | None = None
     properties: dict[str, str] = Field(default_factory=dict)
+
+    def opened(self) -> PayloadEncoder | None:
+        """Return the schema registry, if the settings name one. Raises: Misconfigured."""
+        if self.url is None:
+            return None
+        try:
+            module = import_module("tidegate_cdc_publisher.schema_registry")
+        except ImportError as error:
+            raise Misconfigured(
+                "cdc.registry needs the extra `registry`: pip install 'tidegate[registry]' "
+                f"({error})"
+            ) from error
+        encoder: PayloadEncoder = module.Registry.at(self.url, self.properties)
+        return encoder
 
 
 class CdcSection(Section):

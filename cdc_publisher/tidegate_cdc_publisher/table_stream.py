@@ -61,7 +61,7 @@ from tidegate_cdc_publisher.machine import (
 )
 from tidegate_cdc_publisher.notifications import BY_SIGNAL, Aggregate, Status, notification
 from tidegate_cdc_publisher.record_encoding import Tombstones, records
-from tidegate_cdc_publisher.record_form import PLAIN, PayloadEncoder, RecordForm
+from tidegate_cdc_publisher.record_form import PLAIN, REGISTERED, PayloadEncoder, RecordForm
 from tidegate_cdc_publisher.schema_markers import (
     OnSchemaChange,
     Shape,
@@ -71,6 +71,7 @@ from tidegate_cdc_publisher.schema_markers import (
     empty_snapshot,
     end_marker,
     gap_marker,
+    in_words,
     schema_steps,
     shift_between,
     value_form,
@@ -537,6 +538,8 @@ class TableStream:
         if not self._has_begun:
             self._announce(self._introduction(origin, new), new)
         change = self._change(origin, old, new)
+        if due.start == 0:
+            self._register_schemas(origin, change, has_deletes=bool(commit.removes))
         if change is not None and change.snapshot:
             yield from self._tell_snapshot(SnapshotDue(due.version), change)
             return
@@ -585,6 +588,35 @@ class TableStream:
         check_may_change(change, policy)
         anew = policy == "resnapshot" and change.is_followed_by_rows
         return change.model_copy(update={"snapshot": anew})
+
+    def _register_schemas(
+        self, origin: SourceBlock, change: SchemaChange | None, *, has_deletes: bool
+    ) -> None:
+        """Register the schemas of a version that changes them, before any of its deletes is sent.
+
+        Raises: InvalidRequest (`SchemaIncompatible`); as `PayloadEncoder.encoded`.
+        """
+        form, schemas = self._source.form, origin.schemas
+        sides = (
+            ("key", form.key_format, schemas.key_of_deletes, schemas.key),
+            ("value", form.value_format, schemas.value_of_deletes, schemas.value),
+        )
+        for of, record_format, before, after in sides:
+            is_changed = before is not None and after is not None and before != after
+            if origin.registry is None or record_format not in REGISTERED or not is_changed:
+                continue
+            subject = f"{origin.topic}-{of}"
+            try:
+                if has_deletes:
+                    origin.registry.encoded(subject, record_format, str(before), ())
+                origin.registry.evolve(subject, record_format, str(before), str(after))
+            except InvalidRequest as error:
+                steps = "; ".join(in_words(step) for step in change.steps) if change else "its form"
+                raise InvalidRequest(
+                    f"version {origin.version} of table {origin.table_name} changes its schema "
+                    f"({steps}): {error}",
+                    error_class=error.error_class,
+                ) from error
 
     def _introduction(self, origin: SourceBlock, layout: Shape) -> SchemaChange:
         """Return the announcement of the schema with which a stream begins."""
@@ -750,11 +782,12 @@ class TableStream:
         A version that is published in part is finished with the columns that it began with.
         """
         key_columns = keys_of_order(due.order) if due.start else None
-        if key_columns is not None and set(key_columns) <= set(schema_of(metadata).names):
+        columns = to_arrow(schema_of(metadata))
+        if key_columns is not None and set(key_columns) <= set(columns.names):
+            self._source.form.check(self._source.name, columns, key_columns)
             return key_columns
         keys = self._keys_declared.resolved(metadata, before, self._state.position)
-        columns = to_arrow(schema_of(metadata))
-        self._source.form.columns.check(self._source.name, columns, keys)
+        self._source.form.check(self._source.name, columns, keys)
         if stranded := reordered(due, order_of(keys)):
             raise self._stranded(stranded.reason)
         return keys

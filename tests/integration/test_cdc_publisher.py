@@ -38,7 +38,7 @@ from tidegate_cdc_publisher.transactional_producer import (
     PositionReader,
     read_positions,
 )
-from tidegate_delta.errors import Fenced, InvalidRequest
+from tidegate_delta.errors import Fenced, InvalidRequest, Misconfigured
 from tidegate_delta.log.file_names import checksum_name
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_messages.stream_position import Position, decode
@@ -531,3 +531,22 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
         return int(json.loads(beats[-1].value() or b"")["version"]) if beats else -1
 
     wait_until(lambda: last_beat() == table.version, "a heartbeat of the newest version")
+
+
+@pytest.mark.timeout(120)
+def test_what_brokers_refuse_for_good_is_told_with_its_cause(line: Line) -> None:
+    """A compacted topic takes no record without a key; topics differ in more than dots."""
+    names = ("changes.a", "changes_a")
+    topics = [Topic(name, "none", 1, "compact", -1) for name in names]
+    create_topics(line.kafka, topics[:1])
+    with pytest.raises(Misconfigured, match="dots and underscores"):
+        create_topics(line.kafka, topics[1:])
+    writer = ChangeWriter(line.kafka, UUID(int=7), 5_000)
+    writer.take_over()
+    try:
+        keyless = ChangeRecord(None, b"{}", [])
+        position = Position(table=UUID(int=7), version=1, complete=True)
+        with pytest.raises(Misconfigured, match=r"changes\.a.*without a key.*key columns"):
+            writer.publish(names[0], [keyless], position)
+    finally:
+        writer.close()

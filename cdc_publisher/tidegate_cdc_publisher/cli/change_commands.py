@@ -6,17 +6,15 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import orjson
 import typer
 
 from tidegate_cdc_publisher.cli import replay_commands, signal_commands
+from tidegate_cdc_publisher.cli.change_lines import change_line
 from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
-from tidegate_cdc_publisher.schema_markers import in_words
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import read_positions
-from tidegate_messages.codec import encode
 from tidegate_runtime.cli.console import console
 from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
 from tidegate_runtime.client.change_stream import schema_change_of
@@ -86,14 +84,17 @@ def tail(
     """Show the last changes of a table's stream, as a reader of committed records gets them.
 
     With several topic partitions the changes of each are in order, and those of one follow those
-    of another. With --json each line is a record's value as it is.
+    of another. With --json each line is a record's value, which Avro and Protobuf are shown as.
+    They are read with the schemas in the registry that the settings name.
     """
     settings = loaded(CdcSettings, config, set_)
     with errors_as_exit_status():
         bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
         record = find_stream(bus, topics, table)
+        registry = settings.cdc.registry.opened()
         for change in _tail(bus, settings.cdc.topic_of(topics, record.name), last, follow=follow):
-            _OUT.print(_line(change, as_json=as_json), soft_wrap=True, markup=False)
+            line = change_line(change, registry, as_json=as_json)
+            _OUT.print(line, soft_wrap=True, markup=False)
 
 
 @dataclass
@@ -135,27 +136,6 @@ def _tail(bus: Bus, topic: str, last: int, *, follow: bool) -> Iterator[Record]:
 
 def _is_tombstone(record: Record) -> bool:
     return record.value is None and schema_change_of(record) is None
-
-
-def _line(change: Record, *, as_json: bool) -> str:
-    """Return a change in a line: version and place in it, operation, row; or what a marker says."""
-    schema = schema_change_of(change)
-    if schema is not None:
-        steps_text = "; ".join(in_words(step) for step in schema.steps)
-        return encode(schema).decode() if as_json else f"{schema.version} schema: {steps_text}"
-    assert change.value is not None, "no tombstones here"
-    if as_json:
-        return change.value.decode()
-    value: dict[str, Any] = _payload(orjson.loads(change.value))
-    source, after = value["source"], value["after"]
-    version, index = orjson.loads(source["sequence"])
-    row = value["before"] if after is None else after
-    return f"{version}:{index} {value['op']} {orjson.dumps(row).decode()}"
-
-
-def _payload(value: dict[str, Any]) -> dict[str, Any]:
-    """Return what a value says, without the schema that may stand beside it."""
-    return value["payload"] if value.keys() == {"schema", "payload"} else value
 
 
 def _show(streams: list[StreamStatus]) -> None:

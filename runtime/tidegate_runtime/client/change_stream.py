@@ -39,6 +39,8 @@ from tidegate_runtime.table_registry import find_table, read_registry
 WAIT_S: Final = 1.0
 """How long one read waits for changes."""
 
+_ENVELOPE: Final = frozenset({"op", "before", "after", "source"})
+
 Row = Mapping[str, Any]
 
 
@@ -440,16 +442,21 @@ class ChangeStream:
 
 def change_of(record: Record) -> Change:
     """Return the change in a record of the change topic. Raises: ValueError, for another record."""
-    value = _payload(record.value)
-    if "source" not in value:
+    try:
+        value = payload_of(record.value)
+    except orjson.JSONDecodeError:
+        value = None
+    # A flat row may have a column `source`.
+    if not isinstance(value, dict) or not value.keys() >= _ENVELOPE:
         raise ValueError(
             f"{record.at}, offset {record.offset}: its value is not Debezium's envelope; follow a "
-            "stream whose setting `envelope` is debezium, or read these rows with a plain consumer"
+            "stream whose settings are envelope=debezium and value_format=json or json_schema, or "
+            "read these rows with a plain consumer"
         )
     version, index = orjson.loads(value["source"]["sequence"])
     return Change(
         op=value["op"],
-        key=None if record.key is None else _payload(record.key),
+        key=None if record.key is None else payload_of(record.key),
         before=value["before"],
         after=value["after"],
         version=int(version),
@@ -565,8 +572,11 @@ def _key_of(key: Row) -> bytes:
     return orjson.dumps(key, option=orjson.OPT_SORT_KEYS)
 
 
-def _payload(content: bytes | None) -> Any:
+def payload_of(content: bytes | None) -> Any:
     """Return what a key or value says, without the schema that may stand beside it."""
     value = orjson.loads(content or b"")
-    is_beside = isinstance(value, dict) and value.keys() == {"schema", "payload"}
-    return value["payload"] if is_beside else value
+    if not isinstance(value, dict) or value.keys() != {"schema", "payload"}:
+        return value
+    # A key may have columns of these names.
+    schema = value["schema"]
+    return value["payload"] if isinstance(schema, dict) and "fields" in schema else value

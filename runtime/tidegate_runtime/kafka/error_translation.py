@@ -55,11 +55,53 @@ _SETTINGS: Final = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.INVALID_SESSION_TIMEOUT,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_EXCEPTION,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
+_REFUSED: Final = {
+    KafkaError.INVALID_RECORD: (
+        "the brokers take no such record on this topic: with cleanup.policy=compact none without a "
+        "key, as the changes of a table with `key: none` are: declare key columns, or take "
+        "`compact` off the topic"
+    ),
+    KafkaError.TOPIC_EXCEPTION: (
+        "the brokers take no such name for a topic, or have one that differs from it in dots and "
+        "underscores only: choose another name (of a change topic: cdc.tables.<name>.topic)"
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "the brokers' transaction.max.timeout.ms is shorter: lower cdc.transaction_timeout_ms"
+    ),
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: (
+        "the topic keeps records in a format without headers and transactions: raise its "
+        "message.format.version"
+    ),
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: (
+        "the brokers do not know this compression: set compression.type in kafka.client"
+    ),
+    KafkaError.INVALID_CONFIG: (
+        "the brokers refuse a setting of the topic: correct it (of a change topic: "
+        "cdc.topic_properties)"
+    ),
+    KafkaError.INVALID_PARTITIONS: "the brokers refuse this number of partitions: correct it",
+    KafkaError.INVALID_REPLICATION_FACTOR: (
+        "the cluster has fewer brokers than its default.replication.factor: start them, or lower it"
+    ),
+    KafkaError.POLICY_VIOLATION: (
+        "a policy of the cluster (create.topic.policy.class.name, alter.config.policy.class.name) "
+        "refuses it: create the topic as the policy wants it"
+    ),
+}
+"""What brokers refuse however often they are asked, and the remedy."""
+
+_PARTLY_DOWN: Final = {
+    code: "fewer replicas are in sync than the topic's min.insync.replicas: start their brokers"
+    for code in (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+} | {
+    KafkaError.KAFKA_STORAGE_ERROR: "a broker can't write to its disk: look at its log directories"
+}
+"""What passes once somebody has looked after the brokers, although they answer."""
+
 _NEVER_SENT: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._QUEUE_FULL})
 _PASSING: Final = frozenset(
     {
@@ -138,7 +180,9 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
         return Misconfigured(
             f"{message}; check the settings `kafka.security`, and the brokers' ACLs"
         )
-    return Unavailable(f"{message}; {NO_ANSWER}")
+    if code in _REFUSED:
+        return Misconfigured(f"{message}; {_REFUSED[code]}")
+    return Unavailable(f"{message}; {_PARTLY_DOWN.get(code, NO_ANSWER)}")
 
 
 def is_retriable(error: KafkaError) -> bool:

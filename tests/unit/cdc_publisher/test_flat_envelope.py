@@ -1,15 +1,20 @@
 """Changes as rows: flat, and as Delta's change feed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.connect_records import payload
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
-from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_cdc_publisher.record_form import Envelope, RecordForm
+from tests.unit.cdc_publisher.written_table import SCHEMA, WrittenTable, rows
+from tidegate_cdc_publisher.column_rules import ColumnRules
+from tidegate_cdc_publisher.record_form import Envelope, Format, RecordForm
+from tidegate_cdc_publisher.schema_registry import Registry
+from tidegate_delta.errors import InvalidRequest
 
 SMALL_BYTES = 500
 
@@ -107,3 +112,47 @@ def test_cloud_events_are_headers_beside_ours(tmp_path: Path) -> None:
     assert headers["ce_time"] == b"1970-01-01T00:00:01.001000Z"
     (tombstone,) = (record for record in topic.records if record.value is None)
     assert "ce_id" not in dict(tombstone.headers)
+
+
+def with_column(name: str) -> pa.Schema:
+    return pa.schema([*SCHEMA, (name, pa.string())])
+
+
+@pytest.mark.parametrize("value_format", ["json", "json_schema", "avro"])
+@pytest.mark.parametrize(
+    ("envelope", "name"),
+    [
+        ("flat", "__op"),
+        ("flat", "__Deleted"),
+        ("delta", "_change_type"),
+        ("delta", "_COMMIT_version"),
+    ],
+)
+def test_a_column_with_the_name_of_an_added_field_is_refused_before_anything_is_published(
+    tmp_path: Path, envelope: Envelope, name: str, value_format: Format
+) -> None:
+    """Else it would stand twice in a record, and readers would take the column for our field."""
+    table, topic = WrittenTable(tmp_path / "t").create(), Topic()
+    table.append(rows(1, 2))
+    form = RecordForm(value_format, envelope=envelope)
+    registry = Registry.at("mock://", {})
+    stream(table, topic, form=form, registry=registry).catch_up(1)
+    before = list(topic.records)
+    table.replace(with_column(name), [{**row, name: "mine"} for row in rows(2, 3)])
+    with pytest.raises(InvalidRequest, match=rf"{name}.*column_exclude_list") as refused:
+        stream(table, topic, form=form, registry=registry).catch_up(2)
+    assert refused.value.error_class == "BadColumns"
+    assert topic.records == before
+    without = replace(form, columns=ColumnRules(exclude=(name,)))
+    stream(table, topic, form=without, registry=registry).catch_up(2)
+    assert len(topic.records) > len(before)
+
+
+def test_debeziums_envelope_has_columns_of_any_name(tmp_path: Path) -> None:
+    names = ["__op", "__deleted", "_change_type", "op", "before", "after", "source", "schema"]
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names)])
+    table, topic = WrittenTable(tmp_path / "t", schema=schema).create(), Topic()
+    row = {"id": 1, **dict.fromkeys(names, "mine")}
+    table.append([row])
+    stream(table, topic).catch_up(1)
+    assert [change["after"] for change in topic.told] == [row]

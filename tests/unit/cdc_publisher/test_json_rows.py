@@ -143,3 +143,13 @@ def test_texts_in_utf8_are_those_of_a_slice_alone() -> None:
     for start in range(6):
         for end in range(start, 6):
             assert in_utf8(texts.slice(start, end - start)) == expected[start:end]
+
+
+def test_a_null_in_a_map_may_be_of_a_struct_with_a_field_that_is_not_null() -> None:
+    kind = pa.map_(pa.string(), pa.struct([pa.field("x", pa.int32(), nullable=False)]))
+    maps = pa.array([[("a", None), ("b", {"x": 1})], None, [], [("c", {"x": 2})]], kind)
+    table = pa.table({"m": maps})
+    texts = ['{"m":{"a":null,"b":{"x":1}}}', '{"m":null}', '{"m":{}}', '{"m":{"c":{"x":2}}}']
+    assert row_texts(table).to_pylist() == texts
+    assert row_texts(table.slice(1, 3)).to_pylist() == texts[1:]
+    assert row_texts(table.slice(4)).to_pylist() == []

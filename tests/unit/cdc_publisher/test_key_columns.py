@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tidegate_cdc_publisher.key_columns import PROPERTY, key_columns, order_of
+from tidegate_cdc_publisher.key_columns import PROPERTY, key_columns, keys_of_order, order_of
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
 
@@ -43,3 +43,12 @@ def test_a_property_that_names_no_column_is_refused_with_its_name(text: str) -> 
 
 def test_orders_differ_when_their_keys_do() -> None:
     assert len({order_of(keys) for keys in (None, ("a",), ("a", "b"), ("b", "a"))}) == 4
+
+
+@pytest.mark.parametrize(
+    "keys", [None, ("a",), ("a", "b"), ("a,b",), ("a", "b,"), ("-",), ("%2C", "%"), ("é,", "-")]
+)
+def test_an_ordering_names_its_key_columns_whatever_their_names_hold(
+    keys: tuple[str, ...] | None,
+) -> None:
+    assert keys_of_order(order_of(keys)) == keys

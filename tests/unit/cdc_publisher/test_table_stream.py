@@ -53,6 +53,22 @@ def test_an_empty_table_has_a_snapshot_of_no_rows(table: WrittenTable) -> None:
     )
 
 
+def test_a_marker_has_a_key_that_no_row_has_even_if_its_field_is_the_key_column(
+    tmp_path: Path,
+) -> None:
+    schema = pa.schema([("tidegate_marker", pa.string())])
+    keys = {"tidegate.cdc.keyColumns": "tidegate_marker"}
+    table = WrittenTable(tmp_path / "t", schema=schema, configuration=keys).create()
+    topic = Topic()
+    stream(table, topic).catch_up(0)
+    table.append([{"tidegate_marker": "snapshot-ends:0"}])
+    stream(table, topic).catch_up(1)
+    marker, row = topic.records
+    assert marker.value is None
+    assert row.value is not None
+    assert marker.key != row.key
+
+
 def test_without_the_rows_of_the_past_only_later_versions_are_told(table: WrittenTable) -> None:
     table.append(rows(1, 2))
     topic = Topic()

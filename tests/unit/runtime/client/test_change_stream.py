@@ -53,7 +53,8 @@ def tell(
         "after": None if op == "d" else row,
         "source": {"sequence": json.dumps([str(version), str(index)])},
     }
-    content = {"schema": {}, "payload": value} if with_schema else value
+    schema = {"type": "struct", "fields": []}
+    content = {"schema": schema, "payload": value} if with_schema else value
     at, key = TopicPartition(TOPIC, partition), json.dumps({"k": k}).encode()
     of.append(at, key, json.dumps(content).encode())
     if op == "d":
@@ -285,3 +286,21 @@ def test_a_reader_waits_for_the_end_of_a_version() -> None:
         assert 3 in read_until
         assert stream.ended == 3
         assert list(stream.changes(until=3)) == []
+
+
+def test_key_columns_may_have_the_names_of_a_record_with_its_schema() -> None:
+    topic, key = bus(), {"schema": "s", "payload": "p"}
+    value = {"op": "c", "before": None, "after": key, "source": {"sequence": '["1","0"]'}}
+    place = TopicPartition(TOPIC, 0)
+    topic.append(place, json.dumps(key).encode(), json.dumps(value).encode())
+    (change,) = ChangeStream(topic, TOPIC).changes(QUIET_S)
+    assert isinstance(change, Change)
+    assert change.key == key
+
+
+@pytest.mark.parametrize("value", [b'{"__op":"c","source":1,"op":2}', b"\x00\x00\x00\x00\x01"])
+def test_a_value_in_another_envelope_or_format_is_named(value: bytes) -> None:
+    topic = bus()
+    topic.append(TopicPartition(TOPIC, 0), b"{}", value)
+    with pytest.raises(ValueError, match=r"offset 0.*envelope=debezium"):
+        list(ChangeStream(topic, TOPIC).changes(QUIET_S))

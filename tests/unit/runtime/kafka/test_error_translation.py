@@ -47,6 +47,32 @@ def test_a_record_too_large_for_its_topic_names_what_an_operator_lowered() -> No
     assert "`max.message.bytes`" in str(refused)
 
 
+@pytest.mark.parametrize(
+    ("code", "kind", "remedy"),
+    [
+        (KafkaError.INVALID_RECORD, Misconfigured, "without a key"),
+        (KafkaError.TOPIC_EXCEPTION, Misconfigured, "dots and underscores"),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, Misconfigured, "transaction.max.timeout.ms"),
+        (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, Misconfigured, "message.format.version"),
+        (KafkaError.UNSUPPORTED_COMPRESSION_TYPE, Misconfigured, "compression.type"),
+        (KafkaError.INVALID_CONFIG, Misconfigured, "topic_properties"),
+        (KafkaError.INVALID_PARTITIONS, Misconfigured, "number of partitions"),
+        (KafkaError.INVALID_REPLICATION_FACTOR, Misconfigured, "default.replication.factor"),
+        (KafkaError.POLICY_VIOLATION, Misconfigured, "policy"),
+        (KafkaError.NOT_ENOUGH_REPLICAS, Unavailable, "min.insync.replicas"),
+        (KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Unavailable, "min.insync.replicas"),
+        (KafkaError.KAFKA_STORAGE_ERROR, Unavailable, "disk"),
+    ],
+)
+def test_brokers_that_answer_are_not_said_to_be_silent(
+    code: int, kind: type[TidegateError], remedy: str
+) -> None:
+    ours = translated(KafkaError(code), "do it")
+    assert type(ours) is kind
+    assert remedy in str(ours)
+    assert "bootstrap_servers" not in str(ours)
+
+
 def test_a_partition_that_is_missing_is_not_made_by_creating_topics() -> None:
     missing = translated(KafkaError(KafkaError._UNKNOWN_PARTITION), "send")
     assert type(missing) is Misconfigured

@@ -1,0 +1,79 @@
+"""`tidegate changes tail` shows the changes of every envelope and format."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate_cdc_publisher.change_records import ChangeRecord
+from tidegate_cdc_publisher.cli.change_lines import change_line
+from tidegate_cdc_publisher.record_form import Envelope, Format, RecordForm
+from tidegate_cdc_publisher.schema_registry import Registry
+from tidegate_delta.errors import InvalidRequest, Misconfigured
+from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
+
+
+def registry() -> Registry:
+    return Registry(SchemaRegistryClient.new_client({"url": "mock://"}), "mock://")
+
+
+def read(record: ChangeRecord) -> Record:
+    headers = tuple(
+        (name, value.encode() if isinstance(value, str) else value or b"")
+        for name, value in record.headers
+    )
+    return Record(TopicPartition("cdc.t", 0), Offset(7), record.key, record.value, headers)
+
+
+def published(folder: Path, form: RecordForm, of: Registry | None) -> list[Record]:
+    """Publish a snapshot of two rows, then an update and a delete."""
+    table, topic = WrittenTable(folder / "t").create(), Topic()
+    table.append(rows(1, 2))
+    stream(table, topic, form=form, registry=of).catch_up(1)
+    table.rewrite(lambda old: [{**row, "price": 9.0} for row in old if row["id"] == 1])
+    stream(table, topic, form=form, registry=of).catch_up(2)
+    return [read(record) for record in topic.records if record.value is not None]
+
+
+@pytest.mark.parametrize("envelope", get_args(Envelope))
+@pytest.mark.parametrize("record_format", get_args(Format))
+def test_a_change_is_a_line_in_every_envelope_and_format(
+    tmp_path: Path, envelope: Envelope, record_format: Format
+) -> None:
+    of = registry()
+    form = RecordForm(record_format, record_format, envelope=envelope)
+    records = published(tmp_path, form, of)
+    shown = [change_line(record, of, as_json=False).split(" ", 2) for record in records]
+    old, new = ({"id": 1, "name": "n1", "price": price} for price in (0.25, 9.0))
+    gone = {"id": 2, "name": "n2", "price": 0.5}
+    expected = {
+        "delta": [
+            ("1:0", "insert", old),
+            ("1:1", "insert", gone),
+            ("2:0", "delete", gone),
+            ("2:1", "update_preimage", old),
+            ("2:1", "update_postimage", new),
+        ]
+    }.get(envelope, [("1:0", "r", old), ("1:1", "r", gone), ("2:0", "d", gone), ("2:1", "u", new)])
+    assert [(at, op, json.loads(row)) for at, op, row in shown] == expected
+    for record in records:
+        assert isinstance(json.loads(change_line(record, of, as_json=True)), dict)
+
+
+@pytest.mark.parametrize("record_format", ["avro", "protobuf"])
+def test_what_a_registrys_schema_explains_needs_the_registry(
+    tmp_path: Path, record_format: Format
+) -> None:
+    (record, *_) = published(tmp_path, RecordForm(record_format), registry())
+    with pytest.raises(Misconfigured, match=r"cdc\.t.*cdc\.registry\.url"):
+        change_line(record, None, as_json=False)
+
+
+def test_a_record_of_somebody_else_is_named() -> None:
+    record = Record(TopicPartition("cdc.t", 0), Offset(7), None, b"hello", ())
+    with pytest.raises(InvalidRequest, match="offset 7"):
+        change_line(record, None, as_json=False)
