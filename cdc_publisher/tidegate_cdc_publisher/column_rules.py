@@ -98,9 +98,11 @@ class ColumnRules:
         array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
         if _in(name, self.mask):
             return pc.if_else(pc.is_null(array), pa.scalar(None, array.type), MASK)
+        # Bytes, as Spark writes text that is not UTF-8, too.
+        salt = self.salt.encode()
         hashed = [
-            None if text is None else sha256((self.salt + text).encode()).hexdigest()
-            for text in array.to_pylist()
+            None if text is None else sha256(salt + text).hexdigest()
+            for text in array.cast(pa.binary()).to_pylist()
         ]
         return pa.array(hashed, array.type)
 

@@ -15,7 +15,6 @@ from tidegate_delta.errors import BrokenLog, UnsupportedFeature
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import checksum_name
 from tidegate_delta.log.file_paths import canonical_paths
-from tidegate_delta.log.hidden_folders import is_hidden
 from tidegate_delta.properties.table_properties import tombstone_retention_ms
 from tidegate_delta.schema.column_mapping import physical_partition_columns
 from tidegate_delta.snapshots.checksum_verdict import Checked
@@ -23,6 +22,7 @@ from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
+from tidegate_runtime.table_io.own_files import Listing, list_own_files, named_by_tables_below
 from tidegate_runtime.table_io.parquet_footers import read_row_count
 from tidegate_runtime.table_io.referenced_files import referenced, vector_files
 from tidegate_runtime.table_io.table_files import open_table_file
@@ -51,53 +51,46 @@ def check_files(
             "delete_checksum" if is_unreadable else None,
         )
     progress(f"{snapshot.files.num_rows} live files")
-    listed = listed_files(store, snapshot)
+    listing = listed_files(store, snapshot)
+    listed = listing.files
     yield from _live_files(store, snapshot, listed)
-    yield from _orphans(store, snapshot, listed, request)
+    yield from _orphans(store, snapshot, listing, request)
     opened = min(request.footers, snapshot.files.num_rows)
     if opened:
         progress(f"the contents of {opened} files")
         yield from _contents(store, snapshot, request.footers)
 
 
-def listed_files(store: LogStore, snapshot: Snapshot) -> pa.Table:
-    """Return `key`, `size_bytes` and `modified_ms` of the files below a table's root.
+def listed_files(store: LogStore, snapshot: Snapshot) -> Listing:
+    """Return the files below a table's root, without hidden ones and those of tables below it.
 
-    Hidden files and folders are left out. Raises: Unavailable.
+    Raises: Unavailable.
     """
     metadata = snapshot.metadata
-    columns = {*metadata.partition_columns, *physical_partition_columns(metadata)}
-
-    def is_wanted(path: str) -> bool:
-        return not is_hidden(path.rpartition("/")[2], columns)
-
-    stats = [stat for stat in store.list_tree(is_wanted) if is_wanted(stat.path)]
-    return pa.table(
-        {
-            "key": pa.array([stat.path for stat in stats], pa.string()),
-            "size_bytes": pa.array([stat.size for stat in stats], pa.int64()),
-            "modified_ms": pa.array([stat.modified_ms for stat in stats], pa.int64()),
-        }
+    return list_own_files(
+        store, {*metadata.partition_columns, *physical_partition_columns(metadata)}
     )
 
 
-def orphans(store: LogStore, snapshot: Snapshot, listed: pa.Table, before_ms: int) -> pa.Table:
-    """Return the listed files from before a time that neither live files nor tombstones name.
+def orphans(store: LogStore, snapshot: Snapshot, listing: Listing, before_ms: int) -> pa.Table:
+    """Return the listed files from before a time that no version or table below the root names.
 
-    Change data is left out, as only commits name it.
+    Change data is left out, as only commits name it. Raises: BrokenLog (`TableBelowUnreadable`).
     """
+    listed = listing.files
     keys_named = [referenced(store.root, files) for files in (snapshot.files, snapshot.tombstones)]
+    keys_named += named_by_tables_below(store, listing.tables_below).values()
     known_keys = pa.chunked_array(
         [chunk for keys in keys_named for chunk in keys.chunks], pa.string()
     )
-    is_kept = pc.or_(pc.is_in(listed["key"], known_keys), pc.starts_with(listed["key"], _CHANGES))
+    is_kept = pc.or_(pc.is_in(listed["path"], known_keys), pc.starts_with(listed["path"], _CHANGES))
     is_old = pc.less(listed["modified_ms"], before_ms)
     return listed.filter(pc.and_(pc.invert(is_kept), is_old))
 
 
 def _live_files(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterator[Finding]:
     paths, sizes = snapshot.files["path"], snapshot.files["size"]
-    places = pc.index_in(canonical_paths(paths), listed["key"])
+    places = pc.index_in(canonical_paths(paths), listed["path"])
     for path in paths.filter(pc.is_null(places)).to_pylist():
         if not _exists(store, path):
             yield Finding(
@@ -119,7 +112,7 @@ def _live_files(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterat
             f"{_RESTORE}; if it can be read, rewrite its rows",
         )
     stored = vector_files(store.root, snapshot.files["deletionVector"])
-    for key in stored.filter(pc.invert(pc.is_in(stored, listed["key"]))).to_pylist():
+    for key in stored.filter(pc.invert(pc.is_in(stored, listed["path"]))).to_pylist():
         if not _exists(store, key, is_key=True):
             yield Finding(
                 "broken_vector",
@@ -130,17 +123,23 @@ def _live_files(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterat
 
 
 def _orphans(
-    store: LogStore, snapshot: Snapshot, listed: pa.Table, request: CheckRequest
+    store: LogStore, snapshot: Snapshot, listing: Listing, request: CheckRequest
 ) -> Iterator[Finding]:
     before_ms = request.now_ms - tombstone_retention_ms(snapshot.metadata)
-    orphan_files = orphans(store, snapshot, listed, before_ms)
+    try:
+        orphan_files = orphans(store, snapshot, listing, before_ms)
+    except BrokenLog as error:
+        if error.error_class != "TableBelowUnreadable":
+            raise
+        yield Finding("orphans", "not counted", str(error), "repair that table, or move it away")
+        return
     if orphan_files.num_rows:
         size_bytes = pc.sum(orphan_files["size_bytes"]).as_py()
         yield Finding(
             "orphans",
             f"{orphan_files.num_rows} files",
             f"{size_bytes} bytes that no version names, older than the retention, "
-            f"{orphan_files['key'][0].as_py()} for one; readers do not see them",
+            f"{orphan_files['path'][0].as_py()} for one; readers do not see them",
             "delete them with `tidegate table vacuum`",
         )
 

@@ -52,6 +52,11 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def argv(self) -> tuple[str, ...]:
+        """Its command line."""
+        return tuple(self._command.argv)
+
+    @property
     def pid(self) -> int:
         """The process id of the latest start."""
         assert self._process is not None, "started"

@@ -8,12 +8,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
 from tidegate_delta.errors import Misconfigured
 from tidegate_local.child_processes import (
+    Child,
     Command,
     ServiceProcess,
     end_process,
@@ -31,6 +32,7 @@ SESSION_TIMEOUT_MS: Final = 2_000
 READY_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 15.0
 _STATE: Final = "state.json"
+_BROKER: Final = "kafka"
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,17 @@ class StackSettings:
 
 @dataclass(frozen=True)
 class Started:
-    """A process that outlives the one that started it. `address` is that of its probes."""
+    """A process that outlives the one that started it. `address` is that of its probes.
+
+    `argv` starts a service again; a broker is started from its folder.
+    """
 
     name: str
     pid: int
     birth: str
     log: str
     address: str | None = None
+    argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,13 +189,9 @@ class LocalStack:
         """Record the running processes for `down`, even if this process is killed later."""
         if not self._settings.detached:
             return
-        children = [(self._broker.child, None)] if self._broker else []
-        processes = [
-            Started(child.name, child.pid, start_time_of(child.pid) or "", str(child.log), address)
-            for child, address in (
-                *children,
-                *((service.child, service.address()) for service in self.services.values()),
-            )
+        processes = [_started(self._broker.child)] if self._broker else []
+        processes += [
+            _started(service.child, service.address()) for service in self.services.values()
         ]
         state = StackState(
             self.kafka.bootstrap_servers,
@@ -197,9 +199,7 @@ class LocalStack:
             tuple(self._settings.roots),
             tuple(processes),
         )
-        part = self._settings.folder / f"{_STATE}.part"
-        part.write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
-        part.replace(self._settings.folder / _STATE)
+        _write_state(self._settings.folder, state)
 
 
 def state_folder() -> Path:
@@ -218,10 +218,56 @@ def read_state(folder: Path) -> StackState | None:
         return None
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
-        processes = tuple(Started(**process) for process in body.pop("processes"))
+        processes = tuple(
+            Started(**{**process, "argv": tuple(process.get("argv", ()))})
+            for process in body.pop("processes")
+        )
         return StackState(**{**body, "roots": tuple(body["roots"])}, processes=processes)
     except (ValueError, KeyError, TypeError) as error:
         raise Misconfigured(f"{file} cannot be read ({error}); remove it") from error
+
+
+def start_ended(folder: Path, state: StackState, show_progress: ShowProgress) -> StackState:
+    """Start what has ended of a detached stack, as it was started; return the new state.
+
+    What runs is kept. Raises: Misconfigured; Unavailable.
+    """
+    processes, running, started = list(state.processes), state.running(), list[ServiceProcess]()
+    for place, process in enumerate(state.processes):
+        if process in running:
+            continue
+        show_progress(f"{process.name} has ended, its log is {process.log}: starting it again")
+        if process.name == _BROKER:
+            port = int(state.bootstrap_servers.rpartition(":")[2])
+            broker = EmbeddedKafka(folder / "kafka", port, detached=True)
+            broker.start(show_progress)
+            processes[place] = _started(broker.child)
+        else:
+            command = Command(process.name, process.argv, tethered=False)
+            service = service_process(command, folder / "services")
+            service.start()
+            started.append(service)
+            processes[place] = _started(service.child)
+        _write_state(folder, replace(state, processes=tuple(processes)))
+    addresses = {}
+    for service in started:
+        service.wait_ready(READY_TIMEOUT_S)
+        addresses[service.child.name] = service.address()
+    ready = (replace(one, address=addresses.get(one.name, one.address)) for one in processes)
+    new_state = replace(state, processes=tuple(ready))
+    _write_state(folder, new_state)
+    return new_state
+
+
+def _started(child: Child, address: str | None = None) -> Started:
+    birth = start_time_of(child.pid) or ""
+    return Started(child.name, child.pid, birth, str(child.log), address, child.argv)
+
+
+def _write_state(folder: Path, state: StackState) -> None:
+    part = folder / f"{_STATE}.part"
+    part.write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
+    part.replace(folder / _STATE)
 
 
 def stop_detached(folder: Path, show_progress: ShowProgress) -> list[str]:

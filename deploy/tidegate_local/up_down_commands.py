@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from tidegate_delta.errors import Misconfigured
 from tidegate_local.kafka_commands import PORT_MAX
 from tidegate_local.local_stack import (
     SERVICES,
@@ -16,6 +15,7 @@ from tidegate_local.local_stack import (
     StackSettings,
     StackState,
     read_state,
+    start_ended,
     state_folder,
     stop_detached,
 )
@@ -62,6 +62,7 @@ def up(
 ) -> None:
     """Start Kafka, its topics and every service in the background; `tidegate down` stops them.
 
+    Of a folder from which some still run, the others are started again, as they were started.
     If KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` is set, no Kafka is started.
     """
     stack_folder = folder or state_folder()
@@ -107,21 +108,18 @@ def down(folder: Folder = None, as_json: Json = False) -> None:
 
 
 def _go_on(state: StackState, folder: Path, *, as_json: bool) -> None:
-    ended = {process.name for process in state.processes} - {
-        process.name for process in state.running()
-    }
-    if ended:
-        raise Misconfigured(
-            f"of what was started in {folder}, {', '.join(sorted(ended))} ended, its log in "
-            f"{folder / 'services'} says why: `tidegate down --folder {folder}` ends the rest, "
-            "then start again"
-        )
+    if len(state.running()) < len(state.processes):
+        state = start_ended(folder.absolute(), state, _tell)
     _show(state, folder, as_json=as_json)
 
 
 def _show(state: StackState, folder: Path, *, as_json: bool) -> None:
     if as_json:
-        _OUT.print_json(json.dumps({"folder": str(folder), **asdict(state)}))
+        shown = asdict(state)
+        for process in shown["processes"]:
+            # It may hold passwords that were given by --set.
+            del process["argv"]
+        _OUT.print_json(json.dumps({"folder": str(folder), **shown}))
         return
     table = Table(box=None, pad_edge=False)
     for title in ("service", "pid", "probes", "log"):

@@ -1,6 +1,7 @@
 """Services as processes: ready, stopped, killed, and all of them up and down."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -162,6 +163,15 @@ def test_up_starts_the_whole_line_and_down_ends_it(tmp_path: Path) -> None:
             assert probe(f"{one['address']}/readyz")[0] == 200
         again = subprocess.run(up, capture_output=True, text=True, check=False)
         assert json.loads(again.stdout) == state, "what is up is shown, not started twice"
+        broker, killed, *kept = state["processes"]
+        for one in (broker, killed):
+            os.kill(one["pid"], signal.SIGKILL)
+        repaired = subprocess.run(up, capture_output=True, text=True, check=False)
+        assert repaired.returncode == 0, repaired.stderr
+        state = json.loads(repaired.stdout)
+        assert state["processes"][2:] == kept
+        for one in state["processes"][1:]:
+            assert probe(f"{one['address']}/readyz")[0] == 200
     finally:
         down = subprocess.run(
             [*tidegate, "down", *folder, "--json"], capture_output=True, text=True, check=False

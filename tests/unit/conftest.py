@@ -3,11 +3,13 @@
 A module overrides `new_gate`, `first_proposals` or `after_first_proposals`, never `gate` itself.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.builders import Gate, create
+from tidegate_committer.store_reads import log_audit
 from tidegate_messages.proposal import Proposal
 
 
@@ -41,3 +43,9 @@ def gate(
         assert outcome.status == "committed", outcome
     after_first_proposals(new_gate)
     return new_gate
+
+
+@pytest.fixture
+def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no older heads read again: for tests that count what decisions read."""
+    monkeypatch.setattr(log_audit, "LOOK_S", math.inf)

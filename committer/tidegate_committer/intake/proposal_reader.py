@@ -4,6 +4,7 @@ A record whose proposal id, table and read version can be read becomes a candida
 is malformed. Its `flaw` then decides it: a final refusal.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
@@ -51,6 +52,11 @@ it is no fact of the table's log.
 """
 
 _IDENTITY: Final = ("proposal_id", "table")
+
+_NAMED: Final = {
+    name: re.compile(rb'"%b"\s*:\s*"([0-9a-fA-F-]{36})"' % name.encode()) for name in _IDENTITY
+}
+"""How the bytes of a record name the ids, whatever else is wrong with them."""
 
 NO_INTENTS: Final[tuple[RowDelete, ...]] = ()
 
@@ -158,7 +164,7 @@ def _unread(
     if size > UNREAD * policy.record_bytes_max:
         allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
         reason = f"(record): it is not read, for it has {allowed}"
-        return DeadLetter(TOO_LARGE, reason, digest, *_identity({}, headers))
+        return DeadLetter(TOO_LARGE, reason, digest, *_identity(_named_in(value), headers))
     other = other_format(headers, Proposal)
     if other is not None:
         remedy = f"say {FORMATS[Proposal]}, or upgrade the committer"
@@ -306,7 +312,8 @@ def read_identity(
     try:
         body = parse_json(value)
     except MalformedRecord:
-        return DeadLetter(rejection.rule, rejection.reason, digest, *_identity({}, headers))
+        named = _identity(_named_in(value), headers)
+        return DeadLetter(rejection.rule, rejection.reason, digest, *named)
     identity = _identity(body, headers)
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -334,7 +341,16 @@ def _body(value: bytes | None) -> Mapping[str, Any]:
     try:
         return parse_json(value)
     except MalformedRecord:
-        return {}
+        return _named_in(value)
+
+
+def _named_in(value: bytes | None) -> Mapping[str, str]:
+    """Return the ids that the bytes of a record that is no JSON name, each if it names only one.
+
+    The writer finds the outcome of its record by them. They decide nothing else.
+    """
+    found = ((name, set(pattern.findall(value or b""))) for name, pattern in _NAMED.items())
+    return {name: ids.pop().decode("ascii") for name, ids in found if len(ids) == 1}
 
 
 def _identity(body: Mapping[str, Any], headers: Headers = ()) -> tuple[UUID | None, UUID | None]:

@@ -1,9 +1,10 @@
 """Schedules the reads of tables' stores that no proposal asks for.
 
 Idle tables are probed for versions by other writers; all tables are audited for versions that were
-overwritten or deleted.
+overwritten or deleted, and while versions come for a folder in which another table was made.
 """
 
+import math
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -36,8 +37,13 @@ class MaintenanceSchedule:
         if state is None or not table_committer.is_registered:
             return
         audit = self.audits.get(table_committer.record.table)
-        if audit is None:
-            audit = self.audits[table_committer.record.table] = Audit(now_s + section.audit_s)
+        rulings = table_committer.record.rulings
+        if audit is None or audit.rulings != rulings:
+            # After an operator's request another table may be served, by the same registration.
+            audit = Audit(now_s + section.audit_s, rulings=rulings)
+            self.audits[table_committer.record.table] = audit
+        if table_committer.in_flight is not None or audit.is_behind(state):
+            audit.look_again(table_committer.store, state, now_s, self.dependencies.background)
         table_committer.pause_for_audit = audit.pause_for_audit(now_s)
         if table_committer.in_flight is not None or table_committer.cache.fetch is not None:
             return
@@ -94,12 +100,18 @@ class MaintenanceSchedule:
             return 0.0
         if audit is None or audit.answer is not None or (probe and probe.answer is not None):
             return 0.0
+        if audit.look is not None or audit.replaced is not None:
+            return 0.0
         section = self.dependencies.settings
         look_s = min(section.external_probe_s, section.view_age_max_s)
         return (
             0.0
             if table_committer.cache.is_behind
-            else min(audit.due_s, table_committer.cache.viewed_s + look_s)
+            else min(
+                audit.due_s,
+                table_committer.cache.viewed_s + look_s,
+                audit.look_s if audit.is_behind(table_committer.cache.state) else math.inf,
+            )
         )
 
     def forget(self, table: UUID) -> None:

@@ -8,17 +8,19 @@ denied with the advice to retry.
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from tidegate_committer.admission.unsafe_writers import what_halts
 from tidegate_committer.decision.decision_types import Verdict, denied
+from tidegate_committer.decision.published_record_limits import short
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.loop import table_registration
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_delta.errors import Unavailable
+from tidegate_delta.errors import InvalidRequest, Unavailable
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import OPERATOR_REQUESTS
 from tidegate_messages.published_records import Ruling, TableRecord
@@ -34,9 +36,13 @@ _UNHALTED: Final = {"reason": None, "overwritten": None, "halted_by_hand": None}
 
 @dataclass
 class OperatorRequests:
-    """Carries out operators' requests about the tables of a topic partition, and answers them."""
+    """Carries out operators' requests about the tables of a topic partition, and answers them.
+
+    `before` are the registrations of tables of which the log is being read to serve them anew.
+    """
 
     tables: ServedTables
+    before: dict[UUID, TableRecord] = field(default_factory=dict)
 
     def carry_out(self, candidate: Candidate, table_committer: TableCommitter) -> bool:
         """Carry out a request and answer it; return False while the table's log is being read."""
@@ -81,15 +87,28 @@ class OperatorRequests:
     def _reopen(self, candidate: Candidate, table_committer: TableCommitter, ruled: Ruling) -> bool:
         """Reopen a halted table if its log proves sound; return False while it is being read."""
         record = table_committer.record
-        if record.status != "halted":
+        is_anew = record.table in self.before or names_other_table(candidate, record)
+        if record.status != "halted" and not is_anew:
             self._answer(granted(candidate, record, repeat=True), record)
             return True
+        if is_anew and record.table not in self.before:
+            # What was published is of the table that was here before: it says nothing of this one.
+            self.before[record.table] = record
+            table_committer.record = made_anew(record, candidate)
         result = read_for_request(table_committer)
         cache = table_committer.cache
+        if is_anew and result is True:
+            result = self._take_anew(table_committer)
+        if is_anew and result is not False:
+            before = self.before.pop(record.table)
+            table_committer.record = table_committer.record if result is True else before
         if result is True and cache.state is not None:
             properties = cache.state.table_definition.metadata.configuration
             strictness = self.tables.dependencies.settings.unsafe_writers
-            result = what_halts(cache.unpublished, record, properties, strictness) or result
+            result = (
+                what_halts(cache.unpublished, table_committer.record, properties, strictness)
+                or result
+            )
         if isinstance(result, Unavailable):
             self._answer(denied(candidate, result.error_class, f"table: {result}", "retry"), record)
         elif isinstance(result, Exception):
@@ -98,10 +117,27 @@ class OperatorRequests:
             self._answer(still_closed(candidate, reason_of(result)), record)
         elif result:
             table_committer.halted, table_committer.rests_until_s = None, 0.0
-            table_committer.record = reopened(record, ruled)
+            table_committer.record = reopened(table_committer.record, ruled)
             self.tables.publisher.reopened(table_committer.record)
             self._answer(granted(candidate, table_committer.record), table_committer.record)
         return result is not False
+
+    def _take_anew(self, table_committer: TableCommitter) -> bool | Exception:
+        """Count the versions of a table that was made anew as published, or return why not."""
+        record, cache = table_committer.record, table_committer.cache
+        assert cache.state is not None, "its log was read"
+        table_id = cache.state.table_definition.metadata.id
+        if short(table_id) != record.table_id:
+            return InvalidRequest(
+                f"the table at {record.table_root} has the id {table_id!r} and not "
+                f"{record.table_id!r}: it was made anew again; send a new request",
+                error_class="other_table",
+            )
+        head = cache.state.entries.get(cache.state.version)
+        update = {"published_through": cache.state.version, "sha256": head.sha256 if head else None}
+        cache.unpublished.clear()
+        table_committer.record = record.model_copy(update=update)
+        return True
 
     def _answer(self, verdict: Verdict, record: TableRecord) -> None:
         self.tables.publisher.answer(verdict, record)
@@ -192,6 +228,27 @@ def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) 
     """Return the answer to a request that was carried out; `repeat`: it had been before."""
     version = max(record.published_through, 0)
     return Verdict(candidate, "committed", version=version, repeat=repeat)
+
+
+def names_other_table(candidate: Candidate, record: TableRecord) -> bool:
+    """Return whether a request is for a table of another id than the registered one, in its folder.
+
+    Whoever sends it has read the id in the log, and says that the table was made anew on purpose.
+    """
+    named = candidate.proposal.table_id if candidate.proposal is not None else None
+    return None not in (named, record.table_id) and short(named) != record.table_id
+
+
+def made_anew(record: TableRecord, candidate: Candidate) -> TableRecord:
+    """Return the registration of the table that a request names, at the head that it has read."""
+    assert candidate.proposal is not None, "a request is a proposal"
+    update = {
+        "table_id": short(candidate.proposal.table_id),
+        "published_through": candidate.read_version,
+        "sha256": None,
+        "overwritten": None,
+    }
+    return record.model_copy(update=update)
 
 
 def denied_by_halt(candidate: Candidate, record: TableRecord) -> Verdict:

@@ -317,6 +317,7 @@ class OutcomePublisher:
             ("rule", letter.rule.encode()),
             ("source", source.encode()),
             ("sha256", letter.sha256.encode()),
+            *_ids_read(letter, record),
         )
         value = None if record.value is None else record.value[:LETTER_BYTES_MAX]
         key = None if record.key is None else record.key[:LETTER_KEY_BYTES_MAX]
@@ -340,6 +341,14 @@ class OutcomePublisher:
             self.producer.flush(FLUSH_S)
         self.unflushed = 0
         reach("after_flush")
+
+
+def _ids_read(letter: DeadLetter, record: Record) -> Iterator[tuple[str, bytes]]:
+    """Yield the ids that were read from a record's bytes and that its headers lack."""
+    named = {name for name, _ in record.headers}
+    for name, value in (("proposal_id", letter.proposal_id), ("table", letter.table)):
+        if value is not None and name not in named:
+            yield name, str(value).encode()
 
 
 def _kept(headers: Headers) -> Iterator[tuple[str, bytes]]:

@@ -3,6 +3,10 @@
 An engine without put-if-absent may overwrite a version, and a bucket's lifecycle rule may delete
 one. An audit finds this even if no proposal comes. The table is then halted, because the outcomes
 of the lost version were promises. The newest versions come first, because writers race for these.
+
+A table's folder may also be removed, and another table be made in it. Where its versions go on past
+ours, PUTs win there. So while versions come, an older head is read again every second, beside the
+PUTs: only our own table has that file.
 """
 
 from collections.abc import Mapping
@@ -23,14 +27,21 @@ from tidegate_runtime.table_io.log_reader import find_segment
 GONE: Final = ""
 """The value in place of the hash of a version whose file is missing."""
 
+LOOK_S: Final = 1.0
+"""How often an older head is read again while versions come. For so long, and the time of a read,
+proposals may be committed into another table that was made in the folder.
+"""
+
 
 @dataclass
 class Audit:
     """The audits of one table. `through` is the head at the start of the last one.
 
     `walked` is the older version at which the next audit goes on. `cleaned` is the newest version
-    that is missing and that readers do not need.
-    Units: `due_s` by `Clock.boot_s`.
+    that is missing and that readers do not need. `look` reads `witness` again, a version that was
+    the head when an earlier look began; `successor` is the witness of the next look. `replaced` is
+    a witness of which the file is another one. `rulings` counts the operators' requests before it.
+    Units: `due_s` and `look_s` by `Clock.boot_s`.
     """
 
     due_s: float
@@ -38,10 +49,55 @@ class Audit:
     walked: int = -1
     cleaned: int = -1
     answer: Future[Mapping[int, str]] | None = None
+    rulings: int = 0
+    look_s: float = 0.0
+    look: Future[Mapping[int, str]] | None = None
+    witness: CommittedFile | None = None
+    successor: CommittedFile | None = None
+    replaced: CommittedFile | None = None
+
+    def look_again(
+        self, store: LogStore, state: TableState, now_s: float, executor: StoreExecutor
+    ) -> None:
+        """Start to read the witness if it is time, or take the answer.
+
+        The successor was the head before the read began, so it lies in the folder that was read.
+        """
+        head = state.entries.get(state.version)
+        newest = CommittedFile(version=head.version, sha256=head.sha256) if head else None
+        if self.witness is None:
+            self.witness, self.look_s = newest, now_s + LOOK_S
+        elif self.look is None and now_s >= self.look_s:
+            versions = [self.witness.version]
+            self.look_s, self.successor = now_s + LOOK_S, newest
+            self.look = executor.begin(store.root, lambda: hashes(store, versions, versions[0]))
+        if self.look is not None and self.look.done():
+            self._end_look(now_s)
+
+    def is_behind(self, state: TableState) -> bool:
+        """Return whether a look is needed: versions came since the last one began, or it runs."""
+        return self.look is not None or self.witness is None or self.witness.version < state.version
+
+    def _end_look(self, now_s: float) -> None:
+        look, self.look = self.look, None
+        assert look is not None, "a look has begun"
+        assert self.witness is not None, "a look reads a witness"
+        try:
+            digest = look.result()[self.witness.version]
+        except Unavailable:
+            # Ignore it, as in `end`: the next look reads the same version.
+            return
+        if digest == GONE:
+            # It was cleaned up, or the folder was removed: the audit tells.
+            self.due_s = now_s
+        elif digest != self.witness.sha256:
+            self.replaced = self.witness
+            return
+        self.witness = self.successor or self.witness
 
     def pause_for_audit(self, now_s: float) -> bool:
         """Return whether an audit is due or running: it begins and ends with no PUT in flight."""
-        return now_s >= self.due_s or self.answer is not None
+        return now_s >= self.due_s or self.answer is not None or self.replaced is not None
 
     def begin(self, store: LogStore, state: TableState, most: int, executor: StoreExecutor) -> None:
         """Start to read some versions of a table."""
@@ -54,6 +110,8 @@ class Audit:
 
         Raises: BrokenLog, if the head is missing, or a version that no checkpoint covers.
         """
+        if self.replaced is not None:
+            return self.replaced
         if self.answer is None or not self.answer.done():
             return None
         answer, self.answer = self.answer, None

@@ -48,7 +48,7 @@ from tidegate_delta.snapshots.snapshot import LiveKeys
 from tidegate_delta.value_limits import TIMESTAMP_MAX
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.storage.overwrite_detection import check_restored
+from tidegate_runtime.storage.overwrite_detection import SERVE_ANEW, check_restored
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows
 from tidegate_runtime.table_io.open_table import head_version, oldest_commit, open_keys, read_commit
 from tidegate_runtime.table_io.row_ids import files_with_row_ids, files_without_row_ids
@@ -89,14 +89,16 @@ def check_published(store: LogStore, state: TableState, record: TableRecord) -> 
     if state.version < max(published_through, 0):
         raise BrokenLog(
             f"the log of {store.root} ends at version {state.version}, but version "
-            f"{max(published_through, 0)} was published: restore the missing files",
+            f"{max(published_through, 0)} was published: restore the missing files, "
+            f"or {SERVE_ANEW}",
             error_class="LogGap",
         )
     published_entry = state.entries.get(published_through)
     if published_entry is not None and record.sha256 not in (None, published_entry.sha256):
         raise BrokenLog(
             f"version {published_through} of {store.root} is not the file that was published: "
-            "somebody overwrote it; compare it with a backup before anything is written",
+            "somebody overwrote it, or made another table in the folder; compare it with a backup "
+            f"before anything is written, or {SERVE_ANEW}",
             error_class="CorruptCommit",
         )
 

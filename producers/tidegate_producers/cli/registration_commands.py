@@ -66,6 +66,13 @@ def halt(
 
 def reopen(
     table: TableArgument,
+    made_anew: Annotated[
+        bool,
+        typer.Option(
+            "--made-anew",
+            help="Serve another table that was made in its folder on purpose, under its name.",
+        ),
+    ] = False,
     timeout: Timeout = TIMEOUT_S,
     config: Config = None,
     set_: Set = None,
@@ -73,7 +80,15 @@ def reopen(
 ) -> None:
     """Take commits of a halted table again, after reading its log and finding it sound."""
     settings = loaded(ServiceSettings, config, set_)
-    outcome = _answer(settings, lambda client: table_registration.reopen(client, table, timeout))
+
+    def ask(client: Client) -> Outcome:
+        if not made_anew:
+            return table_registration.reopen(client, table, timeout)
+        root = client.require(table, timeout).table_root
+        place = TableLocation(root, settings.storage)
+        return table_registration.serve_anew(client, place, timeout)
+
+    outcome = _answer(settings, ask)
     _print_outcome(outcome, f"{table} is open at version {outcome.version}", as_json=as_json)
 
 

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add
 from tidegate_delta.log.file_paths import encode_path
-from tidegate_delta.log.hidden_folders import is_hidden
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.partition_values import NULL_FOLDER
 from tidegate_delta.schema.types import StructType, parse_schema
@@ -31,6 +30,7 @@ from tidegate_producers.writing.table_write import (
 )
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.storage.log_store import FileStat, LogStore
+from tidegate_runtime.table_io.own_files import list_own_files
 
 FILES_A_TASK: Final = 64
 
@@ -85,15 +85,10 @@ def convert(spark: SparkSession, options: WriteOptions, partition_schema: Struct
     return propose(client, store, proposal, request.timeout_s)
 
 
-def _files(store: LogStore, partition_columns: Sequence[str]) -> Iterator[FileStat]:
-    """Yield the data files in a folder: all that are not hidden."""
-
-    def is_wanted(folder: str) -> bool:
-        return not is_hidden(folder.rpartition("/")[2], partition_columns)
-
-    for stat in store.list_tree(is_wanted):
-        if not is_hidden(stat.path.rpartition("/")[2], partition_columns):
-            yield stat
+def _files(store: LogStore, partition_columns: Sequence[str]) -> list[FileStat]:
+    """Return the data files in a folder: all that are not hidden and of no table below it."""
+    files = list_own_files(store, partition_columns).files
+    return [FileStat(*row.values()) for row in files.to_pylist()]
 
 
 def _values(key: str, partition_schema: StructType, root: str) -> dict[str, str | None]:

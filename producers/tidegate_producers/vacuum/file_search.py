@@ -11,7 +11,6 @@ from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import Cdc, CommitInfo, DeletionVector, Metadata
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name
-from tidegate_delta.log.hidden_folders import is_hidden
 from tidegate_delta.schema.column_mapping import physical_partition_columns
 from tidegate_delta.snapshots.file_action_columns import DELETION_VECTOR
 from tidegate_delta.snapshots.replay import LogPart, read_part
@@ -20,6 +19,7 @@ from tidegate_messages.row_intent import ROW_INTENT
 from tidegate_producers.vacuum.vacuum_plan import FOUND_SCHEMA
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.log_reader import of_table, read_content
+from tidegate_runtime.table_io.own_files import list_own_files, without_tables_below
 from tidegate_runtime.table_io.referenced_files import (
     data_files,
     keys_below,
@@ -31,36 +31,25 @@ END: Final = "VACUUM END"
 DONE_THROUGH: Final = "latestCommitVersionOutsideOfRetentionWindow"
 """The parameter of VACUUM END, named as delta-spark's, with the version that LITE goes on after."""
 
-_BATCH: Final = 65_536
 _CDC: Final = b'"cdc"'
 
 
-def listed(store: LogStore, metadata: Metadata) -> pa.Table:
+def listed(store: LogStore, metadata: Metadata) -> tuple[pa.Table, tuple[str, ...]]:
     """Return the files below a table's root that are not hidden: FOUND_SCHEMA.
 
-    Raises: Unavailable.
+    Also return the folders of other tables below it, whose files are left out. Raises: Unavailable.
     """
     columns = {*metadata.partition_columns, *physical_partition_columns(metadata)}
-
-    def is_wanted(folder: str) -> bool:
-        return not is_hidden(folder.rpartition("/")[2], columns)
-
-    batches: list[pa.RecordBatch] = []
-    rows: list[tuple[str, int, int, int]] = []
-    for stat in store.list_tree(is_wanted):
-        if not is_hidden(stat.path.rpartition("/")[2], columns):
-            rows.append((stat.path, stat.size, stat.modified_ms, -1))
-        if len(rows) == _BATCH:
-            batches.append(_batch(rows))
-            rows = []
-    return pa.Table.from_batches([*batches, _batch(rows)])
+    listing = list_own_files(store, columns)
+    found = listing.files.append_column("version", pa.repeat(-1, listing.files.num_rows))
+    return found.rename_columns(FOUND_SCHEMA.names).cast(FOUND_SCHEMA), listing.tables_below
 
 
 def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
     """Return the files that versions up to this one removed, and change data: FOUND_SCHEMA.
 
     Also return the oldest version that was read. Versions that an earlier VACUUM LITE has dealt
-    with are left out, and so are those of which the commit is gone.
+    with are left out, and so are those of which the commit is gone, and those in tables below.
     Raises: BrokenLog; Unavailable.
     """
     parts: list[pa.Table] = []
@@ -79,7 +68,8 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
         [("size_bytes", "first"), ("since_ms", "first"), ("version", "first")]
     )
     columns = ["path", "size_bytes_first", "since_ms_first", "version_first"]
-    return newest.select(columns).rename_columns(FOUND_SCHEMA.names), oldest
+    found = newest.select(columns).rename_columns(FOUND_SCHEMA.names)
+    return without_tables_below(store, found), oldest
 
 
 def files_named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArray:
@@ -196,11 +186,3 @@ def _done_through(info: CommitInfo | None) -> int:
         if is_complete and done_through.isascii() and done_through.isdigit()
         else -1
     )
-
-
-def _batch(rows: list[tuple[str, int, int, int]]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(FOUND_SCHEMA)
-    arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, FOUND_SCHEMA, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=FOUND_SCHEMA)

@@ -81,6 +81,29 @@ def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
     return _outcome_of_request(client, root_or_name, "reopen", timeout_s)
 
 
+def serve_anew(client: Client, place: TableLocation, timeout_s: float) -> Outcome:
+    """Serve the table that was made anew in a registered table's folder; return the outcome.
+
+    The committer refuses proposals for the table that was there before (`other_table`).
+    Raises: InvalidRequest (`TableNotRegistered`, `NotADeltaTable`; `SameTable`, if the folder holds
+    the registered table); UnsupportedFeature; Rejected; OutcomeUnknown; Unavailable.
+    """
+    record = client.require(place.root, timeout_s)
+    snapshot = open_snapshot(store_for(place))
+    check_writable(snapshot.protocol, snapshot.metadata, place.root)
+    if snapshot.metadata.id == record.table_id:
+        raise InvalidRequest(
+            f"{place.root} holds the table that is registered, with the id {record.table_id}: it "
+            "was not made anew; reopen it without --made-anew",
+            error_class="SameTable",
+        )
+    target = proposal_drafts.Target(
+        record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
+    )
+    proposal = request("reopen", target, stamp_for(client, WriteRequest(timeout_s)))
+    return result(client.propose(proposal, timeout_s))
+
+
 def retry_followers(
     bus: Bus, topics: Topics, record: TableRecord, services: Collection[str]
 ) -> list[str]:

@@ -249,12 +249,27 @@ def _resolved(
     if item is not None:
         if _model(item) is None:
             return (".".join(parts),), _read_text(item, value)
-        # Keys of a mapping may contain dots: `cdc.tables.catalog.schema.table.key_columns`.
-        is_whole = not rest or (isinstance(value, str) and value.startswith("{"))
-        name, below = (parts, ()) if is_whole else (parts[:-1], parts[-1:])
-        path, parsed = _resolved(item, below, value)
-        return (".".join(name), *path), parsed
+        count = _parts_of_key(_model(item), parts, value)
+        path, parsed = _resolved(item, parts[count:], value)
+        return (".".join(parts[:count]), *path), parsed
     raise LookupError(f"unknown; there is nothing below this setting called {head!r}")
+
+
+def _parts_of_key(model: type[BaseModel] | None, parts: tuple[str, ...], value: object) -> int:
+    """Return how many parts are the key of a mapping of sections; settings of that section follow.
+
+    The key may contain dots, and so may the keys of a mapping in the section:
+    `cdc.tables.catalog.schema.table.topic_properties.retention.ms`.
+    """
+    if model is None:
+        return len(parts)
+    is_object = isinstance(value, str) and value.startswith("{")
+    for count in range(1, len(parts)):
+        field = model.model_fields.get(parts[count])
+        is_mapping = field is not None and _item(field.annotation) is not None
+        if is_mapping and (count + 1 < len(parts) or is_object or isinstance(value, dict)):
+            return count
+    return len(parts) if len(parts) == 1 or is_object else len(parts) - 1
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

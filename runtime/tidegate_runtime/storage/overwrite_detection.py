@@ -3,18 +3,25 @@
 An engine that writes without put-if-absent overwrites silently, and what was committed is lost.
 """
 
+from typing import Final
+
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.published_records import CommittedFile, TableRecord
 from tidegate_runtime.storage.log_store import LogStore
 
+SERVE_ANEW: Final = (
+    "if the table was made anew on purpose, serve it with `tidegate table reopen --made-anew`"
+)
+
 
 def overwritten(root: str, committed: CommittedFile) -> BrokenLog:
     """Return the error for a version whose file was overwritten."""
     return BrokenLog(
         f"version {committed.version} of {root} is another file than the one that was committed: "
-        f"somebody overwrote it; restore the one whose SHA-256 is {committed.sha256} from a backup",
+        "somebody overwrote it, or made another table in the folder; restore the one whose SHA-256 "
+        f"is {committed.sha256} from a backup, or {SERVE_ANEW}",
         error_class="CorruptCommit",
     )
 

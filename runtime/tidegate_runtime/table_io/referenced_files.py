@@ -11,7 +11,8 @@ from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_paths import canonical_paths
 from tidegate_runtime.table_io.table_files import key_below
 
-_ABSOLUTE: Final = r"^[A-Za-z][A-Za-z0-9+.\-]*://"
+ABSOLUTE: Final = r"^[A-Za-z][A-Za-z0-9+.\-]*://"
+"""A path that names a place of its own, whatever the table's root."""
 
 
 def referenced(root: str, files: pa.Table) -> pa.ChunkedArray:
@@ -38,7 +39,7 @@ def keys_below(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     Only absolute paths become Python strings.
     """
     keys = canonical_paths(paths)
-    is_absolute = pc.match_substring_regex(keys, _ABSOLUTE)
+    is_absolute = pc.match_substring_regex(keys, ABSOLUTE)
     if not pc.any(is_absolute, min_count=0).as_py():
         return keys
     placed = [key_below(root, path) for path in keys.filter(is_absolute).to_pylist()]

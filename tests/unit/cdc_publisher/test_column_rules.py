@@ -103,3 +103,13 @@ def test_a_topic_is_named_by_a_template() -> None:
 def test_a_template_with_an_unknown_part_is_refused(topic: str) -> None:
     with pytest.raises(ValueError, match="prefix"):
         CdcSection.model_validate({"topic": topic})
+
+
+def test_text_that_is_not_utf8_is_hashed_by_its_bytes() -> None:
+    """Spark writes it: `cast(X'FF' AS STRING)`."""
+    texts = pa.array([b"\xff", None], pa.binary()).view(pa.string())
+    rules = ColumnRules(hash=("name",), salt="salt")
+    assert rules.applied(pa.table({"name": texts}))["name"].to_pylist() == [
+        sha256(b"salt\xff").hexdigest(),
+        None,
+    ]

@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_checkpointer.cli import table_commands
+from tidegate_checkpointer.data_file_check import listed_files, orphans
 from tidegate_checkpointer.table_health import MIB, TableFacts, assess, histogram
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 WELL = TableFacts(
     version=10,
@@ -118,3 +121,15 @@ def test_checkpoints_compactions_and_checksums_are_shown_then_written(tmp_path: 
     assert "version 5 has a checkpoint" in again.stdout
     wrong = runner.invoke(table_commands.app, ["compact", str(tmp_path / "none"), "--json"])
     assert wrong.exit_code == 2
+
+
+def test_files_of_a_table_below_are_no_orphans(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "orders", tmp_path / "orders/archive"
+    table = WrittenTable(outer).create()
+    table.append(rows(1))
+    WrittenTable(inner).create().append(rows(2))
+    store = open_store(table.root)
+    snapshot = open_snapshot(store)
+    listing = listed_files(store, snapshot)
+    assert orphans(store, snapshot, listing, 2**53).num_rows == 0
+    assert listing.tables_below == ("archive",)

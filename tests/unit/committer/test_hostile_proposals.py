@@ -1,6 +1,7 @@
 """Hostile proposals: each is refused or set aside for the right reason, and the service goes on."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -625,3 +626,33 @@ def test_row_ids_are_taken_off_what_came_before_the_table_tracked_rows(gate: Gat
     [refused] = gate.ask(proposal(metadata(**on), read_version=0, operation=TAKES))
     assert refused.rejection is not None
     assert refused.rejection.rule == "rows_without_ids"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(lambda good: good.replace(b"WRITE", b"\\ud800"), id="a lone surrogate"),
+        pytest.param(lambda good: good.replace(b"WRITE", b"\xff"), id="not UTF-8"),
+        pytest.param(lambda good: good[:-1], id="cut off"),
+        pytest.param(lambda good: good + b"}", id="too long"),
+        pytest.param(lambda good: b"[" + good + b"]", id="no object"),
+        pytest.param(lambda good: b"[" * 5_000 + good, id="too deep"),
+        pytest.param(lambda good: good.replace(b'"reads"', b'"reads":NaN,"x"'), id="not a number"),
+    ],
+)
+def test_a_record_that_is_no_json_is_answered_by_the_ids_in_its_bytes(
+    gate: Gate, broken: Callable[[bytes], bytes]
+) -> None:
+    asked = proposal(add("a"))
+    value = broken(encode(asked))
+    [outcome] = gate.ask(value)
+    assert (outcome.proposal_id, outcome.status) == (asked.proposal_id, "denied")
+    named = dict(gate.letters()[-1].headers)
+    assert named["proposal_id"] == str(asked.proposal_id).encode()
+    assert named["source"].startswith(f"{gate.topics.proposals}/0@".encode())
+
+
+def test_a_record_that_names_several_ids_is_answered_by_none(gate: Gate) -> None:
+    value = b"[" + encode(proposal(add("a"))) + encode(proposal(add("b")))
+    assert gate.ask(value) == []
+    assert "proposal_id" not in dict(gate.letters()[-1].headers)

@@ -330,3 +330,22 @@ def test_an_empty_table_has_nothing_to_vacuum() -> None:
     plan = surveyed(table(protocol(), metadata()))
     assert (plan.going.num_rows, plan.size_bytes, list(plan.reasons())) == (0, 0, [])
     assert surveyed(table(protocol(), metadata()), is_lite=True).done_through == 0
+
+
+def test_files_of_a_table_below_stay_and_those_that_a_clone_below_needs() -> None:
+    store = table(protocol(), metadata())
+    for path in ("orphan", "cloned", "archive/live", "archive/2024/orphan", "clone/own"):
+        store.files[path] = b""
+    begins = [protocol(), metadata()]
+    store.files[f"archive/{in_log(commit_name(0))}"] = to_bytes([*begins, add("live")])
+    cloned = [*begins, add(f"{ROOT}/cloned"), add("own")]
+    store.files[f"clone/{in_log(commit_name(0))}"] = to_bytes(cloned)
+    plan = surveyed(store)
+    assert goes(plan) == {"orphan"}
+    assert plan.notes == (f"the table at {ROOT}/clone needs files",)
+
+
+def test_a_lite_vacuum_of_a_clone_above_its_source_leaves_the_sources_files() -> None:
+    store = table(protocol(), metadata(), remove(f"{ROOT}/source/a"), remove("b"))
+    store.files[f"source/{in_log(commit_name(0))}"] = to_bytes([protocol(), metadata(), add("a")])
+    assert goes(surveyed(store, is_lite=True)) == {"b"}

@@ -151,6 +151,7 @@ def test_versions_long_after_the_read_one_are_judged_by_partitions_alone(
     assert rule(gate, delete(is_("=", 5), read_version=2)) == "committed"
 
 
+@pytest.mark.usefixtures("no_looks")
 def test_statistics_are_read_once_and_our_own_never_again() -> None:
     store = _Counting(ROOT)
     gate = Gate(stores={ROOT: store})

@@ -459,6 +459,7 @@ class _Counting(MemoryStore):
         return super().put_if_absent(path, content, deadline_s)
 
 
+@pytest.mark.usefixtures("no_looks")
 def test_deletes_of_a_known_file_read_nothing_and_put_once() -> None:
     store = _Counting()
     gate = begun(Gate(IN_THE_LOG, stores={ROOT: store}))
@@ -475,6 +476,7 @@ def test_deletes_of_a_known_file_read_nothing_and_put_once() -> None:
     assert len(store.puts) == 7
 
 
+@pytest.mark.usefixtures("no_looks")
 def test_by_default_every_vector_lies_in_a_file_that_delta_sparks_vacuum_knows() -> None:
     store = _Counting()
     gate = begun(Gate(stores={ROOT: store}))

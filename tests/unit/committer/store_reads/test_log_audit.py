@@ -18,6 +18,7 @@ from tests.builders import (
     add,
     create,
     info,
+    metadata,
     proposal,
     protocol,
     to_bytes,
@@ -315,7 +316,7 @@ def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_aft
     gate = Gate(SECTION, background=held)
     gate.ask(create(), proposal(add("a")))
     wait(gate, 40.0)
-    assert len(held.asked) == 1, "an audit is out"
+    assert len(held.asked) == 2, "a look and an audit are out"
     gate.ask(proposal(kind="halt", table_root=ROOT, reason="its files are moved"))
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
@@ -344,3 +345,83 @@ def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path:
     wait(gate, 60.0)
     [result] = gate.ask(proposal(add("b"), read_version=1, table_root=root))
     assert (result.status, result.version) == ("committed", 2)
+
+
+def make_anew(gate: Gate, table_id: str, versions: int) -> None:
+    """Remove the table's folder, and make another table in it, as an engine without us does."""
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files.clear()
+    rows = [info(), protocol(), {"metaData": {**metadata()["metaData"], "id": table_id}}]
+    store.put(path_of(0), to_bytes(rows))
+    for version in range(1, versions):
+        store.put(path_of(version), to_bytes([info(), add(f"new{version}")]))
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_commits_into_a_table_that_was_made_anew_end_after_a_second(
+    gate: Gate, is_busy: bool
+) -> None:
+    """The audit would come after 30 s, and the probe for versions by others never."""
+    if not is_busy:
+        gate.clock.boot += 20.0
+        gate.loop.step()
+    make_anew(gate, "another", 20)
+    gate.ask(proposal(add("x"), read_version=5))
+    gate.clock.boot += 1.0
+    gate.loop.step()
+    gate.loop.step()
+    record = gate.tables()[TABLE]
+    assert record.status == "halted"
+    assert "made another table in the folder" in str(record.reason)
+    assert "tidegate table reopen --made-anew" in str(record.reason)
+    [result] = gate.ask(proposal(add("y"), read_version=5))
+    assert result.rejection is not None
+    assert result.rejection.rule == "table_halted"
+
+
+def test_a_look_is_one_read_a_second_however_many_versions_come(gate: Gate) -> None:
+    store, found = gate.stores[ROOT], list[str]()
+    read_file = store.read
+
+    def noting(path: str) -> bytes | None:
+        content = read_file(path)
+        found.extend([path] if content is not None else [])
+        return content
+
+    with mock.patch.object(store, "read", noting):
+        for number in range(40):
+            gate.send(proposal(add(f"g{number}"), read_version=5))
+            gate.loop.step()
+            gate.clock.boot += 0.125
+    assert len(gate.entries()) > 30
+    # The commits before and after were written by us, and nothing else reads them.
+    assert 4 <= len([path for path in found if path.endswith(".json")]) <= 6
+
+
+def test_a_table_that_was_made_anew_is_served_again_and_refuses_proposals_for_the_old_one(
+    gate: Gate,
+) -> None:
+    make_anew(gate, "another", 8)
+    stale = proposal(add("x"), read_version=5)
+    gate.ask(stale)
+    gate.clock.boot += 1.0
+    gate.loop.step()
+    gate.loop.step()
+    assert gate.tables()[TABLE].status == "halted"
+    wrong = proposal(kind="reopen", table=TABLE, table_root=ROOT, table_id="third", read_version=8)
+    [result] = gate.ask(wrong)
+    assert result.rejection is not None
+    assert "made anew again" in result.rejection.reason
+    asked = proposal(
+        kind="reopen", table=TABLE, table_root=ROOT, table_id="another", read_version=8
+    )
+    [result] = gate.ask(asked)
+    assert (result.status, result.version) == ("committed", 8)
+    record = gate.tables()[TABLE]
+    assert (record.status, record.table_id, record.published_through) == ("open", "another", 8)
+    [result] = gate.ask(proposal(add("y"), read_version=5))
+    assert result.rejection is not None
+    assert (result.status, result.rejection.rule) == ("rejected", "other_table")
+    [result] = gate.ask(proposal(add("z"), read_version=8, table_id="another"))
+    assert result.status == "committed"

@@ -115,6 +115,37 @@ def test_names_with_dots_are_keys_of_a_mapping(
     assert settings.storage == {"region": "here"}
 
 
+class Ledger(Section):
+    level: int = 0
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class Ledgers(Section):
+    tables: dict[str, Ledger] = Field(default_factory=dict)
+
+
+class LedgerSettings(ServiceSettings):
+    cdc: Ledgers = Ledgers()
+
+
+@pytest.mark.parametrize("table", ["orders", "main.sales.orders"])
+def test_names_with_dots_are_keys_of_a_mapping_in_a_mapping_of_sections(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"cdc: {{tables: {{{table}: {{level: 1, properties: {{cleanup.policy: compact}}}}}}}}"
+    variable = f"TIDEGATE__CDC__TABLES__{table.upper().replace('.', '__')}__PROPERTIES"
+    monkeypatch.setenv(f"{variable}__RETENTION__MS", "-1")
+    prefix = f"cdc.tables.{table}"
+    given = {f"{prefix}.properties.segment.ms": "7", f"{prefix}.level": "2"}
+    settings = load(LedgerSettings, file(tmp_path, text), given)
+    properties = {"cleanup.policy": "compact", "retention.ms": "-1", "segment.ms": "7"}
+    assert settings.cdc.tables == {table: Ledger(level=2, properties=properties)}
+    whole = load(LedgerSettings, None, {f"{prefix}.properties": '{"segment.ms": 8}'})
+    assert whole.cdc.tables[table].properties["segment.ms"] == "8"
+    either = load(LedgerSettings, None, {prefix: '{"properties": {"segment.ms": "9"}}'})
+    assert either.cdc.tables[table].properties["segment.ms"] == "9"
+
+
 def test_numbers_and_switches_in_json_are_texts_where_texts_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
