@@ -482,3 +482,45 @@ def test_rows_that_others_delete_matter_to_a_merge_only_where_it_would_insert(
     assert while_others_delete("k = 4", 4, 100).execute() is not None
     assert "overtaken" in caplog.text
     assert held(table)[4] == held(table)[100] == ("x/ y", 5)
+
+
+NAMES = (
+    "id int, s struct<x: int, y: string>, a struct<b: int>, `a.b` int, comment string, "
+    "_metadata string, p string"
+)
+FIRST = (
+    "SELECT 1 AS id, cast(NULL AS struct<x: int, y: string>) AS s, named_struct('b', 1) AS a, "
+    "2 AS `a.b`, 'c' AS comment, 'm' AS _metadata, 'a\u200db' AS p"
+)
+
+
+def test_columns_are_found_as_spark_finds_them(spark: SparkSession, committing: Line) -> None:
+    """What delta-spark does with names of every kind, structs that are null or lack fields, and
+    values that vary; the judge (`make judge`) asks it about others.
+    """
+    options = {
+        "kafka.bootstrap.servers": committing.kafka.bootstrap_servers,
+        "topicPrefix": committing.kafka.topic_prefix,
+        "outcomeTimeout": "60s",
+    }
+    path, mapped = str(committing.tables / "names"), {"delta.columnMapping.mode": "name"}
+    table = Table.create(spark, path, NAMES, ["p"], mapped, options)
+    table.append(spark.sql(FIRST))
+    table.alias("t").update(set={"t.s.x": "7", "a.b": "8", "`a.b`": "a.b + `a.b`"})
+    assert _row(table, 1) == (1, Row(x=7, y=None), Row(b=8), 3, "c", "m", "a\u200db")
+    with pytest.raises(InvalidRequest, match="'comment' may give another value each time"):
+        table.update(set={"comment": "rand()"})
+    source = spark.sql(
+        "SELECT 1 AS id, named_struct('y', 'new', 'z', 9) AS s, 'd' AS comment UNION ALL "
+        "SELECT 2, NULL, 'e'"
+    )
+    merge = table.alias("t").merge(source.alias("s"), "t.id = s.id").withSchemaEvolution()
+    merge = merge.whenMatchedUpdateAll()
+    merge.whenNotMatchedInsert(values={"id": "id", "comment": "comment"}).execute()
+    assert _row(table, 1)[:5] == (1, Row(x=7, y="new", z=9), Row(b=8), 3, "d")
+    assert _row(table, 2)[:5] == (2, None, None, None, "e")
+
+
+def _row(table: Table, number: int) -> tuple[Any, ...]:
+    [row] = table.to_df().where(f"id = {number}").collect()
+    return tuple(row)

@@ -16,6 +16,9 @@ from tidegate_local.embedded_kafka import EmbeddedKafka
 
 FAST = {
     **CONFIG,
+    # Thousands of plans fill the code cache of the first compiler, and then nothing is compiled.
+    "spark.driver.extraJavaOptions": CONFIG["spark.driver.extraJavaOptions"]
+    + " -XX:ReservedCodeCacheSize=256m",
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.readSideCharPadding": "false",
     "spark.scheduler.mode": "FAIR",
