@@ -88,6 +88,10 @@ def _tables(overview: Overview) -> Iterator[Attention]:
     for table in sorted(overview.tables.values(), key=lambda record: record.name):
         if table.status == "halted":
             yield _halted(table)
+        elif table.status == "open" and table.reason is not None:
+            do = "mend what the reason names; it goes on by itself"
+            guide = "committer.md#halting-and-healing"
+            yield Attention("problem", table.name, table.reason, do, guide)
 
 
 def _halted(table: TableRecord) -> Attention:

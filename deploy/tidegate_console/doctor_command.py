@@ -75,7 +75,11 @@ def doctor(
     ] = None,
     probe: Annotated[
         bool,
-        typer.Option("--probe", help="Also write scratch files to the stores, and remove them."),
+        typer.Option(
+            "--probe",
+            help="Also write scratch files to the stores, and remove them. If no table is named, "
+            "compare the clocks by a question about one.",
+        ),
     ] = False,
     config: Config = None,
     set_: Set = None,
@@ -121,6 +125,8 @@ def checks(
             overview = OverviewReader(settings.kafka).read()
             yield from _running(overview)
             yield from clock_checks.newest_record(settings.kafka)
+            if not tables:
+                yield from _clock_of_brokers(settings, overview, probes=probes)
             records = [(table, find_table(overview.tables, table)) for table in tables]
             for table, record in records:
                 if record is not None:
@@ -137,6 +143,23 @@ def checks(
     elif names := [table for table in tables if table not in roots]:
         yield Check("tables", "skipped", f"without brokers names mean nothing: {', '.join(names)}")
     yield from store_checks.stores(_once(roots), settings.storage, probes=probes)
+
+
+def _clock_of_brokers(
+    settings: ServiceSettings, overview: Overview, *, probes: bool
+) -> Iterator[Check]:
+    """Yield how this machine's clock compares with the brokers', by a question about some table.
+
+    Brokers tell their time only of records that they take.
+    """
+    served = sorted(
+        record.table_root for record in overview.tables.values() if record.status == "open"
+    )
+    if probes and served:
+        yield from clock_checks.round_trip(settings.kafka, served[0])
+    else:
+        do = "name a registered table, or give --probe: its committer is asked a question"
+        yield Check("clock", "skipped", "whether it is ahead of the brokers' is not known", do)
 
 
 def _once(roots: Sequence[str]) -> list[str]:

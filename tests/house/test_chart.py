@@ -210,13 +210,14 @@ def test_only_the_scraper_is_let_in_from_outside_of_the_node(name: str) -> None:
     assert scraper["podSelector"]["matchLabels"]
 
 
-def test_the_ports_of_brokers_and_stores_are_those_of_the_settings() -> None:
+def test_the_ports_of_brokers_stores_and_endpoints_are_those_of_the_settings() -> None:
+    """The managed one names two registries, one without a port, and a collector of spans."""
     result = {
         name: [[p["port"] for p in way["ports"]] for way in ways(name)] for name in chart.RENDERED
     }
     assert result["plain"] == [[53, 53], [9092], [443]]
     assert result["strimzi"] == [[53, 53], [9093], [9000]]
-    assert result["managed"] == [[53, 53], [9096], [443], [80, 988]]
+    assert result["managed"] == [[53, 53], [9096], [443], [8081, 443, 4318], [80, 988]]
 
 
 def test_what_goes_out_can_be_narrowed_to_addresses() -> None:

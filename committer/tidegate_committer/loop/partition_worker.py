@@ -37,6 +37,9 @@ from tidegate_runtime.kafka.client_protocols import Offset, Record
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.metrics import FAULTS, RESTS, UNSAFE_VERSIONS
 
+SAID_FROM_S: Final = 1.0
+"""From which pause on, in seconds, the registry says why a table rests: it is then no hiccup."""
+
 RETRY_HALTED_S: Final = 30.0
 """How long a halted table waits before its log is read again. After an unexpected error see
 `containment.Faults`.
@@ -387,6 +390,7 @@ class PartitionWorker:
         if self._is_there(table_committer):
             verdicts = self._attempt(table_committer, self._decide_waiting)
         self._publish_verdicts(table_committer, verdicts)
+        self._goes_on(table_committer, verdicts)
         self._carry_out_request(table_committer)
         table_committer.idle_until_s = self.schedule.idle_until_s(table_committer)
         return bool(verdicts and table_committer.queue)
@@ -408,10 +412,32 @@ class PartitionWorker:
             self._halt(table_committer, error)
         elif not self.router.registrar.gives_up(table_committer, error):
             table_committer.rest(self.dependencies.clock.boot_s())
+            self._say_that_it_rests(table_committer, error)
             RESTS.labels(table_committer.label, type(error).__name__).inc()
             log_event(
                 _log, "resting", level=logging.WARNING, table=table_committer.record.name, why=error
             )
+
+    def _say_that_it_rests(self, table_committer: TableCommitter, error: Exception) -> None:
+        """Have the registry say why a table rests, once it has rested for a second or so.
+
+        Its proposals wait: writers whose patience ends, and operators, read the reason there.
+        """
+        record = table_committer.record
+        if table_committer.rest_s < SAID_FROM_S or record.status != "open" or record.reason:
+            return
+        if table_committer.is_registered:
+            reason = f"rests, its proposals wait: {reason_of(error)}"
+            table_committer.record = record.model_copy(update={"reason": reason})
+            self.registry_due[record.table] = None
+
+    def _goes_on(self, table_committer: TableCommitter, verdicts: tuple[Verdict, ...]) -> None:
+        """Take back from the registry why a table rested, once it has committed or has no work."""
+        record = table_committer.record
+        is_idle = table_committer.cache.state is not None and not table_committer.queue
+        if record.status == "open" and record.reason and (verdicts or is_idle):
+            table_committer.record = record.model_copy(update={"reason": None})
+            self.registry_due[record.table] = None
 
     def _publishing(self, table_committer: TableCommitter) -> AbstractContextManager[None]:
         """Halt the table if publishing its changes fails unexpectedly. A `TidegateError` is the

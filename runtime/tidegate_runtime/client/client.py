@@ -222,9 +222,8 @@ class Client:
                 waited, elsewhere = _Waiting(proposal.proposal_id, sha256(value), start), outcome
         if elsewhere is not None:
             return elsewhere
-        raise OutcomeUnknown(_no_outcome(proposal, timeout_s), error_class="OutcomeUnknown") from (
-            silence
-        )
+        message = f"{_no_outcome(proposal, timeout_s)}{self._why_none(proposal)}"
+        raise OutcomeUnknown(message, error_class="OutcomeUnknown") from silence
 
     def insist(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
         """Send a proposal, again while it is denied for a passing reason; return its outcome.
@@ -318,6 +317,14 @@ class Client:
                 if self.clock.boot_s() + _PAUSE_S > deadline_s:
                     raise
                 self.clock.sleep(_PAUSE_S)
+
+    def _why_none(self, proposal: Proposal) -> str:
+        """Return what the registry says of why a table gives no outcomes; empty if it says none."""
+        try:
+            record = self.tables(ANSWER_S).get(proposal.table)
+        except Unavailable:
+            return ""
+        return f". The table {record.reason}" if record is not None and record.reason else ""
 
     def _readers(self) -> Reader:
         if self._reader is None:

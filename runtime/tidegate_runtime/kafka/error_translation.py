@@ -45,6 +45,11 @@ _TOO_LARGE: Final = frozenset(
 LOGIN_REFUSED: Final = "LoginRefused"
 """The error class for a password, token or certificate that the brokers do not accept."""
 
+_CLOCK: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
+"""Errors of brokers for a record whose time is too far from theirs; the first also means that a
+compacted topic asks for a key.
+"""
+
 _LOGIN: Final = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 )
@@ -170,6 +175,12 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
             f"{message}; send a smaller record, and many actions by a claim check. A topic whose "
             "`max.message.bytes` is below a mebibyte refuses what services send, too: raise it",
             error_class="RecordTooLarge",
+        )
+    if code in _CLOCK:
+        return Misconfigured(
+            f"{message}; the brokers take no records whose time is too far from their clocks "
+            "(`message.timestamp.after.max.ms`): set this machine's clock. `tidegate doctor` "
+            "compares the clocks. If they agree: a compacted topic takes no records without a key"
         )
     if code in _LOGIN:
         return Misconfigured(

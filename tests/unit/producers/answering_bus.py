@@ -50,7 +50,9 @@ class Gate(MemoryBus):
     def producer(self) -> MemoryProducer:
         return _Answered(self)
 
-    def register(self, partition: int = 0, root: str = ROOT, name: str = "t") -> TableRecord:
+    def register(
+        self, partition: int = 0, root: str = ROOT, name: str = "t", reason: str | None = None
+    ) -> TableRecord:
         """Publish a table's registration."""
         record = TableRecord(
             table=TABLE,
@@ -58,6 +60,7 @@ class Gate(MemoryBus):
             name=name,
             proposals_topic=self.topics.proposals,
             topic_partition=partition,
+            reason=reason,
         )
         topic_partition = TopicPartition(self.topics.table_state, partition)
         self.append(topic_partition, str(TABLE).encode(), encode(record), headers(record))

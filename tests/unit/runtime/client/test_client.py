@@ -212,6 +212,13 @@ def test_without_an_answer_the_error_names_the_proposal_and_what_to_do() -> None
     assert len(gate.sent) == 3
 
 
+def test_without_an_answer_the_error_says_why_the_table_rests() -> None:
+    client, gate = client_of(lambda sent, digest: [])
+    gate.register(reason="rests, its proposals wait: No space left on device")
+    with pytest.raises(OutcomeUnknown, match=r"The table rests, .* No space left on device"):
+        client.propose(proposal(), 12)
+
+
 def test_a_registered_tables_proposals_go_to_its_recorded_partition() -> None:
     client, gate = client_of(always, partitions=5)
     elsewhere = (partition_of(TABLE, 5) + 1) % 5

@@ -42,6 +42,17 @@ def test_a_missing_topic_names_the_remedy() -> None:
     assert "tidegate topics apply" in str(missing)
 
 
+@pytest.mark.parametrize("code", [KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP])
+def test_a_time_that_brokers_refuse_names_the_clock(code: int) -> None:
+    for refused in (
+        translated(KafkaError(code), "send a record to 'leases'"),
+        undelivered(KafkaError(code), "send a record to 'leases'"),
+    ):
+        assert type(refused) is Misconfigured
+        assert "set this machine's clock" in str(refused)
+        assert "brokers answer" not in str(refused)
+
+
 def test_a_record_too_large_for_its_topic_names_what_an_operator_lowered() -> None:
     refused = translated(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "send a record to 'outcomes'")
     assert "`max.message.bytes`" in str(refused)
