@@ -225,7 +225,7 @@ public final class StreamWriter {
                 }
             }
         }
-        String root = folder.toUri().toString().replaceFirst("/$", "");
+        String root = "file://" + folder; // The registry escapes nothing, other than a file's URI does.
         JsonNode found = null;
         for (byte[] value : values.values()) {
             JsonNode one = value == null ? JSON.createObjectNode() : JSON.readTree(value);

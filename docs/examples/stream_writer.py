@@ -175,10 +175,13 @@ class StreamWriter:
             values[message.partition(), message.key()] = message.value()
         reader.close()
         records = [json.loads(value) for value in values.values() if value]
-        own = [record for record in records if record["table_root"] == self.folder.as_uri()]
+        root = (
+            f"file://{self.folder}"  # The registry escapes nothing, other than a file's URI does.
+        )
+        own = [record for record in records if record["table_root"] == root]
         served = [record for record in own if record["status"] != "staged"]
         if not served or any(record["status"] == "dropped" for record in served):
-            raise SystemExit(f"no table is registered at {self.folder.as_uri()}")
+            raise SystemExit(f"no table is registered at {root}")
         return min(served, key=lambda one: one["topic_partition"])
 
     def partitions_of(self, topic: str) -> set[int]:

@@ -206,10 +206,12 @@ def compiled() -> str:
 @pytest.fixture
 def stream(line: Line, tmp_path: Path) -> Iterator[Stream]:
     """Yield a stream from an empty source to an empty table that delta-rs has created."""
-    table = line.tables / "orders"
-    DeltaTable.create(table, SCHEMA)
+    # The second is the folder's URI, as languages' libraries write it.
+    table, other = line.tables / "or ders", line.tables / "or%20ders"
     committer = line.started("committer")
-    Terminal(line).json(table_commands.app, "register", str(table))
+    for folder in (table, other):
+        DeltaTable.create(str(folder), SCHEMA)
+        Terminal(line).json(table_commands.app, "register", str(folder))
     source = Source(line.kafka, Random(SEED))
     stream = Stream(line, committer, tmp_path / "programs", source, table)
     yield stream
