@@ -350,8 +350,8 @@ def _changed(
         _check_identities(clause, list(values), opened.required)
     joined = _joined(frame, source, clauses, text)
     for clause, values in zip(clauses, given_by, strict=True):
-        chosen = {} if clause.values is None else values
-        check_deterministic(joined, {**chosen, "condition": _condition(clause)})
+        if clause.values is not None:
+            check_deterministic(joined, values)
     is_target = F.col(FILE).isNotNull()
     rows = joined.withColumn(_CLAUSE, _number(clauses)).where(F.col(_CLAUSE).isNotNull())
     if _deletes_every_match(clauses):

@@ -47,7 +47,7 @@ def check_deterministic(frame: DataFrame, expressions: Mapping[str, Column]) -> 
     """Refuse expressions over a frame that may give another value each time, such as `rand()`.
 
     Spark evaluates an expression as often as it likes: a value that is checked may be another one
-    than is stored. Raises: InvalidRequest, naming the column or `condition`.
+    than is stored. Raises: InvalidRequest, naming the column.
     """
     if not expressions or _may_join(frame, expressions.values()):
         return

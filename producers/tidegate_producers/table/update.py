@@ -28,9 +28,7 @@ def deletion(condition: Expression, alias: str | None, zone: str) -> RowChange:
     """Return the delete of the rows for which a condition is true."""
 
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
-        rows = aliased(frame, alias)
-        check_deterministic(rows, {"condition": as_column(condition, "condition")})
-        rows = rows.where(as_column(condition, "condition"))
+        rows = aliased(frame, alias).where(as_column(condition, "condition"))
         old = (F.col(quoted(name)) for name in opened.schema.names)
         passed_columns = opened.kept(old)
         return NewRows(rows.select(F.lit(DELETED).alias(ACTION), FILE, POSITION, *passed_columns))
@@ -55,9 +53,8 @@ def updating(
         values = by_column(assigned, table_columns(frame.schema), "update", current, alias)
         check_not_numbered(values, opened.required.identities)
         rows = aliased(frame, alias)
-        chosen = as_column(condition, "condition")
-        check_deterministic(rows, {**values, "condition": chosen})
-        rows = rows.where(chosen)
+        check_deterministic(rows, values)
+        rows = rows.where(as_column(condition, "condition"))
         every, old = {**current, **values}, current.values()
         new = rows.select(
             F.lit(UPDATED).alias(ACTION),

@@ -65,11 +65,6 @@ _SETTINGS: Final = frozenset(
     }
 )
 _REFUSED: Final = {
-    KafkaError.INVALID_RECORD: (
-        "the brokers take no such record on this topic: with cleanup.policy=compact none without a "
-        "key, as the changes of a table with `key: none` are: declare key columns, or take "
-        "`compact` off the topic"
-    ),
     KafkaError.TOPIC_EXCEPTION: (
         "the brokers take no such name for a topic, or have one that differs from it in dots and "
         "underscores only: choose another name (of a change topic: cdc.tables.<name>.topic)"
@@ -180,7 +175,9 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
         return Misconfigured(
             f"{message}; the brokers take no records whose time is too far from their clocks "
             "(`message.timestamp.after.max.ms`): set this machine's clock. `tidegate doctor` "
-            "compares the clocks. If they agree: a compacted topic takes no records without a key"
+            "compares the clocks. If they agree: a topic with cleanup.policy=compact takes no "
+            "record without a key, as the changes of a table with `key: none` are: declare key columns, "
+            "or take `compact` off the topic"
         )
     if code in _LOGIN:
         return Misconfigured(
