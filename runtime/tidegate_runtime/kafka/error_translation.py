@@ -176,8 +176,8 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
             f"{message}; the brokers take no records whose time is too far from their clocks "
             "(`message.timestamp.after.max.ms`): set this machine's clock. `tidegate doctor` "
             "compares the clocks. If they agree: a topic with cleanup.policy=compact takes no "
-            "record without a key, as the changes of a table with `key: none` are: declare key columns, "
-            "or take `compact` off the topic"
+            "record without a key, as the changes of a table with `key: none` are: declare key "
+            "columns, or take `compact` off the topic"
         )
     if code in _LOGIN:
         return Misconfigured(
