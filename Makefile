@@ -24,7 +24,7 @@ NIGHTLY_VERSIONS ?= 20000
 SECONDS ?= 600
 CONTESTS ?= 1000
 NIGHTLY_ASKED ?= 1000
-JUDGED ?= 8
+JUDGED ?= 5
 NIGHTLY_JUDGED ?= 2000
 SERVICES := committer checkpointer cdc-publisher producers console
 # Stores besides S3: images have their libraries where asked (deploy/Dockerfile, STORES).
