@@ -136,11 +136,16 @@ ASLEEP_STEPS: Final = 24
 
 
 def hands_not_full(stage: Stage) -> str | None:
-    """No worker holds more undecided records than its limit and one poll allow."""
+    """No worker holds more undecided records of a topic than its limit and one poll allow."""
     for process in stage.processes:
         for at, worker in process.loop.workers.items() if process.loop else ():
-            if worker.unsettled > read_ahead.RECORDS_MAX + POLLED_MAX:
-                return f"{worker.unsettled} records of {at.partition} are in hand"
+            requests = worker.requests.unsettled
+            for topic, count in (
+                (at.topic, worker.unsettled - requests),
+                (worker.requests.at.topic, requests),
+            ):
+                if count > read_ahead.RECORDS_MAX + POLLED_MAX:
+                    return f"{count} records of {topic}/{at.partition} are in hand"
     return None
 
 

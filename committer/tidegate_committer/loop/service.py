@@ -237,8 +237,8 @@ class CommitterLoop:
 
     def _rebalance(self, polled: Polled) -> None:
         for topic_partition in (*polled.revoked, *polled.lost):
-            self.workers.pop(topic_partition, None)
-            self.paused.discard(topic_partition)
+            if worker := self.workers.pop(topic_partition, None):
+                self.paused -= {topic_partition, worker.requests.at}
             log_event(_log, "revoked", partition=topic_partition.partition)
         # Read it once for all assigned partitions: it holds the tables of every topic partition.
         registry = self.registry_reader.read() if polled.assigned else {}
@@ -426,16 +426,24 @@ class CommitterLoop:
             )
 
     def _pause_or_resume(self) -> None:
-        """Pause a topic partition with too many records without an outcome; resume it at half."""
+        """Pause a topic partition with too many records without an outcome; resume it at half.
+
+        Requests count by themselves: operators can halt or drop a table whose writers press on.
+        """
         for topic_partition, worker in self.workers.items():
             by_count = worker.unsettled / read_ahead.RECORDS_MAX
-            fullness = max(by_count, worker.unsettled_bytes / read_ahead.BYTES_MAX)
-            if fullness > 1 and topic_partition not in self.paused:
-                self.consumer.pause(topic_partition)
-                self.paused.add(topic_partition)
-            elif fullness <= 1 / 2 and topic_partition in self.paused:
-                self.consumer.resume(topic_partition)
-                self.paused.discard(topic_partition)
+            by_size = worker.unsettled_bytes / read_ahead.BYTES_MAX
+            requests = worker.requests.unsettled / read_ahead.RECORDS_MAX
+            for at, fullness in (
+                (topic_partition, max(by_count, by_size)),
+                (worker.requests.at, requests),
+            ):
+                if fullness > 1 and at not in self.paused:
+                    self.consumer.pause(at)
+                    self.paused.add(at)
+                elif fullness <= 1 / 2 and at in self.paused:
+                    self.consumer.resume(at)
+                    self.paused.discard(at)
 
 
 def serve(loop: CommitterLoop, running: Running) -> None:

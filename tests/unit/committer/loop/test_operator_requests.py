@@ -27,6 +27,7 @@ from tests.fakes.memory_clients import MemoryProducer
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
+from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_executor import InlineExecutor
 from tidegate_delta.errors import Unavailable
@@ -464,3 +465,21 @@ def test_what_is_not_that_table_is_left_alone(gate: Gate, request_: Proposal, ru
     assert outcome.rejection is not None
     assert (outcome.status, outcome.rejection.rule) == ("denied", rule)
     assert gate.tables()[TABLE].status == "open"
+
+
+def test_requests_are_read_no_further_while_many_wait_for_a_log(
+    monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    monkeypatch.setattr("tidegate_committer.loop.read_ahead.RECORDS_MAX", 3)
+    gate.ask(halt())
+    with monkeypatch.context() as slow:
+        slow.setattr(TableCommitter, "load", lambda _: False)
+        gate.send(reopen(), *(halt(f"incident {number}") for number in range(4)))
+        gate.loop.step()
+        gate.send(*(halt(f"incident {number}") for number in range(4, 9)))
+        for _ in range(3):
+            gate.loop.step()
+        assert gate.loop.unsettled == 5
+    gate.settle(60)
+    assert gate.loop.unsettled == 0
+    assert rules(gate.outcomes()[2:]) == ["committed"] * 10
