@@ -300,8 +300,15 @@ def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> Non
     making = making.addColumn("i", "long", generatedAlwaysAs=IdentityGenerator(10, 5))
     numbers = making.addColumn("k", "long").clusterBy("k").comment("rows in order").execute()
     assert numbers.append(spark.range(3).withColumnRenamed("id", "k")) == 2
-    more = spark.range(3, 5).withColumnRenamed("id", "k").alias("s")
-    numbers.alias("t").merge(more, "t.k = s.k").whenNotMatchedInsertAll().execute()
+    numbers.alter(properties={"delta.appendOnly": "true"})
+    more = spark.range(2, 5).withColumnRenamed("id", "k").alias("s")
+    merge = numbers.alias("t").merge(more, "t.k = s.k").whenMatchedDelete()
+    with pytest.raises(InvalidRequest, match="append-only"):
+        merge.execute()
+    more = more.where("k > 2").alias("s")
+    merge = numbers.alias("t").merge(more, "t.k = s.k").whenMatchedDelete()
+    merge.whenNotMatchedInsertAll().execute()
+    numbers.alter(unset=["delta.appendOnly"])
     rows = sorted((row["k"], row["i"]) for row in numbers.to_df().collect())
     assert rows == [(0, 10), (1, 15), (2, 20), (3, 25), (4, 30)]
     [described] = numbers.detail().select("description", "clusteringColumns").collect()
@@ -314,6 +321,16 @@ def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> Non
     with pytest.raises(InvalidRequest, match=r"CHECK few .*nothing was proposed"):
         merge.execute()
     assert numbers.version() == before, "identity values were leased for refused rows"
+    wider = spark.sql("SELECT 5L AS k, 'a' AS word")
+    assert numbers.append(wider, {"mergeSchema": "true"}) is not None
+    merge = numbers.alias("t").merge(wider.selectExpr("6L AS k", "1 AS n").alias("s"), "t.k = s.k")
+    assert merge.whenNotMatchedInsertAll().withSchemaEvolution().execute() is not None
+    nobody = spark.sql("SELECT 99L AS k, true AS flag").alias("s")
+    merge = numbers.alias("t").merge(nobody, "t.k = s.k").whenMatchedUpdateAll()
+    assert merge.withSchemaEvolution().execute() is not None
+    assert numbers.to_df().columns == ["i", "k", "word", "n", "flag"]
+    rows = sorted((row["k"], row["i"], row["word"], row["n"]) for row in numbers.to_df().collect())
+    assert rows[5:] == [(5, 35, "a", None), (6, 40, None, 1)]
 
     def building(builder: TableBuilder[Table]) -> Table:
         chosen = builder.location(path).addColumn("at", "timestamp", nullable=False)

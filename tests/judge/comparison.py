@@ -16,8 +16,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.judge import states
-from tests.judge.cases import Append, Case, Verb
+from tests.judge import change_topic, states
+from tests.judge.cases import (
+    Alter,
+    Append,
+    Case,
+    Clone,
+    Merge,
+    Overwrite,
+    Restore,
+    Vacuum,
+    Verb,
+)
 from tests.judge.sides import Ours, Side, Theirs
 from tidegate_delta.errors import TidegateError
 from tidegate_producers.cached_clients import client_for
@@ -153,6 +163,8 @@ class _Run:
     seconds: defaultdict[str, float]
     at: str = "Create"
     slight: list[Difference] = field(default_factory=list)
+    seen: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    """The rows of our table by its path and version."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -175,7 +187,7 @@ class _Run:
         return self._last_look()
 
     def _exists(self) -> bool:
-        return Path(self.theirs.path, "_delta_log").is_dir()
+        return all(Path(side.path, "_delta_log").is_dir() for side in self.sides)
 
     def _note_versions(self) -> None:
         for side in self.sides:
@@ -190,7 +202,7 @@ class _Run:
             found = self._both(lambda side: side.do(Append(case.rows, by_table=True)))
         else:
             if not self._copied():
-                return None
+                return None  # delta-spark or delta-rs can't make it
             found = None
         if found is None:
             self._note_versions()
@@ -275,6 +287,7 @@ class _Run:
             for side in self.sides
         ]
         rows = [attempt_rows(states.plain_rows, side.path) for side in self.sides]
+        self.seen[self.ours.path, self.ours.head()] = rows[1]
         if rows[0] != rows[1]:
             return self._differs("rows", *_left(*rows))
         for part in (
@@ -313,29 +326,63 @@ class _Run:
         return None
 
     def _last_look(self) -> Difference | None:
-        """Compare what Spark reads, of both tables, by delta-spark and by us."""
-        spark = self.theirs.spark
+        """Compare what each engine's Spark reads of the other's table, then the table's past."""
+        spark, wanted = self.theirs.spark, self.seen[self.ours.path, self.ours.versions[-1]]
+
+        def by_ours(path: str) -> list[str]:
+            return states.frame_rows(Ours(spark, path, self.ours.options).table().to_df())
+
         looks: dict[str, list[str]] = {}
-        for side in self.sides:
-            looks[f"our plain reader reads {side.name}"] = attempt_rows(
-                states.plain_rows, side.path
-            )
-            with self._timed("Table.to_df"):
-                looks[f"Table.to_df reads {side.name}"] = attempt_rows(
-                    lambda path: states.frame_rows(
-                        Ours(spark, path, self.ours.options).table().to_df()
-                    ),
-                    side.path,
-                )
-            with self._timed("delta-spark reads"):
-                looks[f"delta-spark reads {side.name}"] = attempt_rows(
-                    states.spark_rows, spark, side.path
-                )
-        wanted = looks["delta-spark reads theirs"]
+        with self._timed("Table.to_df"):
+            looks["Table.to_df reads theirs"] = attempt_rows(by_ours, self.theirs.path)
+        with self._timed("delta-spark reads"):
+            looks["delta-spark reads ours"] = attempt_rows(states.spark_rows, spark, self.ours.path)
         for look, rows in looks.items():
             if rows != wanted:
                 return self._differs(f"rows: {look}", *_left(wanted, rows))
+        return self._past()
+
+    def _past(self) -> Difference | None:
+        """Compare the versions before, and the changes from the first one on, with what was seen.
+
+        A vacuum has removed their files.
+        """
+        if any(isinstance(verb, Vacuum) for verb in self.case.verbs):
+            return None
+        for (path, version), rows in self.seen.items():
+            again = attempt_rows(states.plain_rows, path, version)
+            if again != rows:
+                return self._differs("rows of an earlier version", *_left(rows, again))
+        path, version = list(self.seen)[len(self.seen) // 2]
+        with self._timed("delta-spark reads an earlier version"):
+            again = attempt_rows(states.spark_rows, self.theirs.spark, path, version)
+        if again != self.seen[path, version]:
+            return self._differs(
+                "delta-spark reads an earlier version", *_left(self.seen[path, version], again)
+            )
+        if any(map(_changes_old_rows, self.case.verbs)):
+            return None
+        for side in self.sides:
+            with self._timed("change topic"):
+                rows = attempt_rows(change_topic.snapshot, side.path, side.head())
+                again = attempt_rows(change_topic.replayed, side.path, side.head())
+            if again != rows:
+                return self._differs(f"change topic of {side.name}", *_left(rows, again))
         return None
+
+
+def _changes_old_rows(verb: Verb) -> bool:
+    """Whether a verb gives rows that stay another form: then old changes can't be applied to it."""
+    match verb:
+        case Alter(method=method):
+            return method in ("drop_column", "rename_column", "change_type")
+        case Overwrite(options=options):
+            return "overwriteSchema" in options or "mergeSchema" in options
+        case Append(options=options):
+            return "mergeSchema" in options
+        case Merge(evolves=evolves):
+            return evolves
+    return isinstance(verb, Clone | Restore)
 
 
 def _left(theirs: list[str], ours: list[str]) -> tuple[list[str], list[str]]:

@@ -79,11 +79,14 @@ def append(
     try:
         check_before_lease(cached, required, given_names, table)
         leasing = Leasing(client, options.place, target, request)
-        completed, usages = numbered(cached, columns, leasing)
-        adds = _written(checked(completed, required, given_names, table), planned)
+        complete = numbered(cached, columns, leasing)
+        if planned.definition:
+            # The lease has changed the metadata on which the new definition must build.
+            planned = plan(client, frame, "append", options, is_computed=True)
+        adds = _written(checked(complete.rows, required, given_names, table), planned)
     finally:
         cached.unpersist()
-    numbered_attestation = replace(attestation, identity_usage=usages)
+    numbered_attestation = replace(attestation, identity_usage=complete.usages)
     return commit(client, planned, adds, replace(request, attestation=numbered_attestation))
 
 

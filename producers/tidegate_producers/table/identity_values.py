@@ -10,9 +10,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from tidegate_delta.constraints.identity_columns import IdentityColumn
+from tidegate_delta.constraints.identity_columns import IdentityColumn, with_marks
 from tidegate_delta.constraints.row_constraints import Invariant, WriteRequirements
 from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.sql_column_references import names_column
 from tidegate_delta.schema.types import StructType as Fields
@@ -116,10 +117,25 @@ def without_identities(required: WriteRequirements, schema: Fields) -> WriteRequ
     )
 
 
-def numbered(
-    rows: DataFrame, columns: Sequence[IdentityColumn], leasing: Leasing
-) -> tuple[DataFrame, tuple[IdentityUsage, ...]]:
-    """Return rows with values in identity columns, and what the proposal must say of them.
+@dataclass(frozen=True)
+class Numbered:
+    """Rows with values in identity columns, what the proposal must say of them, and the version
+    that leased them; None where nothing was leased.
+    """
+
+    rows: DataFrame
+    usages: tuple[IdentityUsage, ...] = ()
+    version: int | None = None
+
+    def marked(self, metadata: Metadata) -> Metadata:
+        """Return metadata with the high-water marks that the lease has set."""
+        return with_marks(
+            metadata, {usage.column: (usage.low, usage.high) for usage in self.usages}
+        )
+
+
+def numbered(rows: DataFrame, columns: Sequence[IdentityColumn], leasing: Leasing) -> Numbered:
+    """Return rows with values in identity columns.
 
     A value that is there stays. The rows are counted first: they should be cached. The values come
     in the order of tasks and rows.
@@ -134,7 +150,7 @@ def numbered(
     counts = {int(row[_TASK]): int(row["count"]) for row in counted}
     total = sum(counts.values())
     if total == 0:
-        return rows, ()
+        return Numbered(rows)
     demands = [IdentityDemand(column=column.physical, count=total) for column in columns]
     stamp = stamp_for(leasing.client, leasing.request)
     proposal = lease(leasing.target, stamp, *demands)
@@ -152,7 +168,8 @@ def numbered(
         for column in columns
     }
     usages = tuple(_usage(block, proposal.proposal_id) for block in blocks.values())
-    return placed.withColumns(values).drop(_TASK, _NUMBER), usages
+    completed = placed.withColumns(values).drop(_TASK, _NUMBER)
+    return Numbered(completed, usages, outcome.version)
 
 
 def _number_of(counts: dict[int, int]) -> Column:

@@ -243,7 +243,6 @@ def merging(source: DataFrame, clauses: Sequence[Clause], text: MergeText) -> Ro
         _parameters(clauses),
         is_row_by_row=_is_row_by_row(clauses, text.condition),
         evolving=evolving if text.evolves else None,
-        may_remove=any(clause.kind != "not matched" for clause in clauses),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_delta.schema_evolution.evolve_on_write import evolved
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_messages.identity_values import IdentityUsage
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import WriteOptions
@@ -34,6 +33,7 @@ from tidegate_producers.parquet.data_file_encoding import keeping_row_ids, layou
 from tidegate_producers.parquet.file_rewrite import Rewritten
 from tidegate_producers.table.identity_values import (
     Leasing,
+    Numbered,
     check_before_lease,
     numbered,
 )
@@ -115,8 +115,7 @@ class RowChange:
     `predicate_of` returns what the change reads of the table, given its schema. `text` is the
     condition for the history. `depends_on_table_only` says that it may run again on a newer
     version: no row comes from a DataFrame that was computed from an older one. `evolving` returns,
-    given the table's columns, those of the source that the table shall have. `may_remove` is false
-    for a change that only inserts.
+    given the table's columns, those of the source that the table shall have.
     """
 
     operation: str
@@ -127,7 +126,6 @@ class RowChange:
     is_row_by_row: bool = True
     depends_on_table_only: bool = True
     evolving: Callable[[StructType], StructType] | None = None
-    may_remove: bool = True
 
     @property
     def adds_rows(self) -> bool:
@@ -163,13 +161,18 @@ def change_rows(
     new = change.changed(frame, opened)
     layout = keeping_row_ids(layout_of(metadata, options.compression), metadata)
     leasing = Leasing(client, place, target, request)
-    with _numbered(new, frame.schema, change, opened, leasing) as (rows, usages):
+    with _numbered(new, frame.schema, change, opened, leasing) as complete:
+        opened, target = _after_lease(opened, target, complete)
+        rows = complete.rows
         if change.adds_rows:
             rows = checked(rows, opened.required, new.given, frame.schema)
         with refusals_of_tasks():
             changed = changed_rows(rows, place, layout)
     _check_matches(changed)
-    if not (changed.marked or changed.added):
+    if changed.marked:
+        # A merge may only insert, which its clauses do not tell.
+        check_may_remove(snapshot, place.root)
+    if not (changed.marked or changed.added or opened.definition):
         return None
     deletion = _deletion(spark, options, change, (opened, predicate, candidates), changed)
     stamp = stamp_for(client, request, began_ms)
@@ -178,7 +181,7 @@ def change_rows(
         store.put(*content)
     # New rows were checked by Spark; copied ones are in the table, so they meet its constraints.
     enforced = tuple(hashes(expressions(opened.required))) if deletion.added else ()
-    attestation = Attestation(enforced, None, usages)
+    attestation = Attestation(enforced, None, complete.usages)
     proposal = with_attestation(
         proposal_drafts.delete(target, stamp, deletion, vectors), attestation
     )
@@ -188,20 +191,37 @@ def change_rows(
 @contextmanager
 def _numbered(
     new: NewRows, table: SparkType, change: RowChange, opened: Opened, leasing: Leasing
-) -> Iterator[tuple[DataFrame, tuple[IdentityUsage, ...]]]:
+) -> Iterator[Numbered]:
     """Yield rows of which the inserted ones have values in identity columns."""
     columns = opened.required.identities
     if not (change.inserts and columns):
-        yield new.frame, ()
+        yield Numbered(new.frame)
         return
     cached = new.frame.persist()
     try:
         check_before_lease(cached, opened.required, new.given, table)
         is_inserted = F.col(ACTION) == INSERTED
-        inserted, usages = numbered(cached.where(is_inserted), columns, leasing)
-        yield cached.where(~is_inserted).unionByName(inserted), usages
+        inserted = numbered(cached.where(is_inserted), columns, leasing)
+        yield replace(inserted, rows=cached.where(~is_inserted).unionByName(inserted.rows))
     finally:
         cached.unpersist()
+
+
+def _after_lease(
+    opened: Opened, target: proposal_drafts.Target, complete: Numbered
+) -> tuple[Opened, proposal_drafts.Target]:
+    """Return a change of the definition that builds on the version of the lease.
+
+    Only where that version follows the one that was read: else another commit may matter, which
+    the committer says.
+    """
+    if not opened.definition or complete.version != target.read_version + 1:
+        return opened, target
+    definition = tuple(
+        complete.marked(action) if isinstance(action, Metadata) else action
+        for action in opened.definition
+    )
+    return replace(opened, definition=definition), replace(target, read_version=complete.version)
 
 
 def _open(client: Client, options: WriteOptions, change: RowChange) -> Opened:
@@ -212,7 +232,7 @@ def _open(client: Client, options: WriteOptions, change: RowChange) -> Opened:
     root = options.place.root
     snapshot = open_snapshot(store_for(options.place))
     schema = check_open_to(snapshot, root)
-    if change.may_remove:
+    if change.operation != "MERGE":
         check_may_remove(snapshot, root)
     metadata, protocol = snapshot.metadata, snapshot.protocol
     definition: tuple[Action, ...] = ()

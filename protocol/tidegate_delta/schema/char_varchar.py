@@ -18,13 +18,13 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
+    sql_name,
 )
 
 TYPE_STRING: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 _LIMITED: Final = re.compile(r"(char|character|varchar)\s*\(\s*(\d{1,10})\s*\)", re.IGNORECASE)
 _NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^:<>,()`]+?))\s*:")
-_SQL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _DEPTH_MAX: Final = 100
 
 
@@ -237,4 +237,4 @@ def _sql_type(kind: DataType, path: FieldPath, kept_limits: Mapping[FieldPath, L
             key = _sql_type(kind.key, (*path, KEY), kept_limits)
             return f"map<{key},{_sql_type(kind.value, (*path, VALUE), kept_limits)}>"
         case _:
-            return str(kept_limits.get(path) or _SQL_NAMES.get(str(kind), str(kind)))
+            return str(kept_limits.get(path) or sql_name(kind))

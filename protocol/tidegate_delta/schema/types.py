@@ -157,6 +157,14 @@ VOID: Final = PrimitiveType("void")
 VARIANT: Final = PrimitiveType("variant")
 
 
+_SQL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+
+def sql_name(kind: PrimitiveType | DecimalType) -> str:
+    """Return how SQL writes a type that has no fields or elements."""
+    return _SQL_NAMES.get(str(kind), str(kind))
+
+
 @lru_cache(maxsize=256)
 def parse_schema(text: str) -> StructType:
     """Return the schema in a `schemaString`.

@@ -31,6 +31,7 @@ from tidegate_delta.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    sql_name,
 )
 from tidegate_runtime.conditions.sql_expression import parse_expression
 from tidegate_runtime.conditions.time_zones import zone_of
@@ -316,6 +317,13 @@ def _type(path: list[str], field: StructField, node: exp.Expr, scope: _Scope) ->
 
 def _value(node: exp.Expr, field: StructField, comparison: exp.Expr, zone: str) -> Any:
     """Return a literal in the predicate tree's form for its column's type."""
+    cast = _bare(node)
+    if isinstance(cast, exp.Cast) and _is_of(cast.to, field.kind):
+        try:
+            return _value(cast.this, field, comparison, zone)
+        except InvalidRequest:
+            # What Spark makes of it depends on its settings: NULL, an error or a rounded value.
+            raise _unsupported(comparison) from None
     literal = _literal(node)
     # Spark would cast a string column to the type of a typed literal.
     is_cast = field.kind == STRING and isinstance(_bare(node), exp.Cast | exp.Date | exp.Timestamp)
@@ -334,6 +342,18 @@ def _value(node: exp.Expr, field: StructField, comparison: exp.Expr, zone: str) 
             f"{literal!r} is no value of it; write one that is",
             error_class="DATATYPE_MISMATCH",
         ) from error
+
+
+def _is_of(given: exp.DataType, kind: DataType) -> bool:
+    """Return whether a cast is to a column's own type, whose values it leaves as they are.
+
+    Not for moments, which `_literal` reads, nor for floats, whose literals lose digits in it.
+    """
+    if not isinstance(kind, PrimitiveType | DecimalType) or kind == FLOAT:
+        return False
+    if isinstance(kind, PrimitiveType) and kind.name in _TEMPORAL:
+        return False
+    return bool(given == exp.DataType.build(sql_name(kind), dialect="spark"))
 
 
 def _literal(node: exp.Expr) -> Any:
@@ -394,7 +414,7 @@ def _reader(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
 
 
 def _number(value: Any) -> Decimal:
-    if isinstance(value, bool) or not Decimal(value).is_finite():
+    if isinstance(value, bool) or "_" in str(value) or not Decimal(value).is_finite():
         raise ValueError(f"{value!r} is no number")
     return Decimal(value)
 
