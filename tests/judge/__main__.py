@@ -21,7 +21,7 @@ def main(seeds: list[int], *, shrinks: bool) -> None:
         for signature, of in sorted(run.seeds_of.items(), key=lambda item: -len(item[1])):
             _say(f"{len(of)} {signature} {of[:8]}")
         for reason, count in run.excused.most_common():
-            _say(f"{count} known: {reason}")
+            _say(f"{count} known: {reason}\n    such as {run.examples[reason]}")
         for what, total_s in sorted(judge.seconds.items(), key=lambda item: -item[1])[:40]:
             if not what.startswith("count"):
                 times = judge.seconds[f"count {what}"]

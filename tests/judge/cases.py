@@ -204,3 +204,5 @@ class Case(Plain):
     properties: Mapping[str, str] = field(default_factory=dict)
     clustered: tuple[str, ...] = ()
     origin: Origin = "each"
+    in_other_case: bool = False
+    """Whether it ends with a log that names its partition columns in another case."""

@@ -159,14 +159,47 @@ def case(seed: int) -> Case:
         dict(model.properties),
         clustered,
         origin if not model.computed else "each",
+        in_other_case=bool(model.by) and not dice.randrange(20),
     )
     verbs: list[Verb] = []
     while len(verbs) < wanted:
         verb = _verb(model)
-        if verb is not None:
+        if verb is None:
+            continue
+        if isinstance(verb, StreamRead):
+            verbs += _beside_a_stream(model)
+        else:
             verbs.append(verb)
-            model.verbs += 1
+        model.verbs = len(verbs)
     return replace(first, verbs=tuple(verbs))
+
+
+def _beside_a_stream(model: Model) -> list[Verb]:
+    """Return verbs between two reads of one stream, with one checkpoint."""
+    between = [verb for verb in (_append(model), *_dropped_and_added(model)) if verb is not None]
+    chosen = model.dice.choice((_append, _alternately, _delete))
+    more = chosen(model)
+    return [StreamRead(), *between, *([] if more is None else [more]), StreamRead()]
+
+
+def _alternately(model: Model) -> Verb | None:
+    return model.dice.choice((_add_column, _rename_column, _widen, _merge, _update))(model)
+
+
+def _dropped_and_added(model: Model) -> list[Verb]:
+    """Return how a mapped column goes and another of its name and type comes, now and then."""
+    choices = [leaf for leaf in _movable(model) if len(leaf[0]) == 1 and leaf[1] not in CHARS]
+    if not choices or not model.is_mapped or model.dice.randrange(2):
+        return []
+    path, kind = model.dice.choice(choices)
+    left = _with(model.columns, path, None)
+    model.columns[:] = [*left, (path[0], kind)]
+    return [
+        Alter(f"DROP COLUMN {dotted(path)}", "drop_column", (dotted(path),)),
+        Alter(
+            f"ADD COLUMN {dotted(path)} {kind.sql()}", "add_column", (dotted(path), kind.sql()), {}
+        ),
+    ]
 
 
 def _model(dice: random.Random) -> Model:
@@ -183,6 +216,11 @@ def _model(dice: random.Random) -> Model:
     partitions = [_partition_kind(dice) for _ in range(dice.choices((0, 1, 2), (4, 5, 2))[0])]
     for kind in kinds:
         model.columns.append((_name(model), kind))
+    structs = [(name, kind) for name, kind in model.columns if isinstance(kind, Struct)]
+    if structs and not dice.randrange(8):
+        name, struct = dice.choice(structs)
+        # It is spelt like a field of the struct.
+        model.columns.append((f"{name}.{struct.fields[0][0]}", dice.choice(COMMON)))
     for kind in partitions:
         name = _name(model)
         model.columns.insert(dice.randrange(len(model.columns) + 1), (name, kind))
@@ -199,9 +237,12 @@ def _column(model: Model, name: str, kind: Kind) -> Column:
     required = name == KEY and not dice.randrange(6)
     if required:
         model.required.add(name)
+    written = kind.sql()
+    if isinstance(kind, Struct) and not dice.randrange(10):
+        written = kind.sql(required=dice.choice(kind.fields)[0])
     return Column(
         name,
-        kind.sql(),
+        written,
         nullable=not required,
         comment=dice.choice(("why", 'it\'s "so"')) if not dice.randrange(8) else None,
     )
@@ -586,7 +627,7 @@ def _clauses(model: Model, source: Sequence[tuple[str, Kind]]) -> tuple[Clause, 
     if dice.randrange(3) or not result:
         star = dice.randrange(5) > 1
         values = tuple(
-            (quoted(name), f"s.{quoted(name)}")
+            (quoted(name), _of_source(dice, name))
             for name, _ in source
             if name not in model.computed and (name == KEY or dice.randrange(5))
         )
@@ -603,6 +644,14 @@ def _clauses(model: Model, source: Sequence[tuple[str, Kind]]) -> tuple[Clause, 
         else:
             result.append(Clause("not matched by source", "delete", None, _condition(model, "t")))
     return tuple(result)
+
+
+def _of_source(dice: random.Random, name: str) -> str:
+    """Return how an insert names a column of its source: often without the source's alias."""
+    if dice.randrange(3):
+        return f"s.{quoted(name)}"
+    is_word = name.isascii() and name.isidentifier() and name.lower() not in ("true", "null")
+    return name if is_word else quoted(name)
 
 
 def _merge_values(model: Model, source: Sequence[tuple[str, Kind]]) -> tuple[tuple[str, str], ...]:
@@ -910,7 +959,7 @@ VERBS: Final[dict[Callable[[Model], Verb | None], int]] = {
     _restore: 3,
     _clone: 2,
     _vacuum: 1,
-    _stream: 1,
+    _stream: 2,
     _add_column: 6,
     _drop_column: 5,
     _rename_column: 6,

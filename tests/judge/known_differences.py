@@ -133,9 +133,37 @@ KNOWN: Final = (
         ours=r"\[\]|\[\('OPTIMIZE', {}\)\]",
     ),
     Known(
+        "a log that contradicts itself has no error class of its own",
+        "error class",
+        "Read in another case",
+    ),
+    Known(
+        "a struct that lacks fields is a cast that Spark can't do, where a field is NOT NULL",
+        "error class",
+        "Update|Merge.*",
+        "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION / DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
+    ),
+    Known(
+        "delta-spark refuses values for a NOT NULL field unseen; we look at them",
+        "only they refuse",
+        "Update|Merge.*",
+        "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION",
+        theirs=".* NOT NULL.*",
+    ),
+    Known(
+        "optimize().where takes no value that JSON has no number for, and no bytes",
+        "we refuse",
+        "Optimize|ZOrder",
+        "DELTA_UNSUPPORTED_EXPRESSION",
+        ours=r".*(CAST\('(-?Infinity|NaN)' AS (DOUBLE|FLOAT)\)|X'|BINARY).*",
+    ),
+    Known(
         "of two reasons to refuse a verb each engine finds another first",
         "error class",
-        error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*",
+        error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*"
+        "|DELTA_FAILED_TO_MERGE_FIELDS / DELTA_METADATA_MISMATCH"
+        "|DELTA_MERGE_UNRESOLVED_EXPRESSION / DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
+        "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*",
     ),
     Known(
         "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",

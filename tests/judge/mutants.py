@@ -7,8 +7,10 @@ there. `python -m tests.judge.mutants NAME` says which seed finds it.
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -17,16 +19,22 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.judge import comparison
+from tests.judge.cases import Case, Merge, Overwrite, StreamRead, Update, Vacuum, Verb
 from tests.judge.comparison import Judge
+from tests.judge.generator import MAPPED, case
 from tests.judge.running import judged
 from tests.judge.surroundings import surroundings
+from tidegate_cdc_publisher.record_form import RecordForm
+from tidegate_delta.features import supported_features
 from tidegate_delta.schema import partitions
-from tidegate_producers.datasource import TidegateSource
-from tidegate_producers.table import clause_names, merge, new_rows, update
+from tidegate_delta.schema.types import parse_schema
+from tidegate_producers.datasource import TidegateSource, stream_source
+from tidegate_producers.table import clause_names, merge, new_rows, target_frame, update
 from tidegate_producers.writing import partial_overwrite
+from tidegate_runtime.table_io import own_files
 
 SEQUENCES_MAX: Final = 500
-CHUNK: Final = 25
+CHUNK: Final = 6
 
 
 class _Source(TidegateSource):
@@ -35,6 +43,10 @@ class _Source(TidegateSource):
     def writer(self, *args: Any) -> Any:
         self.break_rule()
         return super().writer(*args)
+
+    def streamReader(self, *args: Any) -> Any:  # noqa: N802 (Spark's name)
+        self.break_rule()
+        return super().streamReader(*args)
 
     @staticmethod
     def break_rule() -> None:
@@ -63,6 +75,14 @@ class PartitionsAsText(_Source):
             return tuple((values or {}).get(key) or None for key in kinds)
 
         setattr(partial_overwrite, "partition_of", broken)  # noqa: B010  (it is imported there)
+
+
+class StreamsByName(_Source):
+    """Goes on with a stream though a column of its name is another one."""
+
+    @staticmethod
+    def break_rule() -> None:
+        setattr(stream_source, "_lacking", lambda *_: None)  # noqa: B010  (it is private)
 
 
 @contextmanager
@@ -119,27 +139,126 @@ def words_of_sql_are_no_columns() -> Iterator[None]:
         yield
 
 
-MUTANTS: Final[Mapping[str, Callable[[], Any]]] = {
-    "logical partition names": lambda: _with_source(LogicalPartitionNames),
-    "partitions as text": lambda: _with_source(PartitionsAsText),
-    "null structs": null_structs_stay_null,
-    "partial structs": partial_structs_lose_fields,
-    "names with dots": dotted_names_are_columns,
-    "words of SQL": words_of_sql_are_no_columns,
+@contextmanager
+def tables_below_are_orphans() -> Iterator[None]:
+    """A vacuum takes the files of a table below for its own."""
+    with mock.patch.object(own_files, "_without", lambda files, _: files):
+        yield
+
+
+@contextmanager
+def partition_columns_in_another_case() -> Iterator[None]:
+    """A partition column that the schema spells otherwise is no fault."""
+
+    def broken(metadata: Any, _: str) -> Any:
+        return parse_schema(metadata.schema_string)
+
+    with mock.patch.object(supported_features, "_schema", broken):
+        yield
+
+
+@contextmanager
+def names_of_envelopes_twice() -> Iterator[None]:
+    """A column has the name of a field that an envelope adds."""
+    with mock.patch.object(RecordForm, "check"):
+        yield
+
+
+@contextmanager
+def joiners_are_escaped() -> Iterator[None]:
+    """A URI has each character beyond ASCII that is not printable escaped, a joiner, too."""
+    with mock.patch.object(target_frame, "_ESCAPED", {*target_frame._ESCAPED, "Cf"}):
+        yield
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault, and which cases can show it: of the others none is run."""
+
+    broken: Callable[[], Any]
+    may_show: Callable[[Case], bool]
+
+
+def _does(*kinds: type[Verb]) -> Callable[[Case], bool]:
+    return lambda case: any(isinstance(verb, kinds) for verb in case.verbs)
+
+
+def _overwrites_partitions(case: Case) -> bool:
+    return any(
+        isinstance(verb, Overwrite) and "partitionOverwriteMode" in verb.options
+        for verb in case.verbs
+    )
+
+
+def _has_field_and_column(case: Case) -> bool:
+    return any("." in column.name for column in case.columns)
+
+
+def _inserts_words(case: Case) -> bool:
+    inserted = [
+        value
+        for verb in case.verbs
+        if isinstance(verb, Merge)
+        for clause in verb.clauses
+        if clause.does == "insert"
+        for _, value in clause.assigned or ()
+    ]
+    return any(value in ("comment", "desc", "order", "table") for value in inserted)
+
+
+MUTANTS: Final[Mapping[str, Mutant]] = {
+    "logical partition names": Mutant(
+        lambda: _with_source(LogicalPartitionNames),
+        lambda case: MAPPED in case.properties and bool(case.by) and _overwrites_partitions(case),
+    ),
+    "partitions as text": Mutant(
+        lambda: _with_source(PartitionsAsText),
+        lambda case: case.origin == "delta-rs" and bool(case.by) and _overwrites_partitions(case),
+    ),
+    "null structs": Mutant(null_structs_stay_null, _does(Update, Merge)),
+    "partial structs": Mutant(
+        partial_structs_lose_fields,
+        lambda case: any(isinstance(verb, Merge) and verb.evolves for verb in case.verbs),
+    ),
+    "names with dots": Mutant(dotted_names_are_columns, _has_field_and_column),
+    "words of SQL": Mutant(words_of_sql_are_no_columns, _inserts_words),
+    "streams by name": Mutant(lambda: _with_source(StreamsByName), _does(StreamRead)),
+    "tables below": Mutant(tables_below_are_orphans, _does(Vacuum)),
+    "partition columns in another case": Mutant(
+        partition_columns_in_another_case, lambda case: case.in_other_case
+    ),
+    "names of envelopes": Mutant(
+        names_of_envelopes_twice,
+        lambda case: any(
+            column.name in ("__op", "__deleted", "_change_type") for column in case.columns
+        ),
+    ),
+    "text that is not plain": Mutant(
+        joiners_are_escaped, lambda case: "string" in _types_of_partitions(case)
+    ),
 }
+
+
+def _types_of_partitions(case: Case) -> set[str]:
+    return {column.type for column in case.columns if column.name in case.by}
 
 
 def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder)) as judge:
         for name in names or MUTANTS:
-            print(f"{name}: {_finding(judge, name)}", flush=True)  # noqa: T201  (a program)
+            began_s = time.monotonic()
+            found = _finding(judge, MUTANTS[name])
+            took_s = time.monotonic() - began_s
+            print(f"{name}: {found} ({took_s:.0f} s)", flush=True)  # noqa: T201  (a program)
 
 
-def _finding(judge: Judge, name: str) -> str:
+def _finding(judge: Judge, mutant: Mutant) -> str:
     """Return the first seed that differs with a mutant and not without it, and how."""
-    for first in range(0, SEQUENCES_MAX, CHUNK):
-        with MUTANTS[name]():
-            run = judged(judge, range(first, first + CHUNK), shrinks=False, report=lambda _: None)
+    seeds = [seed for seed in range(SEQUENCES_MAX) if mutant.may_show(case(seed))]
+    for first in range(0, len(seeds), CHUNK):
+        chunk = seeds[first : first + CHUNK]
+        with mutant.broken():
+            run = judged(judge, chunk, shrinks=False, report=lambda _: None)
         suspects = sorted(
             (seed, found.difference.signature)
             for found in run.found.values()
@@ -150,7 +269,7 @@ def _finding(judge: Judge, name: str) -> str:
             sound = judged(judge, [seed], shrinks=False, report=lambda _: None)
             if signature not in sound.found:
                 return f"seed {seed}: {signature}"
-    return f"not found by {SEQUENCES_MAX} sequences"
+    return f"not found by {SEQUENCES_MAX} sequences, of which {len(seeds)} could show it"
 
 
 if __name__ == "__main__":

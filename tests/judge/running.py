@@ -37,6 +37,8 @@ class Run:
     found: dict[str, Found] = field(default_factory=dict)
     seeds_of: dict[str, list[int]] = field(default_factory=dict)
     excused: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    """By reason, the last difference that was excused."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_new(self, seed: int, difference: Difference) -> bool:
@@ -45,6 +47,7 @@ class Run:
             why = known(difference)
             if why is not None:
                 self.excused[why.reason] += 1
+                self.examples[why.reason] = f"seed {seed}: {difference}"
                 return False
             seeds = self.seeds_of.setdefault(difference.signature, [])
             seeds.append(seed)

@@ -67,7 +67,7 @@ def _plainer(case: Case) -> Iterator[Case]:
     if case.origin != "each":
         yield replace(case, origin="each")
     if case.by:
-        yield replace(case, by=())
+        yield replace(case, by=(), in_other_case=False)
     if case.clustered:
         yield replace(case, clustered=())
 

@@ -132,8 +132,7 @@ class Side:
 
     @do.register
     def _(self, verb: StreamRead) -> None:
-        rows = self.stream()
-        target = f"{self.path}-streamed"
+        rows, target = self.stream(), self.streamed
         (
             rows.writeStream.format("delta")
             .option("checkpointLocation", f"{target}-checkpoint")
@@ -141,6 +140,11 @@ class Side:
             .start(target)
             .awaitTermination()
         )
+
+    @property
+    def streamed(self) -> str:
+        """Where the rows of the table's stream are."""
+        return f"{self.path}-streamed"
 
     def stream(self) -> Any:
         """Return the table as a stream from its first version."""

@@ -146,6 +146,19 @@ def logged(path: str, since: int) -> Logged:
     )
 
 
+def name_partitions_in_other_case(path: str) -> None:
+    """Rewrite a log so that its partition columns are spelt otherwise than in its schema."""
+    for file in Path(path, "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+        for line in lines:
+            if metadata := line.get("metaData"):
+                names = metadata["partitionColumns"]
+                metadata["partitionColumns"] = [name.swapcase() for name in names]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    for file in Path(path, "_delta_log").glob("*.crc"):
+        file.unlink()
+
+
 def _without_own(kind: Any) -> Any:
     """Return a type of a schema without physical names and ids."""
     if isinstance(kind, list):

@@ -22,8 +22,12 @@ class Scalar:
 class Struct:
     fields: tuple[tuple[str, "Kind"], ...]
 
-    def sql(self) -> str:
-        inner = ", ".join(f"{quoted(name)}: {kind.sql()}" for name, kind in self.fields)
+    def sql(self, required: str | None = None) -> str:
+        """Return the type in SQL; the field of that name may not be null."""
+        inner = ", ".join(
+            f"{quoted(name)}: {kind.sql()}{' NOT NULL' if name == required else ''}"
+            for name, kind in self.fields
+        )
         return f"struct<{inner}>"
 
 

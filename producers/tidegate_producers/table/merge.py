@@ -148,7 +148,7 @@ class MergeBuilder:
         return self
 
     def execute(self, batch_id: int | None = None) -> int | None:
-        """Merge, and return the new version, or None if no row changed.
+        """Merge, and return the new version, or None if no row and no column changed.
 
         With `batch_id` it is done once, as `Table.delete` says. When another commit overtakes it,
         it runs again on the newest version, unless the source was read from a table through us.

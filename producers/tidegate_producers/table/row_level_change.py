@@ -141,7 +141,7 @@ class RowChange:
 def change_rows(
     spark: SparkSession, options: WriteOptions, change: RowChange, request: WriteRequest
 ) -> Outcome | None:
-    """Change the rows of a table; return None, proposing nothing, if no row changes.
+    """Change the rows of a table; return None, proposing nothing, if no row or column changes.
 
     Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable;
     Spark's own errors for a condition or expression.

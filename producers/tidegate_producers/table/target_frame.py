@@ -33,6 +33,7 @@ from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import row_id_columns
 from tidegate_producers.table.parallelism import tasks_at_once
+from tidegate_producers.writing.column_checks import as_nullable
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import (
     TO_READ,
@@ -225,7 +226,7 @@ def _shape(schema: StructType, *, is_tracked: bool) -> SparkSchema:
 def _read_schema(schema: StructType) -> SparkSchema:
     """Return the schema to read files with: nothing is required, and only lengths are kept."""
     fields = []
-    for field in to_spark(schema).fields:
+    for field in to_spark(as_nullable(schema)).fields:
         kept = {key: value for key, value in field.metadata.items() if key == TYPE_STRING}
         fields.append(SparkField(field.name, field.dataType, True, kept))
     return SparkSchema(fields)

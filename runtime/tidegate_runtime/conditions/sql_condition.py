@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import Decimal, InvalidOperation
+from struct import pack, unpack
 from typing import Any, Final
 
 import sqlglot
@@ -320,8 +321,10 @@ def _value(node: exp.Expr, field: StructField, comparison: exp.Expr, zone: str) 
     cast = _bare(node)
     if isinstance(cast, exp.Cast) and _is_of(cast.to, field.kind):
         try:
-            return _value(cast.this, field, comparison, zone)
-        except InvalidRequest:
+            value = _value(cast.this, field, comparison, zone)
+            is_float = field.kind == FLOAT and value is not None
+            return unpack("<f", pack("<f", value))[0] if is_float else value
+        except (InvalidRequest, OverflowError):
             # What Spark makes of it depends on its settings: NULL, an error or a rounded value.
             raise _unsupported(comparison) from None
     literal = _literal(node)
@@ -347,9 +350,9 @@ def _value(node: exp.Expr, field: StructField, comparison: exp.Expr, zone: str) 
 def _is_of(given: exp.DataType, kind: DataType) -> bool:
     """Return whether a cast is to a column's own type, whose values it leaves as they are.
 
-    Not for moments, which `_literal` reads, nor for floats, whose literals lose digits in it.
+    Not for moments, which `_literal` reads.
     """
-    if not isinstance(kind, PrimitiveType | DecimalType) or kind == FLOAT:
+    if not isinstance(kind, PrimitiveType | DecimalType):
         return False
     if isinstance(kind, PrimitiveType) and kind.name in _TEMPORAL:
         return False
