@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,6 +97,7 @@ class Judge:
     counted: int = 0
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long each kind of step took, by its side."""
+    sessions: Iterator[int] = field(default_factory=count)
 
     def new_session(self, name: str) -> "Judge":
         """Return a judge with settings of its own, for a thread."""
@@ -104,7 +106,8 @@ class Judge:
         java: Any = session._jvm
         java.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
         session.dataSource.register(TidegateSource)
-        own = Judge(session, self.folder / name, self.options)
+        # A folder of its own: a committer does not serve a place twice.
+        own = Judge(session, self.folder / f"{name}-{next(self.sessions)}", self.options)
         own.seconds = self.seconds
         return own
 

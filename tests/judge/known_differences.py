@@ -133,6 +133,12 @@ KNOWN: Final = (
         ours=r"\[\]|\[\('OPTIMIZE', {}\)\]",
     ),
     Known(
+        "Spark folds an assignment that overflows though no row is changed by it",
+        "only they refuse",
+        "Update|Merge.*",
+        "ARITHMETIC_OVERFLOW",
+    ),
+    Known(
         "a log that contradicts itself has no error class of its own",
         "error class",
         "Read in another case",

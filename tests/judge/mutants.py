@@ -41,8 +41,9 @@ class _Source(TidegateSource):
     """The data source, with a fault that it brings into Spark's processes."""
 
     def writer(self, *args: Any) -> Any:
-        self.break_rule()
-        return super().writer(*args)
+        writer = super().writer(*args)
+        writer.__class__ = _breaking(type(writer), self.break_rule)
+        return writer
 
     def streamReader(self, *args: Any) -> Any:  # noqa: N802 (Spark's name)
         self.break_rule()
@@ -51,6 +52,17 @@ class _Source(TidegateSource):
     @staticmethod
     def break_rule() -> None:
         raise NotImplementedError
+
+
+def _breaking(sound: type[Any], break_rule: Callable[[], None]) -> type[Any]:
+    """Return a writer's class with a fault in the process that commits, which is one of its own."""
+
+    class Breaking(sound):  # type: ignore[misc]  # known at run time
+        def commit(self, messages: Any) -> Any:
+            break_rule()
+            return super().commit(messages)
+
+    return Breaking
 
 
 class LogicalPartitionNames(_Source):
@@ -142,7 +154,7 @@ def words_of_sql_are_no_columns() -> Iterator[None]:
 @contextmanager
 def tables_below_are_orphans() -> Iterator[None]:
     """A vacuum takes the files of a table below for its own."""
-    with mock.patch.object(own_files, "_without", lambda files, _: files):
+    with mock.patch.object(own_files, "without_tables", lambda files, _: files):
         yield
 
 

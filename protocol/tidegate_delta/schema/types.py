@@ -161,7 +161,10 @@ _SQL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 
 def sql_name(kind: PrimitiveType | DecimalType) -> str:
-    """Return how SQL writes a type that has no fields or elements."""
+    """Return how SQL writes a type that has no fields or elements.
+
+    Spec: "Primitive Types"
+    """
     return _SQL_NAMES.get(str(kind), str(kind))
 
 
