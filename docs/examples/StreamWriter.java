@@ -225,7 +225,8 @@ public final class StreamWriter {
                 }
             }
         }
-        String root = "file://" + folder; // The registry escapes nothing, other than a file's URI does.
+        // Java encodes a URI as the registry does, with a slash behind a folder.
+        String root = "file://" + folder.toUri().getRawPath().replaceFirst("/$", "");
         JsonNode found = null;
         for (byte[] value : values.values()) {
             JsonNode one = value == null ? JSON.createObjectNode() : JSON.readTree(value);

@@ -412,7 +412,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "bad_root": RefusalRule(
         "the root is not written as in the registry, or is too long, or its store cannot be opened",
-        "give a canonical URI: `file:///…`, `s3://…`, `gs://…`, `abfss://…`",
+        "give the URI that the answer names, as the registry has it: `file:///…`, `s3://…`, "
+        "`gs://…`, `abfss://…`",
     ),
     "bad_name": RefusalRule(
         "the name is empty, too long, or neither one word nor `catalog.schema.table`",

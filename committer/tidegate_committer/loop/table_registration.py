@@ -19,7 +19,7 @@ from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.table_home import Home, recorded_home
 from tidegate_runtime.containment import reason_of
-from tidegate_runtime.storage.root_paths import canonical_root, lies_under
+from tidegate_runtime.storage.root_paths import canonical_root, decoded_root, lies_under
 
 NAME_CHARS_MAX: Final = 255
 ROOT_BYTES_MAX: Final = 768
@@ -67,18 +67,8 @@ def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | Non
             return denied(candidate, "root_given_out", reason)
     elif other is not None:
         return _exists(candidate, other)
-    if not _is_canonical(root):
-        reason = (
-            "table_root: is not spelled as the registry spells roots; use file:///…, s3://…, "
-            "gs://… or abfss://container@account.dfs.core.windows.net/…"
-        )
-        return denied(candidate, "bad_root", reason)
-    if len(root.encode()) > ROOT_BYTES_MAX or _longest_step(root) > STEP_BYTES_MAX:
-        reason = (
-            f"table_root: {root[:256]} is longer than {ROOT_BYTES_MAX} bytes, or a folder of it "
-            f"longer than {STEP_BYTES_MAX}; choose a shorter one"
-        )
-        return denied(candidate, "bad_root", reason)
+    if (problem := _root_problem(root)) is not None:
+        return denied(candidate, "bad_root", f"table_root: {problem}")
     if not any(lies_under(root, prefix) for prefix in registry.roots):
         reason = (
             f"table_root: {root[:256]} lies under none of the roots that the operator allows; "
@@ -273,7 +263,7 @@ def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
 
 
 def _free_name(proposal: Proposal, registry: RegisteredTables) -> str:
-    name = proposal.table_root.rpartition("/")[2][:NAME_CHARS_MAX]
+    name = decoded_root(proposal.table_root).rpartition("/")[2][:NAME_CHARS_MAX]
     taken = {table.name for table in registry.tables.values()}
     return f"{name}-{proposal.table.hex[-8:]}" if name in taken else name
 
@@ -285,15 +275,24 @@ def _is_name(name: str) -> bool:
     return is_clean and len(parts) in NAME_PARTS
 
 
-def _is_canonical(root: str) -> bool:
+def _root_problem(root: str) -> str | None:
+    """Return why no table can have this root, or None."""
     try:
-        return canonical_root(root) == root
+        canonical = canonical_root(root)
     except Misconfigured:
-        return False
-
-
-def _longest_step(root: str) -> int:
-    return max(len(step.encode()) for step in root.split("/"))
+        return (
+            "is no place for tables; use file:///…, s3://…, gs://… or "
+            "abfss://container@account.dfs.core.windows.net/…"
+        )
+    if canonical != root:
+        return f"is not in the registry's form, which is {canonical[:256]}; use this one"
+    path = decoded_root(root).encode()
+    if len(path) > ROOT_BYTES_MAX or max(map(len, path.split(b"/"))) > STEP_BYTES_MAX:
+        return (
+            f"{root[:256]} is longer than {ROOT_BYTES_MAX} bytes, or a folder of it longer than "
+            f"{STEP_BYTES_MAX}; choose a shorter one"
+        )
+    return None
 
 
 def _proposal(candidate: Candidate) -> Proposal:

@@ -240,7 +240,7 @@ def test_a_table_is_described_with_its_registration(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_commands, "canonical_root", str)
-    monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+    monkeypatch.setattr("tidegate_runtime.table_registry.recorded_root", str)
     result = line.json(table_commands.app, "describe", ROOT)
     assert result["version"] == 0
     assert result["registered"]["name"] == "shop"
@@ -259,7 +259,7 @@ def test_a_registered_table_takes_no_other_name(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_commands, "canonical_root", str)
-    monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+    monkeypatch.setattr("tidegate_runtime.table_registry.recorded_root", str)
     told = line.json(table_commands.app, "register", ROOT, "--name", "shop")
     assert told["status"] == "committed"
     result = line.run(table_commands.app, "register", ROOT, "--name", "other")
