@@ -15,7 +15,7 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.own_files import (
     list_own_files,
     named_by_tables_below,
-    without_tables_below,
+    without_tables,
 )
 
 
@@ -44,7 +44,7 @@ def test_files_of_tables_below_at_any_depth_are_left_out(store: LogStore) -> Non
     assert sorted(listing.files["path"].to_pylist()) == ["a", "archived", "x/y/own"]
     assert listing.tables_below == ("archive", "x/y/z")
     found = pa.table({"path": ["a", "archive/2024/deep", "archived", "x/y/own", "x/y/z/b"]})
-    kept = without_tables_below(store, found)
+    kept = without_tables(found, listing.tables_below)
     assert kept["path"].to_pylist() == ["a", "archived", "x/y/own"]
 
 
