@@ -179,8 +179,11 @@ class StreamWriter:
         # Libraries encode different characters of a URI: decoded, it is the folder.
         root = f"file://{self.folder}"
         own = [record for record in records if unquote(record["table_root"]) == root]
-        served = [record for record in own if record["status"] != "staged"]
-        if not served or any(record["status"] == "dropped" for record in served):
+        # A dropped table stays so; another one may have been registered in its folder.
+        gone = {record["table"] for record in own if record["status"] == "dropped"}
+        alive = [record for record in own if record["table"] not in gone]
+        served = [record for record in alive if record["status"] != "staged"]
+        if not served:
             raise SystemExit(f"no table is registered at {root}")
         return min(served, key=lambda one: one["topic_partition"])
 

@@ -432,7 +432,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "choose another root, or propose under the id that it was given to",
     ),
     "table_dropped": RefusalRule(
-        "the table was dropped, and its root is not given out again", "take another root"
+        "the table was dropped, and is not registered again",
+        "take another root, or make another table there and `tidegate table register` it",
     ),
     "verbatim_not_allowed": RefusalRule(
         "the operator takes no verbatim bytes: `committer.verbatim` is off",

@@ -154,7 +154,7 @@ class RegistryReader:
 
 
 def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
-    """Return the table with this root, id or name, or None; a dropped one has its name last.
+    """Return the table with this root, id or name, or None; a dropped one is found last.
 
     Raises: InvalidRequest (`AmbiguousName`), when several tables have the name.
     """
@@ -168,6 +168,7 @@ def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> Table
             f"{len(named)} tables are called {root_or_name!r}; give the root instead: {roots}",
             error_class="AmbiguousName",
         )
+    exact.sort(key=lambda record: record.status == "dropped")
     return next(iter((*exact, *named)), None)
 
 

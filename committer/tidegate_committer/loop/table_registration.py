@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate_committer.decision.decision_types import Verdict, denied
+from tidegate_committer.decision.published_record_limits import short
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.refusals import FAULT
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
@@ -45,13 +46,31 @@ class RegisteredTables:
     roots: Iterable[str]
 
     def under(self, root: str) -> TableRecord | None:
-        """Return the table registered at a root, or None."""
-        return next((table for table in self.tables.values() if table.table_root == root), None)
+        """Return the table registered at a root, or None; a dropped one where there is no other."""
+        at_root = [table for table in self.tables.values() if table.table_root == root]
+        return min(at_root, key=lambda table: table.status == "dropped", default=None)
+
+    def dropped_from(self, root: str, table_id: str) -> TableRecord | None:
+        """Return the dropped registration of the table with this metaData id at a root, or None.
+
+        A registration that has no id may be that of any table.
+        """
+        return next(
+            (
+                table
+                for table in self.tables.values()
+                if table.table_root == root
+                and table.status == "dropped"
+                and table.table_id in (None, short(table_id))
+            ),
+            None,
+        )
 
 
 def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | None:
     """Return why a table may not be registered, or None.
 
+    What lies at a dropped root may be another table, which its log says: `dropped_from`.
     The answer is `denied` and promises nothing, because no log was read. The same bytes may get
     another answer later: their writer may have created the table and died before it was
     registered.
@@ -60,8 +79,9 @@ def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | Non
     root = proposal.table_root
     other = registry.under(root)
     if other is not None and other.status == "dropped":
-        return table_dropped(candidate, other)
-    if other is not None and other.status == "staged":
+        if proposal.kind != "register":
+            return table_dropped(candidate, other)
+    elif other is not None and other.status == "staged":
         if other.table != proposal.table:
             reason = f"table_root: {root} is given out to {other.table}; take another root"
             return denied(candidate, "root_given_out", reason)
@@ -232,12 +252,15 @@ def name_being_given(candidate: Candidate) -> Verdict:
 def table_dropped(candidate: Candidate, record: TableRecord) -> Verdict:
     """Return the denial of a proposal for a dropped table; a repeated drop is answered as done.
 
-    The root is not given out again: a late proposal for the old table must not meet a new one.
+    Another table at its root gets another id, so that no late proposal for the old one meets it.
     """
     if candidate.proposal is not None and candidate.proposal.kind == "drop":
         version = max(record.published_through, 0)
         return Verdict(candidate, "committed", version=version, repeat=True)
-    reason = f"table: {record.table} at {record.table_root} was dropped; take another root"
+    reason = (
+        f"table: {record.table} at {record.table_root} was dropped; take another root, or register "
+        "another table that was made there"
+    )
     return denied(candidate, "table_dropped", reason)
 
 

@@ -144,7 +144,10 @@ class Hurried(MemoryBus):
 def test_a_name_is_that_of_the_table_that_is_there() -> None:
     gone = table(1, "shop").model_copy(update={"status": "dropped"})
     there = table(2, "shop")
-    assert find_table({item.table: item for item in (gone, there)}, "shop") == there
+    both = {item.table: item for item in (gone, there)}
+    assert find_table(both, "shop") == there
+    moved = there.model_copy(update={"table_root": gone.table_root})
+    assert find_table({**both, moved.table: moved}, gone.table_root) == moved
     assert find_table({gone.table: gone}, "shop") == gone
 
 
