@@ -142,8 +142,16 @@ def test_a_path_and_its_uri_are_one_table_beside_a_folder_named_like_the_uri(
             for frame in (read, changed):
                 assert [row["k"] for row in frame.collect()] == [number] * 3, form
         assert len(list(folder.glob("*.parquet"))) == 3
+        table, clone = (Table.for_path(spark, str(folder), spark_table.options), f"{folder} c%20#")
+        table.clone(clone)
+        table.update("k >= 0", {"k": str(number + 10)})
+        for path, keys in ((str(folder), [number + 10] * 3), (clone, [number] * 3)):
+            found = Table.for_path(spark, path, spark_table.options).to_df().collect()
+            assert [row["k"] for row in found] == keys
+        described = terminal.json(table_commands.app, "describe", Path(clone).as_uri())
+        assert described["registered"]["status"] == "open"
     for form in (str(folders[0]), folders[0].as_uri()):
-        assert DeltaTable(form).to_pyarrow_table()["k"].to_pylist() == [0] * 3
+        assert DeltaTable(form).to_pyarrow_table()["k"].to_pylist() == [10] * 3
 
 
 def _count_until_interrupted(spark: SparkSession) -> None:
