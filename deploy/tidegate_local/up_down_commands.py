@@ -139,7 +139,7 @@ def _show(state: StackState, folder: Path, *, as_json: bool) -> None:
 
 def _spelled(root: str) -> str:
     """Return a root as an absolute path or URI: services run in another working folder."""
-    return root if "://" in root else str(Path(root).absolute())
+    return root if "://" in root or root.startswith("file:/") else str(Path(root).absolute())
 
 
 def _is_shared(pair: str) -> bool:

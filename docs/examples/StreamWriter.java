@@ -225,13 +225,20 @@ public final class StreamWriter {
                 }
             }
         }
-        String root = "file://" + folder; // The registry escapes nothing, other than a file's URI does.
-        JsonNode found = null;
+        // Java encodes a URI as the registry does, with a slash behind a folder.
+        String root = "file://" + folder.toUri().getRawPath().replaceFirst("/$", "");
+        List<JsonNode> own = new ArrayList<>();
+        Set<String> gone = new HashSet<>(); // Another table may be registered in a dropped one's folder.
         for (byte[] value : values.values()) {
             JsonNode one = value == null ? JSON.createObjectNode() : JSON.readTree(value);
-            String status = one.path("status").asText();
-            if (!one.path("table_root").asText().equals(root) || status.equals("staged")) continue;
-            if (status.equals("dropped")) throw new IllegalStateException(root + " was dropped");
+            if (!one.path("table_root").asText().equals(root)) continue;
+            own.add(one);
+            if (one.get("status").asText().equals("dropped")) gone.add(one.get("table").asText());
+        }
+        JsonNode found = null;
+        for (JsonNode one : own) {
+            if (gone.contains(one.get("table").asText())) continue;
+            if (one.get("status").asText().equals("staged")) continue;
             int number = one.get("topic_partition").asInt();
             if (found == null || number < found.get("topic_partition").asInt()) found = one;
         }

@@ -17,6 +17,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,12 +176,14 @@ class StreamWriter:
             values[message.partition(), message.key()] = message.value()
         reader.close()
         records = [json.loads(value) for value in values.values() if value]
-        root = (
-            f"file://{self.folder}"  # The registry escapes nothing, other than a file's URI does.
-        )
-        own = [record for record in records if record["table_root"] == root]
-        served = [record for record in own if record["status"] != "staged"]
-        if not served or any(record["status"] == "dropped" for record in served):
+        # Libraries encode different characters of a URI: decoded, it is the folder.
+        root = f"file://{self.folder}"
+        own = [record for record in records if unquote(record["table_root"]) == root]
+        # A dropped table stays so; another one may have been registered in its folder.
+        gone = {record["table"] for record in own if record["status"] == "dropped"}
+        alive = [record for record in own if record["table"] not in gone]
+        served = [record for record in alive if record["status"] != "staged"]
+        if not served:
             raise SystemExit(f"no table is registered at {root}")
         return min(served, key=lambda one: one["topic_partition"])
 

@@ -412,7 +412,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "bad_root": RefusalRule(
         "the root is not written as in the registry, or is too long, or its store cannot be opened",
-        "give a canonical URI: `file:///…`, `s3://…`, `gs://…`, `abfss://…`",
+        "give the URI that the answer names, as the registry has it: `file:///…`, `s3://…`, "
+        "`gs://…`, `abfss://…`",
     ),
     "bad_name": RefusalRule(
         "the name is empty, too long, or neither one word nor `catalog.schema.table`",
@@ -431,7 +432,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "choose another root, or propose under the id that it was given to",
     ),
     "table_dropped": RefusalRule(
-        "the table was dropped, and its root is not given out again", "take another root"
+        "the table was dropped, and is not registered again",
+        "take another root, or make another table there and `tidegate table register` it",
     ),
     "verbatim_not_allowed": RefusalRule(
         "the operator takes no verbatim bytes: `committer.verbatim` is off",

@@ -16,7 +16,6 @@ from uuid import UUID
 from tidegate_delta.errors import (
     InvalidRequest,
     MalformedRecord,
-    Misconfigured,
     TidegateError,
     Unavailable,
 )
@@ -28,7 +27,7 @@ from tidegate_messages.topics import Topics
 from tidegate_runtime.containment import attempted, is_fault, reason_of
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
 from tidegate_runtime.observability.logs import log_event
-from tidegate_runtime.storage.root_paths import canonical_root
+from tidegate_runtime.storage.root_paths import recorded_root
 
 M = TypeVar("M", bound=Message)
 
@@ -155,11 +154,11 @@ class RegistryReader:
 
 
 def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
-    """Return the table with this root, id or name, or None; a dropped one has its name last.
+    """Return the table with this root, id or name, or None; a dropped one is found last.
 
     Raises: InvalidRequest (`AmbiguousName`), when several tables have the name.
     """
-    root, table = _as_root(root_or_name), _as_id(root_or_name)
+    root, table = recorded_root(root_or_name), _as_id(root_or_name)
     exact = [r for r in registry.values() if r.table_root == root or r.table == table]
     same_named = [r for r in registry.values() if r.name == root_or_name]
     named = [r for r in same_named if r.status != "dropped"] or same_named
@@ -169,6 +168,7 @@ def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> Table
             f"{len(named)} tables are called {root_or_name!r}; give the root instead: {roots}",
             error_class="AmbiguousName",
         )
+    exact.sort(key=lambda record: record.status == "dropped")
     return next(iter((*exact, *named)), None)
 
 
@@ -177,17 +177,8 @@ def _with_canonical_root(record: TableRecord) -> TableRecord:
 
     An earlier release distinguished forms that are one root in this release.
     """
-    root = _as_root(record.table_root)
-    if root is None or root == record.table_root:
-        return record
-    return record.model_copy(update={"table_root": root})
-
-
-def _as_root(text: str) -> str | None:
-    try:
-        return canonical_root(text)
-    except Misconfigured:
-        return None
+    root = recorded_root(record.table_root)
+    return record if root == record.table_root else record.model_copy(update={"table_root": root})
 
 
 def _as_id(text: str) -> UUID | None:

@@ -1,8 +1,10 @@
 """`tidegate table` and `tidegate proposals` against a real broker and committer."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import deltalake
 import pyarrow as pa
@@ -14,6 +16,7 @@ from tests.integration.conftest import Line
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import ReadSet
 from tidegate_producers.cli import proposal_commands, table_commands
+from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
@@ -67,6 +70,29 @@ def test_a_table_is_registered_once_and_shown(line: Line, table: Path) -> None:
     nobody = terminal.run(proposal_commands.app, "show", first["table"])
     assert nobody.exit_code == 2
     assert "ProposalNotFound" in nobody.stderr
+
+
+def test_a_table_that_is_made_anew_after_a_drop_is_registered(line: Line, table: Path) -> None:
+    line.started("committer")
+    terminal = Terminal(line)
+    first = terminal.json(table_commands.app, "register", str(table), "--name", "shop")
+    terminal.json(table_commands.app, "drop", "shop", "--yes")
+    again = terminal.run(table_commands.app, "register", str(table))
+    assert "table_dropped" in again.output, "it is the dropped table"
+
+    shutil.rmtree(table)
+    deltalake.write_deltalake(table, pa.table({"k": [7]}))
+    made = terminal.run(table_commands.app, "reopen", "--made-anew", str(table))
+    assert "or register another table that was made there" in made.output.replace("\n", " ")
+    second = terminal.json(table_commands.app, "register", str(table), "--name", "shop")
+    assert (second["status"], second["version"]) == ("committed", 0)
+    assert second["table"] != first["table"]
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
+        target = proposal_drafts.Target(UUID(first["table"]), table.as_uri(), 0)
+        stamp = proposal_drafts.Stamp(client.new_id(), client.clock.now_ms())
+        late = client.propose(proposal_drafts.note(target, stamp, Operation()))
+    assert (late.status, late.rejection and late.rejection.rule) == ("denied", "table_dropped")
+    assert deltalake.DeltaTable(table).version() == 0
 
 
 def test_a_tables_log_is_shown_without_a_committer(line: Line, table: Path) -> None:

@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
+from tests.integration.test_producer_cli import Terminal
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cached_clients import client_for
+from tidegate_producers.cli import table_commands
 from tidegate_producers.datasource import use_session
 from tidegate_producers.history.outcome_log import last_proposals
 from tidegate_producers.options import for_writing
@@ -114,6 +116,42 @@ def test_a_dataframe_is_created_appended_read_and_overwritten(spark_table: Spark
         for_writing({**spark_table.options, "path": spark_table.path}).kafka
     )
     assert client.require("first").table_root == spark_table.table().root
+
+
+def test_a_path_and_its_uri_are_one_table_beside_a_folder_named_like_the_uri(
+    spark_table: SparkTable,
+) -> None:
+    """delta-rs 1.6 takes a path of `sp%20ace` for `sp ace`, so that our reader reads that one."""
+    line, spark, terminal = spark_table.line, spark_table.spark, Terminal(spark_table.line)
+    folders = [line.tables / "sp ace", line.tables / "sp%20ace"]
+    for number, folder in enumerate(folders):
+        terminal.json(table_commands.app, "create", str(folder), "--schema", "k long, name string")
+        for form in (str(folder), folder.as_uri(), folder.as_uri().replace("file://", "file:")):
+            rows = spark_table.frame([(number, form)], "k long, name string")
+            rows.write.format("tidegate").mode("append").options(**spark_table.options).save(form)
+            described = terminal.json(table_commands.app, "describe", form)
+            assert described["registered"]["name"] == folder.name
+    listed = terminal.json(table_commands.app, "list")
+    assert {(one["name"], one["table_root"]) for one in listed} == {
+        (folder.name, folder.as_uri()) for folder in folders
+    }
+    for number, folder in enumerate(folders):
+        for form in (str(folder), folder.as_uri()):
+            read = spark.read.format("tidegate").options(**spark_table.options).load(form)
+            changed = Table.for_path(spark, form, spark_table.options).to_df()
+            for frame in (read, changed):
+                assert [row["k"] for row in frame.collect()] == [number] * 3, form
+        assert len(list(folder.glob("*.parquet"))) == 3
+        table, clone = (Table.for_path(spark, str(folder), spark_table.options), f"{folder} c%20#")
+        table.clone(clone)
+        table.update("k >= 0", {"k": str(number + 10)})
+        for path, keys in ((str(folder), [number + 10] * 3), (clone, [number] * 3)):
+            found = Table.for_path(spark, path, spark_table.options).to_df().collect()
+            assert [row["k"] for row in found] == keys
+        described = terminal.json(table_commands.app, "describe", Path(clone).as_uri())
+        assert described["registered"]["status"] == "open"
+    for form in (str(folders[0]), folders[0].as_uri()):
+        assert DeltaTable(form).to_pyarrow_table()["k"].to_pylist() == [10] * 3
 
 
 def _count_until_interrupted(spark: SparkSession) -> None:

@@ -64,8 +64,7 @@ class OperatorRequests:
     def _drop(
         self, candidate: Candidate, table_committer: TableCommitter, record: TableRecord
     ) -> None:
-        self.tables.dropped[record.table] = record
-        del self.tables.committers[record.table]
+        self.tables.drop(record)
         self.tables.publisher.dropped(record)
         table_committer.forget()
         for queued in table_committer.queue.everybody():

@@ -147,6 +147,10 @@ class Registrar:
             del self.tables.committers[record.table]
             table_committer.requests.insert(1, candidate)
             return True
+        dropped = registry.dropped_from(record.table_root, table_id)
+        if dropped is not None:
+            self._refuse(table_committer, table_registration.table_dropped(candidate, dropped))
+            return True
         version, sha256 = state.version, None
         if is_ours(state) and unpublished:
             # A committer wrote this log under a registration that was lost: publish its last
@@ -299,11 +303,10 @@ class Registrar:
         return True
 
     def _is_known(self, candidate: Candidate, registry: RegisteredTables) -> bool:
-        """Answer a registration of a root that is registered or dropped; return whether it is."""
+        """Answer a registration of a root that is registered; return whether it is."""
         known = registry.under(candidate.proposal.table_root) if candidate.proposal else None
-        if known is None or known.status == "staged":
+        if known is None or known.status in ("staged", "dropped"):
             return False
-        known = self.tables.dropped.get(known.table, known)
         if known.table in self.tables.committers:
             # Publish the record again: if the topic has lost it, ours may be the last copy.
             known = self.tables.committers[known.table].record

@@ -92,6 +92,13 @@ class ServedTables:
         tables |= {table: served.record for table, served in self.committers.items()}
         return RegisteredTables(tables, self.dependencies.settings.roots)
 
+    def drop(self, record: TableRecord) -> None:
+        """Close the table committer of a table that an operator drops, by its new registration."""
+        del self.committers[record.table]
+        self.dropped[record.table] = record
+        tables = {**self.registry.tables, record.table: record}
+        self.registry = RegisteredTables(tables, self.registry.roots)
+
     def home_of(self, table: UUID) -> Home:
         """Return the home of a table, by the registry as it was last read."""
         return home_of(table, self.registry.tables, self.topic_partition.topic, self.partitions)

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate_committer.decision.decision_types import Verdict, denied
+from tidegate_committer.decision.published_record_limits import short
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.refusals import FAULT
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
@@ -19,7 +20,7 @@ from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.table_home import Home, recorded_home
 from tidegate_runtime.containment import reason_of
-from tidegate_runtime.storage.root_paths import canonical_root, lies_under
+from tidegate_runtime.storage.root_paths import canonical_root, decoded_root, lies_under
 
 NAME_CHARS_MAX: Final = 255
 ROOT_BYTES_MAX: Final = 768
@@ -45,13 +46,31 @@ class RegisteredTables:
     roots: Iterable[str]
 
     def under(self, root: str) -> TableRecord | None:
-        """Return the table registered at a root, or None."""
-        return next((table for table in self.tables.values() if table.table_root == root), None)
+        """Return the table registered at a root, or None; a dropped one where there is no other."""
+        at_root = [table for table in self.tables.values() if table.table_root == root]
+        return min(at_root, key=lambda table: table.status == "dropped", default=None)
+
+    def dropped_from(self, root: str, table_id: str) -> TableRecord | None:
+        """Return the dropped registration of the table with this metaData id at a root, or None.
+
+        A registration that has no id may be that of any table.
+        """
+        return next(
+            (
+                table
+                for table in self.tables.values()
+                if table.table_root == root
+                and table.status == "dropped"
+                and table.table_id in (None, short(table_id))
+            ),
+            None,
+        )
 
 
 def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | None:
     """Return why a table may not be registered, or None.
 
+    What lies at a dropped root may be another table, which its log says: `dropped_from`.
     The answer is `denied` and promises nothing, because no log was read. The same bytes may get
     another answer later: their writer may have created the table and died before it was
     registered.
@@ -60,25 +79,16 @@ def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | Non
     root = proposal.table_root
     other = registry.under(root)
     if other is not None and other.status == "dropped":
-        return table_dropped(candidate, other)
-    if other is not None and other.status == "staged":
+        if proposal.kind != "register":
+            return table_dropped(candidate, other)
+    elif other is not None and other.status == "staged":
         if other.table != proposal.table:
             reason = f"table_root: {root} is given out to {other.table}; take another root"
             return denied(candidate, "root_given_out", reason)
     elif other is not None:
         return _exists(candidate, other)
-    if not _is_canonical(root):
-        reason = (
-            "table_root: is not spelled as the registry spells roots; use file:///…, s3://…, "
-            "gs://… or abfss://container@account.dfs.core.windows.net/…"
-        )
-        return denied(candidate, "bad_root", reason)
-    if len(root.encode()) > ROOT_BYTES_MAX or _longest_step(root) > STEP_BYTES_MAX:
-        reason = (
-            f"table_root: {root[:256]} is longer than {ROOT_BYTES_MAX} bytes, or a folder of it "
-            f"longer than {STEP_BYTES_MAX}; choose a shorter one"
-        )
-        return denied(candidate, "bad_root", reason)
+    if (problem := _root_problem(root)) is not None:
+        return denied(candidate, "bad_root", f"table_root: {problem}")
     if not any(lies_under(root, prefix) for prefix in registry.roots):
         reason = (
             f"table_root: {root[:256]} lies under none of the roots that the operator allows; "
@@ -242,12 +252,15 @@ def name_being_given(candidate: Candidate) -> Verdict:
 def table_dropped(candidate: Candidate, record: TableRecord) -> Verdict:
     """Return the denial of a proposal for a dropped table; a repeated drop is answered as done.
 
-    The root is not given out again: a late proposal for the old table must not meet a new one.
+    Another table at its root gets another id, so that no late proposal for the old one meets it.
     """
     if candidate.proposal is not None and candidate.proposal.kind == "drop":
         version = max(record.published_through, 0)
         return Verdict(candidate, "committed", version=version, repeat=True)
-    reason = f"table: {record.table} at {record.table_root} was dropped; take another root"
+    reason = (
+        f"table: {record.table} at {record.table_root} was dropped; take another root, or register "
+        "another table that was made there"
+    )
     return denied(candidate, "table_dropped", reason)
 
 
@@ -273,7 +286,7 @@ def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
 
 
 def _free_name(proposal: Proposal, registry: RegisteredTables) -> str:
-    name = proposal.table_root.rpartition("/")[2][:NAME_CHARS_MAX]
+    name = decoded_root(proposal.table_root).rpartition("/")[2][:NAME_CHARS_MAX]
     taken = {table.name for table in registry.tables.values()}
     return f"{name}-{proposal.table.hex[-8:]}" if name in taken else name
 
@@ -285,15 +298,24 @@ def _is_name(name: str) -> bool:
     return is_clean and len(parts) in NAME_PARTS
 
 
-def _is_canonical(root: str) -> bool:
+def _root_problem(root: str) -> str | None:
+    """Return why no table can have this root, or None."""
     try:
-        return canonical_root(root) == root
+        canonical = canonical_root(root)
     except Misconfigured:
-        return False
-
-
-def _longest_step(root: str) -> int:
-    return max(len(step.encode()) for step in root.split("/"))
+        return (
+            "is no place for tables; use file:///…, s3://…, gs://… or "
+            "abfss://container@account.dfs.core.windows.net/…"
+        )
+    if canonical != root:
+        return f"is not in the registry's form, which is {canonical[:256]}; use this one"
+    path = decoded_root(root).encode()
+    if len(path) > ROOT_BYTES_MAX or max(map(len, path.split(b"/"))) > STEP_BYTES_MAX:
+        return (
+            f"{root[:256]} is longer than {ROOT_BYTES_MAX} bytes, or a folder of it longer than "
+            f"{STEP_BYTES_MAX}; choose a shorter one"
+        )
+    return None
 
 
 def _proposal(candidate: Candidate) -> Proposal:

@@ -33,6 +33,7 @@ from tidegate_delta.errors import TidegateError
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.table_registry import find_table
 
 VERSIONS: Final = 50
 PROPOSALS: Final = 100
@@ -244,8 +245,8 @@ def _add_proposals(app: FastAPI, pages: Pages) -> None:
     @app.get("/proposals/{proposal}")
     def proposal(request: Request, proposal: UUID, table: Text | None = None) -> Response:
         explanation = reading.explanation(proposal, table)
-        records = pages.overview().tables.values()
-        record = next((record for record in records if record.table_root == explanation.root), None)
+        root, tables = explanation.root, pages.overview().tables
+        record = find_table(tables, root) if root is not None else None
         return pages.page(request, "proposal", explanation=explanation, record=record)
 
 

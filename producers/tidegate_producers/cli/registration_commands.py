@@ -144,7 +144,7 @@ def drop(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Unregister a table permanently. Its files stay; its id and root can't be registered again."""
+    """Unregister a table permanently. Its files stay; another table made there can follow it."""
     settings = loaded(ServiceSettings, config, set_)
     if not yes and not _is_confirmed(f"Drop {table} from the gate, for ever?"):
         typer.echo("nothing was dropped: answer yes, or give --yes in a script", err=True)

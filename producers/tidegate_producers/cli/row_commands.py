@@ -48,7 +48,11 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 Uri = Annotated[
-    str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
+    str,
+    typer.Argument(
+        help="The table's root: a path, or a URI: file://, s3://, gs:// or abfss://, in which %20 "
+        "is a space."
+    ),
 ]
 UriOrName = Annotated[
     str,

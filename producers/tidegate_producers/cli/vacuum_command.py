@@ -38,7 +38,8 @@ def vacuum_table(  # noqa: PLR0913 - each is an option of the command
         ),
     ] = None,
     lite: Annotated[
-        bool, typer.Option("--lite", help="Only files that versions in the log removed; no LIST.")
+        bool,
+        typer.Option("--lite", help="Only files that versions in the log removed; a LIST if any."),
     ] = False,
     no_retention_check: Annotated[
         bool,

@@ -527,9 +527,9 @@ class Table:
         """Return the files that no version needs, each with why it goes; without dry_run they go.
 
         `retention_hours` is the table's `delta.deletedFileRetentionDuration` if None; fewer are
-        refused unless `retention_check` is False. `lite` takes the files from the log and lists
-        nothing. Files stay that proposals may still bring, and that the change publisher and lease
-        holders need. Two commits record it: VACUUM START and VACUUM END.
+        refused unless `retention_check` is False. `lite` takes the files from the log. Files
+        stay that proposals may still bring, and that the change publisher, lease holders and
+        shallow clones below need. Two commits record it: VACUUM START and VACUUM END.
         Raises: InvalidRequest (`VacuumRetentionTooShort`, `TableNotRegistered`); Rejected;
         OutcomeUnknown; UnsupportedFeature; BrokenLog; Unavailable.
         """

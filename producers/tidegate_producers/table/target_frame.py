@@ -35,6 +35,7 @@ from tidegate_producers.parquet.data_file_encoding import row_id_columns
 from tidegate_producers.table.parallelism import tasks_at_once
 from tidegate_producers.writing.column_checks import as_nullable
 from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.root_paths import decoded_root
 from tidegate_runtime.table_io.data_file_reader import (
     TO_READ,
     FileShare,
@@ -206,7 +207,7 @@ def _read_by_spark(
 
 
 def _paths(place: TableLocation, files: Sequence[Mapping[str, Any]]) -> list[str]:
-    folder = place.root.removeprefix(_LOCAL)
+    folder = decoded_root(place.root).removeprefix(_LOCAL)
     return [f"{folder}/{canonical_path(file['path'])}" for file in files]
 
 

@@ -19,7 +19,7 @@ from tidegate_messages.row_intent import ROW_INTENT
 from tidegate_producers.vacuum.vacuum_plan import FOUND_SCHEMA
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.log_reader import of_table, read_content
-from tidegate_runtime.table_io.own_files import list_own_files, without_tables_below
+from tidegate_runtime.table_io.own_files import list_own_files
 from tidegate_runtime.table_io.referenced_files import (
     data_files,
     keys_below,
@@ -49,7 +49,7 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
     """Return the files that versions up to this one removed, and change data: FOUND_SCHEMA.
 
     Also return the oldest version that was read. Versions that an earlier VACUUM LITE has dealt
-    with are left out, and so are those of which the commit is gone, and those in tables below.
+    with are left out, and so are those of which the commit is gone.
     Raises: BrokenLog; Unavailable.
     """
     parts: list[pa.Table] = []
@@ -68,8 +68,7 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
         [("size_bytes", "first"), ("since_ms", "first"), ("version", "first")]
     )
     columns = ["path", "size_bytes_first", "since_ms_first", "version_first"]
-    found = newest.select(columns).rename_columns(FOUND_SCHEMA.names)
-    return without_tables_below(store, found), oldest
+    return newest.select(columns).rename_columns(FOUND_SCHEMA.names), oldest
 
 
 def files_named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArray:

@@ -43,7 +43,7 @@ from tidegate_runtime.followers.version_gates import GateReader
 from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
-from tidegate_runtime.table_io.own_files import named_by_tables_below
+from tidegate_runtime.table_io.own_files import named_by_tables_below, without_tables
 from tidegate_runtime.table_io.referenced_files import referenced
 
 START: Final = "VACUUM START"
@@ -99,16 +99,20 @@ def survey(store: LogStore, request: VacuumRequest, claims: Claims, now_ms: int)
     check_writable(keys.protocol, keys.metadata, store.root)
     retention_ms = _retention_ms(keys.metadata, request)
     notes: list[str] = []
-    below: list[Needed] = []
     if request.is_lite:
         snapshot = open_snapshot(store)
         found_files, oldest = removed_in_log(store, snapshot.version)
+        # Only a listing shows which tables lie below.
+        tables_below = listed(store, keys.metadata)[1] if found_files.num_rows else ()
+        found_files = without_tables(found_files, tables_below)
         notes.append(_lite(oldest))
     else:
         found_files, tables_below = listed(store, keys.metadata)
         snapshot = open_snapshot(store)
-        for root, paths in named_by_tables_below(store, tables_below).items():
-            below.append(Needed(f"the table at {root}", paths))
+    below = [
+        Needed(f"the table at {root}", paths)
+        for root, paths in named_by_tables_below(store, tables_below).items()
+    ]
     cutoff_ms, young_why = _cutoff(now_ms - retention_ms, claims.proposals)
     uses = _uses(store, snapshot, cutoff_ms, young_why)
     needed = [*below, *_proposed(store, claims.proposals)]
@@ -290,6 +294,5 @@ def _files_before(store: LogStore, first: int, holder: str) -> pa.Table:
 def _lite(oldest: int) -> str:
     return (
         f"lite: only files that the versions from {oldest} on removed; files that no version "
-        "names, and those that older versions removed, are found by a full vacuum, which "
-        "alone sees what shallow clones in folders of the table need"
+        "names, and those that older versions removed, are found by a full vacuum"
     )

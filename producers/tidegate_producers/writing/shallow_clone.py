@@ -17,7 +17,7 @@ from tidegate_delta.features.in_commit_timestamps import ENABLEMENT
 from tidegate_delta.features.protocol_upgrades import with_features
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.actions import Action, Add, DomainMetadata
-from tidegate_delta.log.file_paths import encode_path, is_absolute
+from tidegate_delta.log.file_paths import is_absolute
 from tidegate_delta.log.protocol_versions import supported_features
 from tidegate_delta.properties.table_properties import (
     check_names,
@@ -190,7 +190,7 @@ def _uri(root: str, path: str) -> str:
     if is_absolute(path):
         return path
     scheme, _, place = root.partition("://")
-    return f"{_SPELT.get(scheme, scheme)}://{encode_path(place)}/{path}"
+    return f"{_SPELT.get(scheme, scheme)}://{place}/{path}"
 
 
 def _operation(root: str, source: Snapshot, adds: list[Add], removed: list[Add]) -> Operation:

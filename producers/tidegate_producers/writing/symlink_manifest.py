@@ -10,6 +10,7 @@ from tidegate_delta.schema.partition_values import folder
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
+from tidegate_runtime.storage.root_paths import decoded_root
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 MODE: Final = "symlink_format_manifest"
@@ -52,13 +53,16 @@ def _lines(snapshot: Snapshot, root: str) -> Mapping[str, list[str]]:
         raise _unsupported(root, "deletionVectors", "has deletion vectors", "Table.purge() first")
     if mode_of(metadata) is not ColumnMappingMode.NONE:
         raise _unsupported(root, "columnMapping", "has column mapping", "a table without it")
+    place = decoded_root(root)  # Readers take a line for a path of Hadoop's.
     paths_by_folder: dict[str, list[str]] = {} if metadata.partition_columns else {"": []}
     columns = files.select(["path", "partitionValues"]).to_pylist()
     for file in sorted(columns, key=lambda row: str(row["path"])):
         values = dict(file["partitionValues"] or {})
         name = folder(values, metadata.partition_columns) if metadata.partition_columns else ""
         path = canonical_path(file["path"])
-        paths_by_folder.setdefault(name, []).append(path if is_absolute(path) else f"{root}/{path}")
+        paths_by_folder.setdefault(name, []).append(
+            path if is_absolute(path) else f"{place}/{path}"
+        )
     return paths_by_folder
 
 

@@ -26,6 +26,7 @@ RegistrationRequest = Literal["register", "halt", "reopen", "drop"]
 def register(client: Client, place: TableLocation, name: str | None, timeout_s: float) -> Outcome:
     """Register an existing table, and return the outcome; registering it again is no error.
 
+    At the root of a dropped table the committer registers another one, and not the dropped one.
     Raises: InvalidRequest (`NotADeltaTable`; `TableHasName`, if it is registered under another
     name); UnsupportedFeature, for a table that can't be written; Rejected; OutcomeUnknown;
     Unavailable.
@@ -33,9 +34,9 @@ def register(client: Client, place: TableLocation, name: str | None, timeout_s: 
     snapshot = open_snapshot(store_for(place))
     check_writable(snapshot.protocol, snapshot.metadata, place.root)
     record = client.table(place.root, timeout_s)
-    # A dropped table's request goes to the committer, which says that its root is never reused.
-    is_another = record is not None and name not in (None, record.name)
-    if record is not None and is_another and record.status != "dropped":
+    if record is not None and record.status == "dropped":
+        record = None
+    if record is not None and name not in (None, record.name):
         raise InvalidRequest(
             f"{place.root} is registered as {record.name!r}, and a table keeps its name; register "
             "it without one",

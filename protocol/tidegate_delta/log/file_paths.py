@@ -65,6 +65,16 @@ def encode_path(key: str) -> str:
     return quote(key, safe=_UNCHANGED)
 
 
+def encode_place(path: str) -> str:
+    """Return a path as a URI with a scheme holds it: percent-encoded, the colon excepted.
+
+    So do Java's `Path.toUri` and the registry, which has a table's root in this form.
+    Law: unquote(encode_place(path)) == path
+    Spec: "Add File and Remove File"
+    """
+    return quote(path, safe=f"{_UNCHANGED}:", errors="surrogatepass")
+
+
 def encoded_path(key: str) -> str:
     """Return the form in which most writers put a canonical path in the log.
 
@@ -123,10 +133,13 @@ def canonical_path(path: str) -> str:
 def canonical_place(path: str) -> str:
     """Return the URI of the file at an absolute path, with one scheme for each store.
 
+    It begins with the root of its table as the registry has it.
+    Law: canonical_place(canonical_place(path)) == canonical_place(path)
     Spec: "Add File and Remove File"
     """
-    scheme, separator, rest = canonical_path(path).partition("://")
-    return f"{SCHEMES.get(scheme, scheme)}{separator}{rest}"
+    scheme, _, rest = canonical_path(path).partition("://")
+    authority, slash, key = rest.partition("/")
+    return f"{SCHEMES.get(scheme, scheme)}://{authority}{encode_place(slash + key)}"
 
 
 def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:

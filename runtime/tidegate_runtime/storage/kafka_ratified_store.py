@@ -33,6 +33,7 @@ from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, TopicPartition
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import FileStat, IsWanted, LogStore, Put, Turn, at_once
+from tidegate_runtime.storage.root_paths import recorded_root
 
 _READ_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
@@ -134,9 +135,10 @@ class RatifyLog:
             source = f"{self._topic_partition}@{offset}"
             log_event(_log, "malformed", level=logging.ERROR, record=source, why=error)
             return
-        ratified = fold(self._tables.get(record.table_root), record)
+        root = recorded_root(record.table_root)
+        ratified = fold(self._tables.get(root), record)
         if ratified is not None:
-            self._tables[record.table_root] = ratified
+            self._tables[root] = ratified
 
 
 class RatifiedStore:

@@ -26,6 +26,7 @@ from tidegate_runtime.storage.root_paths import (
     canonical_root,
     checked,
     checked_folder,
+    decoded_root,
     joined,
     lies_under,
 )
@@ -78,7 +79,7 @@ class LocalStore:
         self._root = canonical_root(root)
         if not self._root.startswith("file://"):
             raise Misconfigured(f"{self._root} is not on a file system; give a path or file:///…")
-        self._folder = self._root.removeprefix("file://")
+        self._folder = decoded_root(self._root).removeprefix("file://")
         self._clock = clock
         self._within = [prefix for prefix in within if lies_under(self._root, prefix)]
         self._real_root: str | None = None
@@ -272,7 +273,7 @@ class LocalStore:
         self._real_root = None
         real_root = os.path.realpath(self._folder)
         if self._within and not any(
-            _is_below(real_root, os.path.realpath(prefix.removeprefix("file://")))
+            _is_below(real_root, os.path.realpath(decoded_root(prefix).removeprefix("file://")))
             for prefix in self._within
         ):
             raise InvalidRequest(

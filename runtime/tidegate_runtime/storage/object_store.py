@@ -41,7 +41,13 @@ from tidegate_runtime.storage.object_responses import (
     judge,
     words,
 )
-from tidegate_runtime.storage.root_paths import canonical_root, checked, checked_folder, joined
+from tidegate_runtime.storage.root_paths import (
+    canonical_root,
+    checked,
+    checked_folder,
+    decoded_root,
+    joined,
+)
 from tidegate_runtime.storage.s3_bucket import S3Bucket
 
 BUCKETS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Bucket]]] = {
@@ -121,7 +127,8 @@ class ObjectStore:
                 f"{self._root} is not in an object store; give s3://bucket/key, gs://bucket/key or "
                 "abfss://container@account.dfs.core.windows.net/key"
             )
-        self._name, _, self._prefix = location.partition("/")
+        self._name, _, prefix = location.partition("/")
+        self._prefix = decoded_root(prefix)
         self.options: Final = dict(options)
         self._options = _options(options, self._root)
         self._open = opening

@@ -4,9 +4,10 @@ import os
 import posixpath
 import re
 from typing import Final
+from urllib.parse import unquote
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured
-from tidegate_delta.log.file_paths import SCHEMES
+from tidegate_delta.log.file_paths import SCHEMES, encode_place
 
 _ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.:]+\.[^@/:]+")
 
@@ -46,20 +47,19 @@ def joined(folder: str, name: str) -> str:
 def canonical_root(uri_or_path: str) -> str:
     """Return the canonical form of a table root: `file:///abs`, `s3://bucket/key` or similar.
 
-    A path is taken literally: nothing in it is percent-encoded, as in Hadoop's paths.
+    A path is taken literally; in a URI percent escapes are decoded once. The canonical form is a
+    URI, encoded by `encode_place` (ADR 52).
     Law: canonical_root(canonical_root(x)) == canonical_root(x)
     Raises: Misconfigured, for another scheme or a root that names no place of its own.
     """
     scheme, separator, rest = uri_or_path.partition("://")
-    if "\0" in uri_or_path or any(ord(letter) < 32 for letter in uri_or_path):
-        raise Misconfigured(f"the table root {uri_or_path!r} has control characters in it")
     if not separator:
         if uri_or_path.startswith("file:/"):
-            return _local_root(uri_or_path.removeprefix("file:"))
+            return _local_root(_decoded(uri_or_path.removeprefix("file:"), uri_or_path))
         if not _SINGLE_SLASH.match(uri_or_path):
             return _local_root(uri_or_path)
     if scheme == "file":
-        return _local_root(_local_path(rest, uri_or_path))
+        return _local_root(_decoded(_local_path(rest, uri_or_path), uri_or_path))
     known = SCHEMES.get(scheme) if separator else None
     if known is None:
         raise Misconfigured(
@@ -67,6 +67,25 @@ def canonical_root(uri_or_path: str) -> str:
             "gs:// or abfss://container@account.dfs.core.windows.net/"
         )
     return _object_root(known, rest, uri_or_path)
+
+
+def recorded_root(root: str) -> str:
+    """Return the canonical form of a root in a record that an earlier release may have written.
+
+    A root that this release can't read is returned unchanged.
+    """
+    try:
+        return canonical_root(root)
+    except Misconfigured:
+        return root
+
+
+def decoded_root(root: str) -> str:
+    """Return a canonical root, or a prefix of roots, with nothing in it percent-encoded.
+
+    Stores have their folders and keys so, and Hadoop and Spark their paths.
+    """
+    return unquote(root)
 
 
 def root_prefix(uri_or_path: str) -> str:
@@ -79,7 +98,7 @@ def root_prefix(uri_or_path: str) -> str:
     is_local = scheme == "file" or not separator
     path = (rest.removeprefix("localhost") or "/") if separator else scheme.removeprefix("file:")
     if is_local and path.startswith("/"):
-        return "file:///" if not path.strip("/") else canonical_root(path)
+        return "file:///" if not path.strip("/") else canonical_root(uri_or_path)
     known = SCHEMES.get(scheme)
     if is_local or known is None:
         raise Misconfigured(
@@ -87,7 +106,8 @@ def root_prefix(uri_or_path: str) -> str:
             "gs://bucket/… or abfss://container@account.dfs.core.windows.net/…"
         )
     bucket, slash, below = rest.partition("/")
-    return f"{known}://{_canonical_azure_host(known, bucket)}{slash}{below}"
+    path = encode_place(_decoded(below, uri_or_path))
+    return f"{known}://{_canonical_azure_host(known, bucket)}{slash}{path}"
 
 
 def lies_under(root: str, prefix: str) -> bool:
@@ -103,7 +123,7 @@ def _local_root(path: str) -> str:
     normal = "/" + normal.lstrip("/")
     if normal == "/":
         raise Misconfigured("the table root '/' is the whole file system; give a folder of its own")
-    return f"file://{normal}"
+    return f"file://{_encoded(normal)}"
 
 
 def _local_path(rest: str, uri: str) -> str:
@@ -119,7 +139,7 @@ def _local_path(rest: str, uri: str) -> str:
 
 def _object_root(scheme: str, rest: str, uri: str) -> str:
     bucket, _, key = rest.rstrip("/").partition("/")
-    parts = key.split("/") if key else []
+    parts = _decoded(key, uri).split("/") if key else []
     if not bucket or any(part in ("", ".", "..") for part in parts):
         raise Misconfigured(
             f"the table root {uri!r} needs the form {scheme}://bucket/key, without empty parts, "
@@ -131,7 +151,23 @@ def _object_root(scheme: str, rest: str, uri: str) -> str:
             f"the table root {uri!r} names no account; give "
             "abfss://container@account.dfs.core.windows.net/key"
         )
-    return f"{scheme}://{'/'.join([bucket, *parts])}"
+    return f"{scheme}://{'/'.join([bucket, *map(_encoded, parts)])}"
+
+
+def _decoded(path: str, uri: str) -> str:
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise Misconfigured(
+            f"the table root {uri!r} has percent escapes that are no UTF-8; write each `%` of a "
+            "name as `%25`"
+        ) from None
+
+
+def _encoded(path: str) -> str:
+    if any(letter < " " or "\ud800" <= letter <= "\udfff" for letter in path):
+        raise Misconfigured(f"the table root {path!r} has control characters, or is no UTF-8")
+    return encode_place(path)
 
 
 def _canonical_azure_host(scheme: str, bucket: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_paths import encode_place
 from tidegate_runtime.storage.log_store import FileStat, IsWanted, LogStore, Put, Turn, at_once
 from tidegate_runtime.storage.root_paths import checked, joined
 
@@ -20,7 +21,7 @@ class StoreBelow:
     @property
     def root(self) -> str:
         """The URI of the folder."""
-        return joined(self._store.root, self._folder)
+        return joined(self._store.root, encode_place(self._folder))
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
         """Yield the files directly in `folder` whose bare name is >= `start`, in name order."""

@@ -21,6 +21,7 @@ from tidegate_runtime.storage import s3_bucket
 from tidegate_runtime.storage.kafka_ratified_store import RatifiedStore
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.put_if_absent_probe import CONTESTS, ProbeReport, probe
+from tidegate_runtime.storage.root_paths import decoded_root
 
 LOCAL_FILE_SYSTEMS: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs"}
@@ -151,7 +152,7 @@ class StoreQualification:
     def _is_known(self, root: str) -> bool:
         scheme, _, rest = root.partition("://")
         if scheme == "file":
-            return _file_system(rest, _mounts()) in LOCAL_FILE_SYSTEMS
+            return _file_system(decoded_root(rest), _mounts()) in LOCAL_FILE_SYSTEMS
         if scheme not in _ENDPOINTS:
             return True
         option, *variables = _ENDPOINTS[scheme]
@@ -168,7 +169,7 @@ def _probe_scope(root: str) -> str:
     """Return what is probed once for all its tables: a bucket, or a file system's mount point."""
     scheme, _, rest = root.partition("://")
     if scheme == "file":
-        return f"file://{_mount_point(rest, _mounts())}"
+        return f"file://{_mount_point(decoded_root(rest), _mounts())}"
     return f"{scheme}://{rest.partition('/')[0]}"
 
 

@@ -17,7 +17,6 @@ from tidegate_delta.log.file_names import LOG_FOLDER
 from tidegate_delta.log.hidden_folders import is_hidden
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.storage.root_paths import joined
 from tidegate_runtime.storage.store_below import StoreBelow
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_io.referenced_files import ABSOLUTE, referenced
@@ -76,21 +75,16 @@ def list_own_files(store: LogStore, partition_columns: Collection[str]) -> Listi
             batches.append(_batch(rows))
             rows = []
     files = pa.Table.from_batches([*batches, _batch(rows)])
-    return Listing(_without(files, tables), tuple(sorted(tables)))
+    return Listing(without_tables(files, tables), tuple(sorted(tables)))
 
 
-def without_tables_below(store: LogStore, files: pa.Table) -> pa.Table:
-    """Return the rows whose `path` lies in no table below the root, asking the store.
-
-    It costs a request for each folder that a path names. Raises: Unavailable.
-    """
-    folders = {above for folder in _folders(files) for above in _with_parents(folder)}
-    tables = {
-        folder
-        for folder in folders
-        if next(store.list_from(joined(folder, LOG_FOLDER), ""), None) is not None
-    }
-    return _without(files, tables)
+def without_tables(files: pa.Table, tables: Collection[str]) -> pa.Table:
+    """Return the rows whose `path` lies in none of these folders of tables below the root."""
+    if not tables:
+        return files
+    others = [f for f in _folders(files) if any(above in tables for above in _with_parents(f))]
+    is_other = pc.is_in(_folder_column(files["path"]), pa.array(others, pa.string()))
+    return files.filter(pc.invert(is_other))
 
 
 def named_by_tables_below(store: LogStore, tables: Collection[str]) -> dict[str, pa.ChunkedArray]:
@@ -136,14 +130,6 @@ def _with_parents(folder: str) -> Iterator[str]:
     while folder:
         yield folder
         folder = folder.rpartition("/")[0]
-
-
-def _without(files: pa.Table, tables: Collection[str]) -> pa.Table:
-    if not tables:
-        return files
-    others = [f for f in _folders(files) if any(above in tables for above in _with_parents(f))]
-    is_other = pc.is_in(_folder_column(files["path"]), pa.array(others, pa.string()))
-    return files.filter(pc.invert(is_other))
 
 
 def _batch(rows: list[tuple[str, int, int]]) -> pa.RecordBatch:

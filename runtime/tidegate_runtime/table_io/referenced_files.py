@@ -11,8 +11,8 @@ from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_paths import canonical_paths
 from tidegate_runtime.table_io.table_files import key_below
 
-ABSOLUTE: Final = r"^[A-Za-z][A-Za-z0-9+.\-]*://"
-"""A path that names a place of its own, whatever the table's root."""
+ABSOLUTE: Final = r"^([A-Za-z][A-Za-z0-9+.\-]*:)?/"
+"""Matches a path of the log that names a place of its own, whatever the table's root (RE2)."""
 
 
 def referenced(root: str, files: pa.Table) -> pa.ChunkedArray:
@@ -39,10 +39,10 @@ def keys_below(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     Only absolute paths become Python strings.
     """
     keys = canonical_paths(paths)
-    is_absolute = pc.match_substring_regex(keys, ABSOLUTE)
+    is_absolute = pc.match_substring_regex(paths, ABSOLUTE)
     if not pc.any(is_absolute, min_count=0).as_py():
         return keys
-    placed = [key_below(root, path) for path in keys.filter(is_absolute).to_pylist()]
+    placed = [key_below(root, path) for path in paths.filter(is_absolute).to_pylist()]
     mask = is_absolute.combine_chunks()
     below = pc.replace_with_mask(keys.combine_chunks(), mask, pa.array(placed, pa.string()))
     return pa.chunked_array([below])

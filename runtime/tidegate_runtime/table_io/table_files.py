@@ -2,6 +2,7 @@
 
 import re
 from typing import BinaryIO
+from urllib.parse import unquote
 
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.log.file_paths import canonical_path, canonical_place, is_absolute
@@ -19,11 +20,11 @@ def open_table_file(store: LogStore, path: str) -> BinaryIO:
     if (key := key_below(store.root, path)) is not None:
         return store.open(key)
     uri = canonical_place(path)
-    folder, _, name = uri.rpartition("/")
+    folder, _, encoded = uri.rpartition("/")
     is_here = folder != "file://" and not re.match("file://[^/]", uri)
     if is_here and uri.partition("://")[0] == store.root.partition("://")[0]:
         options = store.options if isinstance(store, ObjectStore) else {}
-        return open_store(folder, options).open(name)
+        return open_store(folder, options).open(unquote(encoded))
     raise UnsupportedFeature(
         f"table {store.root} names the file {path!r}, which lies outside of its store: copy the "
         "table's files into its root, or read it with another engine",
@@ -38,4 +39,4 @@ def key_below(root: str, path: str) -> str | None:
     if not is_absolute(path):
         return canonical_path(path)
     uri = canonical_place(path)
-    return uri.removeprefix(f"{root}/") if uri.startswith(f"{root}/") else None
+    return unquote(uri.removeprefix(f"{root}/")) if uri.startswith(f"{root}/") else None

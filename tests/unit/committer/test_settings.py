@@ -39,7 +39,13 @@ def test_roots_come_from_the_command_line() -> None:
 
 @pytest.mark.parametrize(
     ("given", "means"),
-    [("/data/lake/", "file:///data/lake"), ("s3a://lake/", "s3://lake/"), ("file:///", "file:///")],
+    [
+        ("/data/lake/", "file:///data/lake"),
+        ("/data/my lake", "file:///data/my%20lake"),
+        ("file:///data/my%20lake", "file:///data/my%20lake"),
+        ("s3a://lake/", "s3://lake/"),
+        ("file:///", "file:///"),
+    ],
 )
 def test_roots_are_spelled_as_those_of_tables(given: str, means: str) -> None:
     assert load(CommitterSettings, None, {"committer.roots": given}).committer.roots == (means,)

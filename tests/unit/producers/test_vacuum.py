@@ -349,3 +349,12 @@ def test_a_lite_vacuum_of_a_clone_above_its_source_leaves_the_sources_files() ->
     store = table(protocol(), metadata(), remove(f"{ROOT}/source/a"), remove("b"))
     store.files[f"source/{in_log(commit_name(0))}"] = to_bytes([protocol(), metadata(), add("a")])
     assert goes(surveyed(store, is_lite=True)) == {"b"}
+
+
+def test_a_lite_vacuum_keeps_what_a_clone_below_its_source_needs() -> None:
+    store = table(protocol(), metadata(), remove("a"), remove("b"))
+    cloned = [protocol(), metadata(), add(f"{ROOT}/a")]
+    store.files[f"_dev/clone/{in_log(commit_name(0))}"] = to_bytes(cloned)
+    plan = surveyed(store, is_lite=True)
+    assert goes(plan) == {"b"}
+    assert f"the table at {ROOT}/_dev/clone needs files" in plan.notes

@@ -61,8 +61,17 @@ def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: Memo
     }
 
 
-def test_a_root_that_an_earlier_release_spelled_otherwise_is_found(bus: MemoryBus) -> None:
-    now, then = (f"abfss://c@a.{kind}.core.windows.net/t" for kind in ("dfs", "blob"))
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ("abfss://c@a.blob.core.windows.net/t", "abfss://c@a.dfs.core.windows.net/t"),
+        ("file:///lake/sp ace#ü", "file:///lake/sp%20ace%23%C3%BC"),
+        ("s3://lake/sp ace", "s3://lake/sp%20ace"),
+    ],
+)
+def test_a_root_that_an_earlier_release_spelled_otherwise_is_found(
+    bus: MemoryBus, then: str, now: str
+) -> None:
     tell(bus, table(1).model_copy(update={"table_root": then}))
     result = read_registry(bus, TOPICS)
     assert [record.table_root for record in result.values()] == [now]
@@ -135,7 +144,10 @@ class Hurried(MemoryBus):
 def test_a_name_is_that_of_the_table_that_is_there() -> None:
     gone = table(1, "shop").model_copy(update={"status": "dropped"})
     there = table(2, "shop")
-    assert find_table({item.table: item for item in (gone, there)}, "shop") == there
+    both = {item.table: item for item in (gone, there)}
+    assert find_table(both, "shop") == there
+    moved = there.model_copy(update={"table_root": gone.table_root})
+    assert find_table({**both, moved.table: moved}, gone.table_root) == moved
     assert find_table({gone.table: gone}, "shop") == gone
 
 

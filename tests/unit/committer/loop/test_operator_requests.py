@@ -19,7 +19,9 @@ from tests.builders import (
     delete,
     digest_of,
     info,
+    metadata,
     proposal,
+    protocol,
     table_in_memory,
     to_bytes,
 )
@@ -330,6 +332,44 @@ def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate:
     [outcome] = gate.ask(request_to_drop())
     assert (outcome.status, outcome.repeat) == ("committed", True)
     assert len(gate.entries()) == 2, "its log is as it was"
+
+
+def test_another_table_at_a_dropped_root_is_registered_under_another_id(gate: Gate) -> None:
+    gate.ask(proposal(add("a")))
+    gate.ask(request_to_drop())
+    other, again = UUID(int=98), UUID(int=99)
+    same = proposal(kind="register", table=again, read_version=1)
+    assert rules(gate.ask(same)) == ["table_dropped"], "the log is the dropped table's"
+    assert again not in gate.tables()
+
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    begins = metadata()
+    begins["metaData"]["id"] = "other"
+    store.files = table_in_memory([protocol(), begins], [info("WRITE")]).files
+    made = create(table=again, table_root=ROOT)
+    assert rules(gate.ask(made)) == ["table_dropped"], "a creation gives out no dropped root"
+    asked = proposal(kind="register", table=other, read_version=1, table_id="other")
+    assert rules(gate.ask(asked)) == ["committed"]
+    assert {table: one.status for table, one in gate.tables().items()} == {
+        TABLE: "dropped",
+        other: "open",
+    }
+    record = gate.tables()[other]
+    assert (record.table_root, record.table_id, record.published_through) == (ROOT, "other", 1)
+
+    late = [proposal(add("late")), request_to_drop(), reopen()]
+    assert rules(gate.ask(*late)) == ["table_dropped", "committed", "table_dropped"]
+    of_the_old = proposal(add("old"), table=other, read_version=1)
+    assert rules(gate.ask(of_the_old)) == ["other_table"]
+    written = b"".join(store.files.values())
+    assert b'"late"' not in written, "nothing meant for the old table is in the new one"
+    assert b'"old"' not in written
+    named = proposal(add("b"), table=other, read_version=1, table_id="other")
+    assert rules(gate.ask(named)) == ["committed"]
+    gate.restart()
+    assert rules(gate.ask(proposal(add("late")))) == ["table_dropped"]
+    assert gate.tables()[other].status == "open"
 
 
 def test_who_came_before_a_drop_is_judged_before_it(gate: Gate) -> None:

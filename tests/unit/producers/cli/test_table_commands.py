@@ -7,7 +7,21 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import ROOT, add, an_id, create, delete, info, late, proposal, remove, to_bytes
+from tests.builders import (
+    ROOT,
+    add,
+    an_id,
+    create,
+    delete,
+    info,
+    late,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    table_in_memory,
+    to_bytes,
+)
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.producers.commands import Line, conflict, line_of
@@ -240,7 +254,7 @@ def test_a_table_is_described_with_its_registration(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_commands, "canonical_root", str)
-    monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+    monkeypatch.setattr("tidegate_runtime.table_registry.recorded_root", str)
     result = line.json(table_commands.app, "describe", ROOT)
     assert result["version"] == 0
     assert result["registered"]["name"] == "shop"
@@ -259,7 +273,7 @@ def test_a_registered_table_takes_no_other_name(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_commands, "canonical_root", str)
-    monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+    monkeypatch.setattr("tidegate_runtime.table_registry.recorded_root", str)
     told = line.json(table_commands.app, "register", ROOT, "--name", "shop")
     assert told["status"] == "committed"
     result = line.run(table_commands.app, "register", ROOT, "--name", "other")
@@ -270,6 +284,16 @@ def test_a_registered_table_takes_no_other_name(
     result = line.run(table_commands.app, "register", ROOT, "--name", "other")
     assert "was dropped; take another root" in result.stderr
     assert line.run(table_commands.app, "register", ROOT, "--timeout", 0).exit_code == 2
+    # The folder is emptied, and another table is made in it.
+    begins = metadata()
+    begins["metaData"]["id"] = "other"
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files = table_in_memory([protocol(), begins]).files
+    result = line.json(table_commands.app, "register", ROOT, "--name", "shop")
+    assert (result["status"], result["version"]) == ("committed", 0)
+    described = line.json(table_commands.app, "describe", ROOT)["registered"]
+    assert (described["table"], described["status"]) == (result["table"], "open")
 
 
 def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:

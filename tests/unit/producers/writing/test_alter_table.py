@@ -60,7 +60,7 @@ def after_first_proposals(monkeypatch: pytest.MonkeyPatch) -> Callable[[Gate], N
     def patch(gate: Gate) -> None:
         monkeypatch.setattr(gate.bus, "producer", lambda: Prompt(gate))
         monkeypatch.setattr(alter_table, "store_for", lambda place: gate.stores[place.root])
-        monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+        monkeypatch.setattr("tidegate_runtime.table_registry.recorded_root", str)
 
     return patch
 

@@ -407,6 +407,14 @@ def test_a_record_that_nobody_can_read_decides_nothing(
     assert opened(below, bus).put_if_absent(name(1), b"mine", DEADLINE_S) is Put.WON
 
 
+def test_a_root_that_an_earlier_release_wrote_literally_is_the_same_table(bus: MemoryBus) -> None:
+    began = Ratification(table_root="s3://bucket/sp ace", version=4)
+    bus.append(AT, b"s3://bucket/sp ace", encode(began), ())
+    decided = RatifyLog(bus, TOPICS).decided("s3://bucket/sp%20ace")
+    assert decided is not None
+    assert decided.head == 4
+
+
 def test_who_does_not_read_what_a_newer_release_decides_decides_nothing(
     below: Unconditional, bus: MemoryBus
 ) -> None:

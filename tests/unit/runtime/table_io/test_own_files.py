@@ -1,6 +1,7 @@
 """Files of tables below a root, on stores that list folders and on flat ones."""
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.own_files import (
     list_own_files,
     named_by_tables_below,
-    without_tables_below,
+    without_tables,
 )
 
 
@@ -43,7 +44,7 @@ def test_files_of_tables_below_at_any_depth_are_left_out(store: LogStore) -> Non
     assert sorted(listing.files["path"].to_pylist()) == ["a", "archived", "x/y/own"]
     assert listing.tables_below == ("archive", "x/y/z")
     found = pa.table({"path": ["a", "archive/2024/deep", "archived", "x/y/own", "x/y/z/b"]})
-    kept = without_tables_below(store, found)
+    kept = without_tables(found, listing.tables_below)
     assert kept["path"].to_pylist() == ["a", "archived", "x/y/own"]
 
 
@@ -57,6 +58,20 @@ def test_a_shallow_clone_below_its_source_names_files_of_the_source(store: LogSt
     assert {root: paths.to_pylist() for root, paths in named.items()} == {
         f"{store.root}/_dev/clone": ["a", "b"]
     }
+
+
+@pytest.mark.parametrize("name", ["sp ace", "sp%20ace", "ü#?"])
+def test_a_clone_below_its_source_names_its_files_in_every_form_of_a_uri(
+    tmp_path: Path, name: str
+) -> None:
+    store = LocalStore(str(tmp_path / name))
+    place = quote(f"{tmp_path}/{name}")
+    rows = [protocol(), metadata()]
+    rows += [add(f"{store.root}/a%2520b"), add(f"file:{place}/c"), remove(f"{place}/d")]
+    store.put("clone/_delta_log/00000000000000000000.json", to_bytes(rows))
+    [(root, paths)] = named_by_tables_below(store, ["clone"]).items()
+    assert root == f"{store.root}/clone"
+    assert sorted(paths.to_pylist()) == ["a%20b", "c", "d"]
 
 
 def test_a_table_below_that_cannot_be_read_is_named(store: LogStore) -> None:
