@@ -146,7 +146,7 @@ def case(seed: int) -> Case:
     dice = random.Random(seed)
     model = _model(dice)
     columns = [_column(model, name, kind) for name, kind in model.columns]
-    origin: Origin = dice.choices(("each", "delta-spark", "delta-rs"), (7, 2, 1))[0]
+    origin: Origin = dice.choices(("each", "delta-spark", "delta-rs"), (7, 2, 2))[0]
     columns += _computed_columns(model)
     clustered = _clustered(model)
     rows = Frame(*_header(model.given), tuple(_row(model) for _ in range(dice.randrange(1, 6))))
@@ -162,6 +162,9 @@ def case(seed: int) -> Case:
         in_other_case=bool(model.by) and not dice.randrange(20),
     )
     verbs: list[Verb] = []
+    if origin == "delta-rs" and model.by and dice.randrange(2):
+        verbs.append(_overwrite(model, "dynamic"))
+        model.verbs = 1
     while len(verbs) < wanted:
         verb = _verb(model)
         if verb is None:
@@ -304,7 +307,12 @@ def _kind(dice: random.Random, depth: int) -> Kind:
 
 
 def _partition_kind(dice: random.Random) -> Scalar:
-    return Scalar("string") if dice.randrange(3) == 0 else dice.choice(SCALARS)
+    """Return a type of a partition column: often text, or one that engines spell otherwise."""
+    spelt_otherwise = ("timestamp", "timestamp_ntz", "decimal(8,2)", "double")
+    roll = dice.randrange(3)
+    if roll == 0:
+        return Scalar("string")
+    return Scalar(dice.choice(spelt_otherwise)) if roll == 1 else dice.choice(SCALARS)
 
 
 def _header(columns: Sequence[tuple[str, Kind]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -451,9 +459,9 @@ def _append(model: Model) -> Verb:
     return Append(frame, {}, model.needs_table)
 
 
-def _overwrite(model: Model) -> Verb:
+def _overwrite(model: Model, kind: str = "") -> Verb:
     dice = model.dice
-    kind = dice.choices(("static", "dynamic", "where", "schema"), (1, 4, 3, 1))[0]
+    kind = kind or dice.choices(("static", "dynamic", "where", "schema"), (1, 4, 3, 1))[0]
     count = dice.choices((0, 1, 2, 4), (1, 4, 4, 2))[0]
     if kind == "schema":
         columns = [*_evolving_columns(model)]
@@ -648,7 +656,7 @@ def _clauses(model: Model, source: Sequence[tuple[str, Kind]]) -> tuple[Clause, 
 
 def _of_source(dice: random.Random, name: str) -> str:
     """Return how an insert names a column of its source: often without the source's alias."""
-    if dice.randrange(3):
+    if dice.randrange(2):
         return f"s.{quoted(name)}"
     is_word = name.isascii() and name.isidentifier() and name.lower() not in ("true", "null")
     return name if is_word else quoted(name)

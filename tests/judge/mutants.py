@@ -5,12 +5,14 @@ Spark, which a patch here does not reach: such a mutant is a data source, too, t
 there. `python -m tests.judge.mutants NAME` says which seed finds it.
 """
 
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -21,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.judge import comparison
 from tests.judge.cases import Case, Merge, Overwrite, StreamRead, Update, Vacuum, Verb
 from tests.judge.comparison import Judge
-from tests.judge.generator import MAPPED, case
+from tests.judge.generator import MAPPED, ODD_NAMES, case
 from tests.judge.running import judged
 from tests.judge.surroundings import surroundings
 from tidegate_cdc_publisher.record_form import RecordForm
@@ -34,6 +36,7 @@ from tidegate_producers.writing import partial_overwrite
 from tidegate_runtime.table_io import own_files
 
 SEQUENCES_MAX: Final = 500
+SHOWN: Final = 2_000
 CHUNK: Final = 6
 
 
@@ -206,6 +209,17 @@ def _has_field_and_column(case: Case) -> bool:
     return any("." in column.name for column in case.columns)
 
 
+def _updates_by_other_structs(case: Case) -> bool:
+    types = {column.name: column.type for column in case.columns}
+    return any(
+        kind.startswith("struct") and types.get(name, kind) != kind
+        for verb in case.verbs
+        if isinstance(verb, Merge) and verb.evolves and verb.rows is not None
+        if any(clause.does == "update" and clause.assigned is None for clause in verb.clauses)
+        for name, kind in zip(verb.rows.names, verb.rows.types, strict=True)
+    )
+
+
 def _inserts_words(case: Case) -> bool:
     inserted = [
         value
@@ -215,7 +229,7 @@ def _inserts_words(case: Case) -> bool:
         if clause.does == "insert"
         for _, value in clause.assigned or ()
     ]
-    return any(value in ("comment", "desc", "order", "table") for value in inserted)
+    return any(value.isidentifier() and value in ODD_NAMES for value in inserted)
 
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
@@ -228,10 +242,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         lambda case: case.origin == "delta-rs" and bool(case.by) and _overwrites_partitions(case),
     ),
     "null structs": Mutant(null_structs_stay_null, _does(Update, Merge)),
-    "partial structs": Mutant(
-        partial_structs_lose_fields,
-        lambda case: any(isinstance(verb, Merge) and verb.evolves for verb in case.verbs),
-    ),
+    "partial structs": Mutant(partial_structs_lose_fields, _updates_by_other_structs),
     "names with dots": Mutant(dotted_names_are_columns, _has_field_and_column),
     "words of SQL": Mutant(words_of_sql_are_no_columns, _inserts_words),
     "streams by name": Mutant(lambda: _with_source(StreamsByName), _does(StreamRead)),
@@ -256,6 +267,8 @@ def _types_of_partitions(case: Case) -> set[str]:
 
 
 def main(names: list[str]) -> None:
+    # Spark's Python processes import this module for the sources above.
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder)) as judge:
         for name in names or MUTANTS:
             began_s = time.monotonic()
@@ -280,9 +293,10 @@ def _finding(judge: Judge, mutant: Mutant) -> str:
         for seed, signature in suspects:
             sound = judged(judge, [seed], shrinks=False, report=lambda _: None)
             if signature not in sound.found:
-                return f"seed {seed}: {signature}"
+                return f"seed {seed}: {str(run.found[signature].difference)[:SHOWN]}"
     return f"not found by {SEQUENCES_MAX} sequences, of which {len(seeds)} could show it"
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    # By its name, and not as `__main__`, which only this process knows.
+    import_module("tests.judge.mutants").main(sys.argv[1:])
