@@ -1,4 +1,4 @@
-"""Delta tables drawn at random, for the laws of the change stream: a schema, rows, three versions.
+"""Delta tables drawn at random, for the laws of the change stream: a schema, rows, their versions.
 
 Columns are nested to depth 3, have odd names, are NULL at every level, may be mapped to physical
 names, and one may be a partition column.
@@ -6,10 +6,11 @@ names, and one may be a partition column.
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from struct import pack, unpack
 from typing import Any, Final
@@ -18,7 +19,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
+from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.column_mapping_assignment import map_columns
 from tidegate_delta.schema.types import parse_schema
 
 PLAIN_NAMES: Final = (
@@ -44,10 +47,17 @@ _SCALARS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "timestamp": _moments,
     "timestamp_ntz": _moments.map(lambda moment: moment.replace(tzinfo=None)),
     "decimal(10,3)": st.integers(-(10**10) + 1, 10**10 - 1).map(lambda n: Decimal(n).scaleb(-3)),
+    "decimal(14,5)": st.integers(-(10**14) + 1, 10**14 - 1).map(lambda n: Decimal(n).scaleb(-5)),
     "decimal(38,0)": st.integers(-(10**38) + 1, 10**38 - 1).map(Decimal),
 }
 _PARTITIONS: Final = ("string", "long", "date", "boolean")
-_FEATURES: Final = ["columnMapping", "timestampNtz"]
+_FEATURES: Final = ["columnMapping", "timestampNtz", "typeWidening"]
+PROTOCOL: Final = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=tuple(_FEATURES),
+    writer_features=tuple(_FEATURES),
+)
 
 
 def kinds(names: tuple[str, ...], depth: int) -> st.SearchStrategy[Any]:
@@ -176,10 +186,32 @@ class GeneratedTable(WrittenTable):
             table._give_ids(struct)
         table.schema = to_arrow(parse_schema(json.dumps(struct)))
         (folder / "_delta_log").mkdir(parents=True)
-        protocol: dict[str, Any] = {"readerFeatures": _FEATURES, "writerFeatures": _FEATURES}
-        protocol |= {"minReaderVersion": 3, "minWriterVersion": 7}
-        table.commit("CREATE TABLE", {"protocol": protocol}, table._metadata())
+        table.configuration = {**table.configuration, "delta.enableTypeWidening": "true"}
+        table.commit("CREATE TABLE", PROTOCOL.to_row(), table._metadata())
         return table
+
+    @property
+    def metadata(self) -> Metadata:
+        """The table's metadata."""
+        return Metadata.model_validate(self._metadata()["metaData"])
+
+    def alter(
+        self,
+        change: Callable[[Metadata], Metadata],
+        new_rows: Callable[[dict[str, Any]], Rows] | None = None,
+    ) -> None:
+        """Write a version with changed metadata, and with other rows if the new schema gives some.
+
+        Raises: InvalidRequest, for a change that the table does not allow.
+        """
+        names = (f"col-{self.version}-{number}" for number in count())
+        after = map_columns(self.metadata, change(self.metadata), names)
+        removes = [self._remove(path) for path in list(self.files)] if new_rows else []
+        self.struct = json.loads(after.schema_string)
+        self._ids = int(after.configuration.get("delta.columnMapping.maxColumnId", 0))
+        self.schema = to_arrow(parse_schema(after.schema_string))
+        adds = [self._add([row]) for row in (new_rows(self.struct) if new_rows else ())]
+        self.commit("ALTER TABLE", self._metadata(), *removes, *adds)
 
     def _give_ids(self, kind: Any) -> None:
         if isinstance(kind, str):
