@@ -7,6 +7,7 @@ and Protobuf's own messages, by the schema that stands in the registry.
 import json
 import tempfile
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any, get_args
@@ -90,6 +91,10 @@ def read(
             return value
 
 
+Reader = Callable[..., Any]
+"""What reads a record as `read` does."""
+
+
 def as_json(value: Any) -> Any:
     match value:
         case bytes():
@@ -116,7 +121,8 @@ def apply(rows: dict[int, Any], key: int, value: dict[str, Any], envelope: Envel
         rows[key] = row
 
 
-def check(history: Any, envelope: Envelope, record_format: Format) -> None:
+def check(history: Any, envelope: Envelope, record_format: Format, read: Reader = read) -> None:
+    """Check that the topic of a generated table, read by a library, replays to the table."""
     struct, partition, is_mapped, first, second = history
     client, topic = BackwardRegistry(), Topic()
     registry = Registry(client, "mock://")  # type: ignore[arg-type]  # a double of the client

@@ -30,7 +30,7 @@ from tests.property.generated_tables import (
     shown,
     structs,
 )
-from tests.property.test_change_topics import KEY, apply, read
+from tests.property.test_change_topics import KEY, Reader, apply, read
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows
 from tidegate_cdc_publisher.record_form import ADDED_FIELDS, Envelope, Format, RecordForm
@@ -241,6 +241,7 @@ class Followed:
     client: BackwardRegistry = field(default_factory=BackwardRegistry)
     topic: Topic = field(default_factory=Topic)
     structs: list[Kind] = field(default_factory=list)
+    read: Reader = read
 
     def follow(self) -> None:
         """Publish every version."""
@@ -263,9 +264,9 @@ class Followed:
         rows: dict[int, Any] = {}
         versions: dict[int, int] = {}
         for record in self.topic.records:
-            value = read(self.client, record.value, self.record_format)
+            value = self.read(self.client, record.value, self.record_format)
             if value is not None:
-                [key] = read(self.client, record.key, self.record_format).values()
+                [key] = self.read(self.client, record.key, self.record_format).values()
                 apply(rows, key, value, self.envelope)
                 versions[key] = int(dict(record.headers)["delta_version"] or b"")
         struct = self.table.struct
@@ -292,9 +293,9 @@ class Followed:
                 subject = f"cdc.t-{of}"
                 if content is None or int.from_bytes(content[1:5], "big") != newest[subject]:
                     continue
-                was = read(self.client, content, self.record_format)
+                was = self.read(self.client, content, self.record_format)
                 by = self.client.last[subject]
-                now = read(self.client, content, self.record_format, by)
+                now = self.read(self.client, content, self.record_format, by)
                 if self.record_format == "json_schema_registry":
                     assert now == was
                 elif of == "key":
@@ -354,15 +355,25 @@ def take(followed: Followed, step: Step, data: st.DataObject) -> bool:
     return refused is None
 
 
+def take_some(followed: Followed, data: st.DataObject) -> None:
+    """Take a few steps, until one is refused."""
+    table = followed.table
+    for _ in range(data.draw(st.integers(1, 3))):
+        if not take(followed, data.draw(steps(table.struct, followed.key, table.mapped)), data):
+            break
+
+
 @contextmanager
-def begun(data: st.DataObject, envelope: Envelope, record_format: Format) -> Iterator[Followed]:
+def begun(
+    data: st.DataObject, envelope: Envelope, record_format: Format, read: Reader = read
+) -> Iterator[Followed]:
     """Yield a generated table whose first rows are published."""
     struct = data.draw(structs(PLAIN_NAMES, kinds(PLAIN_NAMES, 2)))
     struct["fields"].insert(0, dict(KEY))
     with tempfile.TemporaryDirectory() as folder:
         mapped = data.draw(st.booleans())
         table = GeneratedTable.at(Path(folder) / "t", struct, None, mapped=mapped)
-        followed = Followed(table, envelope, record_format)
+        followed = Followed(table, envelope, record_format, read=read)
         content = data.draw(st.lists(rows_of(struct), min_size=1, max_size=3))
         table.replace_rows([{**row, "id": number} for number, row in enumerate(content)])
         followed.follow()
@@ -377,11 +388,7 @@ def test_a_step_of_the_schema_is_taken_or_refused_by_name(
     envelope: Envelope, record_format: Format, data: st.DataObject
 ) -> None:
     with begun(data, envelope, record_format) as followed:
-        for _ in range(data.draw(st.integers(1, 3))):
-            table = followed.table
-            step = data.draw(steps(table.struct, followed.key, table.mapped))
-            if not take(followed, step, data):
-                break
+        take_some(followed, data)
 
 
 @pytest.mark.parametrize("envelope", get_args(Envelope))
