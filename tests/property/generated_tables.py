@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from struct import pack, unpack
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -50,8 +50,10 @@ _SCALARS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "decimal(14,5)": st.integers(-(10**14) + 1, 10**14 - 1).map(lambda n: Decimal(n).scaleb(-5)),
     "decimal(38,0)": st.integers(-(10**38) + 1, 10**38 - 1).map(Decimal),
 }
-_PARTITIONS: Final = ("string", "long", "date", "boolean")
-_FEATURES: Final = ["columnMapping", "timestampNtz", "typeWidening"]
+PARTITIONS: Final = tuple(kind for kind in _SCALARS if kind != "binary")
+"""Types of partition columns whose values every engine writes as the same text."""
+
+_FEATURES: Final = ["columnMapping", "deletionVectors", "timestampNtz", "typeWidening"]
 PROTOCOL: Final = Protocol(
     min_reader_version=3,
     min_writer_version=7,
@@ -178,10 +180,16 @@ class GeneratedTable(WrittenTable):
 
     @classmethod
     def at(
-        cls, folder: Path, struct: dict[str, Any], partition: str | None, *, mapped: bool
-    ) -> "GeneratedTable":
+        cls,
+        folder: Path,
+        struct: dict[str, Any],
+        partition: str | None,
+        *,
+        mapped: bool,
+        **more: Any,
+    ) -> Self:
         """Write a table's first version, which has no rows."""
-        table = cls(folder, struct=struct, partition=partition, mapped=mapped)
+        table = cls(folder, struct=struct, partition=partition, mapped=mapped, **more)
         if mapped:
             table._give_ids(struct)
         table.schema = to_arrow(parse_schema(json.dumps(struct)))
@@ -262,7 +270,7 @@ class GeneratedTable(WrittenTable):
         fields = {item["name"]: item for item in self.struct["fields"]}
         if self.partition is None:
             return {}
-        return {_physical(fields[self.partition]): partition_text(content[0][self.partition])}
+        return {physical_name(fields[self.partition]): partition_text(content[0][self.partition])}
 
     def replace_rows(self, content: Rows) -> None:
         """Write a version with other rows, in a file each."""
@@ -278,17 +286,29 @@ class GeneratedTable(WrittenTable):
 
 def partition_text(value: Any) -> str | None:
     """Return a partition value as the log has it; an empty text is NULL there."""
-    if value is None or value == "":
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return str(value).lower()
+        case float():
+            words = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+            return words.get(str(value), repr(value))
+        case datetime():
+            text = value.replace(tzinfo=None).isoformat(" ", "microseconds")
+            return f"{text.replace(' ', 'T')}Z" if value.tzinfo else text
+        case Decimal():
+            return format(value, "f")
+    return str(value)
 
 
-def _physical(item: Mapping[str, Any]) -> str:
+def physical_name(item: Mapping[str, Any]) -> str:
+    """Return the name of a column in files."""
     return str(item["metadata"].get("delta.columnMapping.physicalName", item["name"]))
 
 
 def _stored_field(item: Mapping[str, Any]) -> pa.Field:
-    return pa.field(_physical(item), _stored_type(item["type"]), item["nullable"])
+    return pa.field(physical_name(item), _stored_type(item["type"]), item["nullable"])
 
 
 def _stored_type(kind: Any) -> pa.DataType:
@@ -307,7 +327,8 @@ def _stored(value: Any, kind: Any) -> Any:
         return value
     if kind["type"] == "struct":
         return {
-            _physical(item): _stored(value[item["name"]], item["type"]) for item in kind["fields"]
+            physical_name(item): _stored(value[item["name"]], item["type"])
+            for item in kind["fields"]
         }
     if kind["type"] == "array":
         return [_stored(item, kind["elementType"]) for item in value]

@@ -24,6 +24,7 @@ from tests.connect_records import payload
 from tests.fakes.backward_registry import BackwardRegistry
 from tests.property.generated_tables import (
     ODD_NAMES,
+    PARTITIONS,
     PLAIN_NAMES,
     GeneratedTable,
     kinds,
@@ -53,7 +54,7 @@ def histories(draw: st.DrawFn, names: tuple[str, ...]) -> tuple[Any, Any, bool, 
     struct["fields"].insert(0, dict(KEY))
     partition = draw(st.sampled_from([None, "part"]))
     if partition:
-        kind = draw(st.sampled_from(["string", "long", "date", "boolean"]))
+        kind = draw(st.sampled_from(PARTITIONS))
         struct["fields"].append({"name": "part", "type": kind, "nullable": True, "metadata": {}})
     contents = [draw(st.lists(rows_of(struct), max_size=4)) for _ in range(2)]
     for content in contents:
