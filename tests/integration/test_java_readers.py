@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.backward_registry import BackwardRegistry
-from tests.integration.connect_sink import maven_jars
+from tests.integration.connect_sink import JarsMissing, maven_jars
 from tests.property.generated_tables import PLAIN_NAMES, GeneratedTable
 from tests.property.test_change_topics import check, histories
 from tests.property.test_schema_steps import REGISTERED, Followed, begun, take_some
@@ -75,7 +75,15 @@ class JavaReader:
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[JavaReader]:
-    jars = maven_jars("record-reader", *JARS)
+    """Start the program. Skips where its jars can't be had, or Java has no compiler."""
+    command = [java_command(), "--list-modules"]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "jdk.compiler" not in modules:
+        pytest.skip("this Java is a JRE, which compiles nothing")
+    try:
+        jars = maven_jars("record-reader", *JARS)
+    except JarsMissing as error:
+        pytest.skip(f"Maven's repository does not give {', '.join(JARS)}: {error}")
     argv = [java_command(), "-Xmx512m", "-cp", f"{jars}/*", str(PROGRAM)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(argv, text=True, encoding="utf-8", **pipes) as process:
