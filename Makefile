@@ -190,7 +190,8 @@ night-connect-example:
 
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)
-	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_cdc_memory.py \
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_real_clients.py tests/integration/test_java_readers.py \
+		tests/integration/test_cdc_memory.py \
 		tests/integration/test_cdc_outages.py \
 		tests/unit/cdc_publisher/test_random_histories.py \
 		"tests/integration/test_cdc_publisher.py::test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing" --full

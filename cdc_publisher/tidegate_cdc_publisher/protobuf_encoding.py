@@ -49,9 +49,10 @@ def protobuf_schema(connect: Mapping[str, Any]) -> FileDescriptorProto:
     """Return the Protobuf schema of a Connect struct, which is its first message.
 
     A field of its columns has the number of the column's field id, if the table has column
-    mapping, and of its place otherwise. An optional scalar is `optional`. A list is a message whose
-    `items` are messages with a `value`, a map one whose `items` is a map of such messages: so
-    lists, maps and what is in them can be null.
+    mapping, and of its place otherwise. Every scalar is `optional`: else a zero is not written, and
+    is null for readers once the column may be null. A list is a message whose `items` are messages
+    with a `value`, a map one whose `items` is a map of such messages: so lists, maps and what is in
+    them can be null.
     Raises: UnsupportedFeature, for a column whose name Protobuf does not allow, and for a decimal
     as bytes, whose scale has no place in a Protobuf schema.
     """
@@ -175,10 +176,9 @@ class _Messages:
                 self._add_entries(inner, field.type_name, connect["values"])
             case kind:
                 field.type = _scalar(field.name, kind, connect)
-                if connect.get("optional"):
-                    field.proto3_optional = True
-                    field.oneof_index = len(message.oneof_decl)
-                    message.oneof_decl.add(name=unused(f"_{field.name}", taken))
+                field.proto3_optional = True
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=unused(f"_{field.name}", taken))
                 return
         field.type = FieldDescriptorProto.TYPE_MESSAGE
 

@@ -2,7 +2,8 @@
 
 A copy-on-write rewrite deletes and inserts the rows that it did not change; equal rows cancel
 out, one against one. Of the rest, a deleted and an inserted row with the same key are an update if
-no other row of the version has that key.
+no other row of the version has that key, and the deleted one has a value in each column that the
+schema of the version requires.
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidegate_cdc_publisher.json_rows import TEXT, row_texts
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
-from tidegate_cdc_publisher.schema_carry import carried_table
+from tidegate_cdc_publisher.schema_carry import carried_table, lacks_values
 from tidegate_messages.schema_change import Column
 
 
@@ -97,7 +98,8 @@ def compare(
     old_kept, new_kept = _survivors(old_texts, new_texts)
     old = _images(carried, old_texts, old_kept, key_columns)
     new = _images(inserted, new_texts, new_kept, key_columns)
-    pairs = None if old.keys is None or new.keys is None else _pairs(old.keys, new.keys)
+    lacking = lacks_values(carried, inserted.schema).filter(old_kept)
+    pairs = None if old.keys is None or new.keys is None else _pairs(old.keys, new.keys, lacking)
     if not form.is_plain:
         old = images(carried.filter(old_kept), key_columns, form)
         new = images(inserted.filter(new_kept), key_columns, form)
@@ -138,11 +140,16 @@ def _excess(codes: pa.Array, own_counts: pa.Array, other_counts: pa.Array) -> pa
     return pa.array(mask, pa.bool_())
 
 
-def _pairs(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return two aligned arrays of row indices: the rows whose key occurs once on each side."""
+def _pairs(old: pa.Array, new: pa.Array, lacking: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return two aligned arrays of row indices: the rows whose key occurs once on each side.
+
+    `lacking` is a mask of the old rows that can't be images of an update.
+    """
     old_codes, new_codes, old_count, new_count = _counted(old, new)
     single = pc.and_(pc.equal(old_count, 1), pc.equal(new_count, 1))
-    return _rows_of(single, old_codes), _rows_of(single, new_codes)
+    old_rows, new_rows = _rows_of(single, old_codes), _rows_of(single, new_codes)
+    whole = pc.invert(lacking.take(old_rows))
+    return old_rows.filter(whole), new_rows.filter(whole)
 
 
 def _rows_of(chosen: pa.Array, codes: pa.Array) -> pa.Array:

@@ -22,6 +22,47 @@ def carried_table(rows: pa.Table, columns: Sequence[Column], schema: pa.Schema) 
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def lacks_values(rows: pa.Table, schema: pa.Schema) -> pa.Array:
+    """Return a mask of the rows that have a null where the columns of a schema allow none."""
+    mask = pa.repeat(pa.scalar(False, pa.bool_()), rows.num_rows)
+    for field in schema:
+        if field.name in rows.column_names and _requires(field):
+            mask = pc.or_(mask, _lacks(rows.column(field.name).combine_chunks(), field))
+    return mask
+
+
+def _requires(field: pa.Field) -> bool:
+    """Return whether a field, or anything in it, may not be null."""
+    kind = field.type
+    inside = [kind.field(place) for place in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        inside = [kind.item_field]
+    return not field.nullable or any(map(_requires, inside))
+
+
+def _lacks(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return a mask of the values that are null, or have a null inside, where none may be."""
+    absent, kind = pc.is_null(array), field.type
+    mask = pc.and_(absent, not field.nullable)
+    inside: list[pa.Array] = []
+    if pa.types.is_struct(kind):
+        inside = [_lacks(*child) for child in zip(array.flatten(), kind.fields, strict=True)]
+    elif pa.types.is_list(kind):
+        inside = [_any_of(_offsets(array), _lacks(pc.list_flatten(array), kind.value_field))]
+    elif pa.types.is_map(kind):
+        offsets, _, values = map_parts(array)
+        inside = [_any_of(offsets, _lacks(values, kind.item_field))]
+    for lacking in inside:
+        mask = pc.or_(mask, pc.and_not(lacking, absent))
+    return mask
+
+
+def _any_of(offsets: pa.Array, mask: pa.Array) -> pa.Array:
+    """Return whether any value of each list is in a mask of the values of all."""
+    lists = pa.ListArray.from_arrays(offsets.cast(pa.int32()), mask)
+    return pa.array([any(values) for values in lists.to_pylist()], pa.bool_())
+
+
 def _array(rows: pa.Table, column: Column) -> pa.Array | None:
     if column.before is None:
         return None

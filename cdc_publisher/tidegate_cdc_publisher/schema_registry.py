@@ -86,6 +86,12 @@ class Registry:
                 f"readers of {subject} that have the new schema would misread old records: "
                 f"{'; '.join(misread)}"
             )
+        schema = _written(record_format, orjson.loads(after))[0]
+        if not self._may_return(subject, schema):
+            raise _incompatible(
+                f"{subject} had this schema before: the schema registry at {self._url} takes it "
+                "unseen, and its readers could not read the records since"
+            )
         self.encoded(subject, record_format, after, ())
 
     def decoded(self, content: bytes) -> bytes:
@@ -108,25 +114,28 @@ class Registry:
     def _registered(
         self, subject: str, record_format: Format, connect: dict[str, Any]
     ) -> tuple[bytes, _Encoder | None]:
-        encode: _Encoder | None = None
-        behind_id = b""
-        match record_format:
-            case "avro":
-                schema = Schema(json.dumps(avro_schema(connect)), "AVRO")
-                encode = avro_encoder(connect)
-            case "protobuf":
-                messages = protobuf_schema(connect)
-                schema = Schema(registry_text(messages), "PROTOBUF")
-                encode, behind_id = protobuf_encoder(messages, connect), FIRST_MESSAGE
-            case _:
-                schema = Schema(json.dumps(json_schema(connect)), "JSON")
-        number = self._registration(subject, schema)
-        return _MAGIC + number.to_bytes(4, "big") + behind_id, encode
-
-    def _registration(self, subject: str, schema: Schema) -> int:
-        return self._asked(
+        schema, encode, behind_id = _written(record_format, connect)
+        number = self._asked(
             f"the schema of {subject}", lambda: int(self._client.register_schema(subject, schema))
         )
+        return _MAGIC + number.to_bytes(4, "big") + behind_id, encode
+
+    def _may_return(self, subject: str, schema: Schema) -> bool:
+        """Return whether a schema is compatible with the newest one, if it was there before.
+
+        To register one again is no registration for a registry, which then compares nothing.
+        """
+
+        def ask() -> bool:
+            try:
+                self._client.lookup_schema(subject, schema)
+            except SchemaRegistryError as error:
+                if error.http_status_code != _NOT_FOUND:
+                    raise
+                return True
+            return self._client.test_compatibility(subject, schema)
+
+        return self._asked(f"the compatibility of {subject}", ask)
 
     def _compatibility(self, subject: str) -> str:
         """Return the subject's compatibility, which is the registry's if it has none of its own."""
@@ -161,6 +170,24 @@ class Registry:
         if error.http_status_code >= 500:
             return Unavailable(problem)
         return Misconfigured(f"{problem}; look at the publisher's setting cdc.registry")
+
+
+def _written(
+    record_format: Format, connect: dict[str, Any]
+) -> tuple[Schema, _Encoder | None, bytes]:
+    """Return a Connect schema as the registry has it, what encodes by it, and what leads a payload.
+
+    Raises: UnsupportedFeature.
+    """
+    match record_format:
+        case "avro":
+            return Schema(json.dumps(avro_schema(connect)), "AVRO"), avro_encoder(connect), b""
+        case "protobuf":
+            messages = protobuf_schema(connect)
+            encode = protobuf_encoder(messages, connect)
+            return Schema(registry_text(messages), "PROTOBUF"), encode, FIRST_MESSAGE
+        case _:
+            return Schema(json.dumps(json_schema(connect)), "JSON"), None, b""
 
 
 def _incompatible(problem: str) -> InvalidRequest:

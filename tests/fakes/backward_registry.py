@@ -36,20 +36,33 @@ class BackwardRegistry:
         self.versions: dict[str, list[int]] = {}
         self.schemas: list[Schema] = []
         self.levels: dict[str, str] = {}
+        self.last: dict[str, int] = {}
+        """The id last given out for each subject."""
 
     def register_schema(self, subject: str, schema: Schema) -> int:
         """Return the schema's id. Raises: SchemaRegistryError (409)."""
         ids = self.versions.setdefault(subject, [])
-        for number in ids:
-            if self._text(number) == (schema.schema_type, schema.schema_str):
-                return number
-        if ids and self.get_compatibility(subject) == "BACKWARD":
-            problems = list(_problems(self.schemas[ids[-1] - 1], schema))
+        number = self._known(subject, schema)
+        if number is None:
+            problems = self._problems(subject, schema)
             if problems:
                 raise SchemaRegistryError(409, 409, f"incompatible: {'; '.join(problems)}")
-        self.schemas.append(schema)
-        ids.append(len(self.schemas))
-        return ids[-1]
+            self.schemas.append(schema)
+            number = len(self.schemas)
+            ids.append(number)
+        self.last[subject] = number
+        return number
+
+    def lookup_schema(self, subject: str, schema: Schema) -> int:
+        """Return the id of a schema that stands there. Raises: SchemaRegistryError (404)."""
+        number = self._known(subject, schema)
+        if number is None:
+            raise SchemaRegistryError(404, 40403, "not found")
+        return number
+
+    def test_compatibility(self, subject: str, schema: Schema) -> bool:
+        """Return whether a schema may follow the newest one."""
+        return not self._problems(subject, schema)
 
     def get_schema(self, number: int, *_: Any, **__: Any) -> Schema:
         """Return the schema with an id."""
@@ -59,9 +72,18 @@ class BackwardRegistry:
         """Return the level of a subject."""
         return self.levels.get(subject or "", "BACKWARD")
 
-    def _text(self, number: int) -> tuple[str | None, str | None]:
-        schema = self.schemas[number - 1]
-        return schema.schema_type, schema.schema_str
+    def _known(self, subject: str, schema: Schema) -> int | None:
+        for number in self.versions.get(subject, ()):
+            old = self.schemas[number - 1]
+            if (old.schema_type, old.schema_str) == (schema.schema_type, schema.schema_str):
+                return number
+        return None
+
+    def _problems(self, subject: str, schema: Schema) -> list[str]:
+        ids = self.versions.get(subject)
+        if not ids or self.get_compatibility(subject) != "BACKWARD":
+            return []
+        return [*_problems(self.schemas[ids[-1] - 1], schema)]
 
 
 def _problems(original: Schema, update: Schema) -> Iterator[str]:

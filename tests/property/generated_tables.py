@@ -1,4 +1,4 @@
-"""Delta tables drawn at random, for the laws of the change stream: a schema, rows, three versions.
+"""Delta tables drawn at random, for the laws of the change stream: a schema, rows, their versions.
 
 Columns are nested to depth 3, have odd names, are NULL at every level, may be mapped to physical
 names, and one may be a partition column.
@@ -6,19 +6,22 @@ names, and one may be a partition column.
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from struct import pack, unpack
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
+from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.column_mapping_assignment import map_columns
 from tidegate_delta.schema.types import parse_schema
 
 PLAIN_NAMES: Final = (
@@ -44,10 +47,19 @@ _SCALARS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "timestamp": _moments,
     "timestamp_ntz": _moments.map(lambda moment: moment.replace(tzinfo=None)),
     "decimal(10,3)": st.integers(-(10**10) + 1, 10**10 - 1).map(lambda n: Decimal(n).scaleb(-3)),
+    "decimal(14,5)": st.integers(-(10**14) + 1, 10**14 - 1).map(lambda n: Decimal(n).scaleb(-5)),
     "decimal(38,0)": st.integers(-(10**38) + 1, 10**38 - 1).map(Decimal),
 }
-_PARTITIONS: Final = ("string", "long", "date", "boolean")
-_FEATURES: Final = ["columnMapping", "timestampNtz"]
+PARTITIONS: Final = tuple(kind for kind in _SCALARS if kind != "binary")
+"""Types of partition columns whose values every engine writes as the same text."""
+
+_FEATURES: Final = ["columnMapping", "deletionVectors", "timestampNtz", "typeWidening"]
+PROTOCOL: Final = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=tuple(_FEATURES),
+    writer_features=tuple(_FEATURES),
+)
 
 
 def kinds(names: tuple[str, ...], depth: int) -> st.SearchStrategy[Any]:
@@ -168,18 +180,46 @@ class GeneratedTable(WrittenTable):
 
     @classmethod
     def at(
-        cls, folder: Path, struct: dict[str, Any], partition: str | None, *, mapped: bool
-    ) -> "GeneratedTable":
+        cls,
+        folder: Path,
+        struct: dict[str, Any],
+        partition: str | None,
+        *,
+        mapped: bool,
+        **more: Any,
+    ) -> Self:
         """Write a table's first version, which has no rows."""
-        table = cls(folder, struct=struct, partition=partition, mapped=mapped)
+        table = cls(folder, struct=struct, partition=partition, mapped=mapped, **more)
         if mapped:
             table._give_ids(struct)
         table.schema = to_arrow(parse_schema(json.dumps(struct)))
         (folder / "_delta_log").mkdir(parents=True)
-        protocol: dict[str, Any] = {"readerFeatures": _FEATURES, "writerFeatures": _FEATURES}
-        protocol |= {"minReaderVersion": 3, "minWriterVersion": 7}
-        table.commit("CREATE TABLE", {"protocol": protocol}, table._metadata())
+        table.configuration = {**table.configuration, "delta.enableTypeWidening": "true"}
+        table.commit("CREATE TABLE", PROTOCOL.to_row(), table._metadata())
         return table
+
+    @property
+    def metadata(self) -> Metadata:
+        """The table's metadata."""
+        return Metadata.model_validate(self._metadata()["metaData"])
+
+    def alter(
+        self,
+        change: Callable[[Metadata], Metadata],
+        new_rows: Callable[[dict[str, Any]], Rows] | None = None,
+    ) -> None:
+        """Write a version with changed metadata, and with other rows if the new schema gives some.
+
+        Raises: InvalidRequest, for a change that the table does not allow.
+        """
+        names = (f"col-{self.version}-{number}" for number in count())
+        after = map_columns(self.metadata, change(self.metadata), names)
+        removes = [self._remove(path) for path in list(self.files)] if new_rows else []
+        self.struct = json.loads(after.schema_string)
+        self._ids = int(after.configuration.get("delta.columnMapping.maxColumnId", 0))
+        self.schema = to_arrow(parse_schema(after.schema_string))
+        adds = [self._add([row]) for row in (new_rows(self.struct) if new_rows else ())]
+        self.commit("ALTER TABLE", self._metadata(), *removes, *adds)
 
     def _give_ids(self, kind: Any) -> None:
         if isinstance(kind, str):
@@ -230,7 +270,7 @@ class GeneratedTable(WrittenTable):
         fields = {item["name"]: item for item in self.struct["fields"]}
         if self.partition is None:
             return {}
-        return {_physical(fields[self.partition]): partition_text(content[0][self.partition])}
+        return {physical_name(fields[self.partition]): partition_text(content[0][self.partition])}
 
     def replace_rows(self, content: Rows) -> None:
         """Write a version with other rows, in a file each."""
@@ -246,17 +286,29 @@ class GeneratedTable(WrittenTable):
 
 def partition_text(value: Any) -> str | None:
     """Return a partition value as the log has it; an empty text is NULL there."""
-    if value is None or value == "":
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return str(value).lower()
+        case float():
+            words = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+            return words.get(str(value), repr(value))
+        case datetime():
+            text = value.replace(tzinfo=None).isoformat(" ", "microseconds")
+            return f"{text.replace(' ', 'T')}Z" if value.tzinfo else text
+        case Decimal():
+            return format(value, "f")
+    return str(value)
 
 
-def _physical(item: Mapping[str, Any]) -> str:
+def physical_name(item: Mapping[str, Any]) -> str:
+    """Return the name of a column in files."""
     return str(item["metadata"].get("delta.columnMapping.physicalName", item["name"]))
 
 
 def _stored_field(item: Mapping[str, Any]) -> pa.Field:
-    return pa.field(_physical(item), _stored_type(item["type"]), item["nullable"])
+    return pa.field(physical_name(item), _stored_type(item["type"]), item["nullable"])
 
 
 def _stored_type(kind: Any) -> pa.DataType:
@@ -275,7 +327,8 @@ def _stored(value: Any, kind: Any) -> Any:
         return value
     if kind["type"] == "struct":
         return {
-            _physical(item): _stored(value[item["name"]], item["type"]) for item in kind["fields"]
+            physical_name(item): _stored(value[item["name"]], item["type"])
+            for item in kind["fields"]
         }
     if kind["type"] == "array":
         return [_stored(item, kind["elementType"]) for item in value]

@@ -1,6 +1,7 @@
 """Differences between removed rows and added rows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -91,3 +92,41 @@ def test_rows_before_and_after_a_change_of_schema_differ() -> None:
     changes = compare(rows((1, "a")), wider, ["k"])
     assert changes.updated_before.texts.to_pylist() == ['{"k":1,"v":"a"}']
     assert changes.updated_after.texts.to_pylist() == ['{"k":1,"v":"a","w":null}']
+
+
+STRUCT = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+ELEMENT = pa.field("element", pa.int64(), nullable=False)
+MAP = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
+
+
+@pytest.mark.parametrize(
+    ("field", "lacking", "whole"),
+    [
+        (pa.field("w", pa.int64(), nullable=False), None, 1),
+        (pa.field("w", STRUCT), {"a": None}, None),
+        (pa.field("w", pa.list_(ELEMENT)), [1, None], [1]),
+        (pa.field("w", MAP), [("x", 1), ("y", None)], [("x", 1)]),
+        (pa.field("w", pa.list_(STRUCT)), [{"a": 1}, {"a": None}], [{"a": 1}, None]),
+    ],
+    ids=["column", "struct", "list", "map", "list of structs"],
+)
+def test_a_row_without_a_value_that_is_required_now_is_no_image_of_an_update(
+    field: pa.Field, lacking: Any, whole: Any
+) -> None:
+    after = pa.schema([*SCHEMA, field])
+    before = pa.schema([*SCHEMA, ("w", without_rules(field.type))])
+    old = pa.table({"k": [1, 2], "v": ["a", "b"], "w": [lacking, whole]}, schema=before)
+    new = pa.table({"k": [1, 2], "v": ["A", "B"], "w": [whole, whole]}, schema=after)
+    changes = compare(old, new, ["k"])
+    kinds = (changes.deleted, changes.updated_before, changes.inserted)
+    keys = [images.keys.to_pylist() for images in kinds if images.keys is not None]
+    assert keys == [['{"k":1}'], ['{"k":2}'], ['{"k":1}']]
+
+
+def without_rules(kind: pa.DataType) -> pa.DataType:
+    """Return a type in which everything may be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, without_rules(field.type)) for field in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, without_rules(kind.item_type))
+    return pa.list_(without_rules(kind.value_type)) if pa.types.is_list(kind) else kind

@@ -179,7 +179,12 @@ class WrittenTable:
 
     def _metadata(self) -> dict[str, Any]:
         fields = [
-            {"name": item.name, "type": WIRE[item.type], "nullable": True, "metadata": {}}
+            {
+                "name": item.name,
+                "type": WIRE[item.type],
+                "nullable": item.nullable,
+                "metadata": {},
+            }
             for item in self.schema
         ]
         return {
