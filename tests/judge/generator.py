@@ -163,7 +163,7 @@ def case(seed: int) -> Case:
     )
     verbs: list[Verb] = []
     if origin == "delta-rs" and model.by and dice.randrange(2):
-        verbs.append(_overwrite(model, "dynamic"))
+        verbs.append(_same_partitions(model, rows))
         model.verbs = 1
     while len(verbs) < wanted:
         verb = _verb(model)
@@ -175,6 +175,19 @@ def case(seed: int) -> Case:
             verbs.append(verb)
         model.verbs = len(verbs)
     return replace(first, verbs=tuple(verbs))
+
+
+def _same_partitions(model: Model, rows: Frame) -> Overwrite:
+    """Return a dynamic overwrite of partitions that are there, as another engine spelt them."""
+    dice = model.dice
+    places = [rows.names.index(name) for name in model.by]
+    news = []
+    for _ in range(dice.randrange(1, 3)):
+        row, there = list(_row(model)), dice.choice(rows.rows)
+        for place in places:
+            row[place] = there[place]
+        news.append(tuple(row))
+    return Overwrite(replace(rows, rows=tuple(news)), {"partitionOverwriteMode": "dynamic"})
 
 
 def _beside_a_stream(model: Model) -> list[Verb]:
@@ -377,8 +390,8 @@ def _evolved(model: Model, kind: Kind, depth: int = 0) -> Kind:
     dice = model.dice
     if isinstance(kind, Struct) and (depth == 0 or dice.randrange(2)):
         fields = list(kind.fields)
-        roll = dice.randrange(5)
-        if roll == 0 and len(fields) > 1:
+        roll = dice.randrange(-1, 5)
+        if roll < 1 and len(fields) > 1:
             fields.pop(dice.randrange(len(fields)))
         elif roll == 1:
             names = {name.lower() for name, _ in fields}
@@ -411,7 +424,10 @@ def _evolving_columns(model: Model) -> list[tuple[str, Kind]]:
                 (_name(model, [name for name, _ in columns]), _kind(dice, 1)),
             )
         else:
-            nested = [at for at, (_, kind) in enumerate(columns) if not isinstance(kind, Scalar)]
+            nested = [at for at, (_, kind) in enumerate(columns) if isinstance(kind, Struct)]
+            nested = nested or [
+                at for at, (_, kind) in enumerate(columns) if not isinstance(kind, Scalar)
+            ]
             at = dice.choice(nested) if nested else dice.randrange(len(columns))
             name, kind = columns[at]
             if name != KEY:
@@ -586,7 +602,7 @@ def _merge(model: Model) -> Verb | None:
     dice = model.dice
     if not model.has_key():
         return None
-    evolves = dice.randrange(3) == 0
+    evolves = dice.randrange(2) == 0
     if dice.randrange(10) == 0:
         shift = dice.choice(("", " + 1"))
         # delta-spark 4.4.0 loses a row where several rows of the table match one that is deleted.

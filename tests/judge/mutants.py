@@ -33,6 +33,7 @@ from tidegate_delta.schema.types import parse_schema
 from tidegate_producers.datasource import TidegateSource, stream_source
 from tidegate_producers.table import clause_names, merge, new_rows, target_frame, update
 from tidegate_producers.writing import partial_overwrite
+from tidegate_runtime.conditions import sql_expression
 from tidegate_runtime.table_io import own_files
 
 SEQUENCES_MAX: Final = 500
@@ -48,9 +49,9 @@ class _Source(TidegateSource):
         writer.__class__ = _breaking(type(writer), self.break_rule)
         return writer
 
-    def streamReader(self, *args: Any) -> Any:  # noqa: N802 (Spark's name)
+    def streamReader(self, *args: Any, **named: Any) -> Any:  # noqa: N802 (Spark's name)
         self.break_rule()
-        return super().streamReader(*args)
+        return super().streamReader(*args, **named)
 
     @staticmethod
     def break_rule() -> None:
@@ -79,6 +80,7 @@ class LogicalPartitionNames(_Source):
             return dict(zip(metadata.partition_columns, sound(metadata).values(), strict=True))
 
         setattr(partial_overwrite, "partition_kinds", broken)  # noqa: B010  (it is imported there)
+        PartitionsAsText.break_rule()
 
 
 class PartitionsAsText(_Source):
@@ -150,7 +152,10 @@ def dotted_names_are_columns() -> Iterator[None]:
 @contextmanager
 def words_of_sql_are_no_columns() -> Iterator[None]:
     """A merge's insert does not see `comment` or `desc` as names of columns."""
-    with mock.patch.object(clause_names, "with_words_quoted", lambda text, _: text):
+    with (
+        mock.patch.object(clause_names, "with_words_quoted", lambda text, _: text),
+        mock.patch.object(sql_expression, "with_words_quoted", lambda text, _: text),
+    ):
         yield
 
 
@@ -239,7 +244,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "partitions as text": Mutant(
         lambda: _with_source(PartitionsAsText),
-        lambda case: case.origin == "delta-rs" and bool(case.by) and _overwrites_partitions(case),
+        lambda case: case.origin == "delta-rs" and "timestamp" in _types_of_partitions(case),
     ),
     "null structs": Mutant(null_structs_stay_null, _does(Update, Merge)),
     "partial structs": Mutant(partial_structs_lose_fields, _updates_by_other_structs),
