@@ -170,6 +170,7 @@ night-judge:
 night-generated:
 	$(call heading,night: $(NIGHTLY_JUDGED) generated cases beside delta-spark; 4 hours)
 	@$(PYTEST) -v -s $(call budget,240) tests/judge --judged $(NIGHTLY_JUDGED)
+	@$(BIN)/python -m tests.judge.mutants
 
 night-tpch:
 	$(call heading,night: TPC-H with refresh streams; 15 minutes)
