@@ -147,7 +147,14 @@ KNOWN: Final = (
         "a struct that lacks fields is a cast that Spark can't do, where a field is NOT NULL",
         "error class",
         "Update|Merge.*",
-        "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION / DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
+        "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION / "
+        "(DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED)",
+    ),
+    Known(
+        "a struct that is NULL lacks nothing for us; delta-spark misses its NOT NULL fields",
+        "only they refuse",
+        error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+        theirs=r".*NOT NULL constraint violated for column: [^\n]+\.[^\n]+\..*",
     ),
     Known(
         "delta-spark refuses values for a NOT NULL field unseen; we look at them",
