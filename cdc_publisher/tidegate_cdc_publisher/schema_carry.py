@@ -59,6 +59,8 @@ def _lacks(array: pa.Array, field: pa.Field) -> pa.Array:
 
 def _any_of(offsets: pa.Array, mask: pa.Array) -> pa.Array:
     """Return whether any value of each list is in a mask of the values of all."""
+    if not pc.any(mask, min_count=0).as_py():
+        return pa.repeat(pa.scalar(False, pa.bool_()), len(offsets) - 1)
     lists = pa.ListArray.from_arrays(offsets.cast(pa.int32()), mask)
     return pa.array([any(values) for values in lists.to_pylist()], pa.bool_())
 

@@ -325,8 +325,8 @@ def test_a_table_is_built_and_replaced(table: Table, spark: SparkSession) -> Non
     assert numbers.append(wider, {"mergeSchema": "true"}) is not None
     merge = numbers.alias("t").merge(wider.selectExpr("6L AS k", "1 AS n").alias("s"), "t.k = s.k")
     assert merge.whenNotMatchedInsertAll().withSchemaEvolution().execute() is not None
-    nobody = spark.sql("SELECT 99L AS k, true AS flag").alias("s")
-    merge = numbers.alias("t").merge(nobody, "t.k = s.k").whenMatchedUpdateAll()
+    unmatched = spark.sql("SELECT 99L AS k, true AS flag").alias("s")
+    merge = numbers.alias("t").merge(unmatched, "t.k = s.k").whenMatchedUpdateAll()
     assert merge.withSchemaEvolution().execute() is not None
     assert numbers.to_df().columns == ["i", "k", "word", "n", "flag"]
     new = numbers.to_df().where("k > 4").sort("k").select("k", "i", "word", "n")

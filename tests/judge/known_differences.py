@@ -137,6 +137,7 @@ KNOWN: Final = (
         "only they refuse",
         "Update|Merge.*",
         "ARITHMETIC_OVERFLOW",
+        theirs=r".*position 1\) ==\nk \+ 1\n.*",
     ),
     Known(
         "a log that contradicts itself has no error class of its own",
@@ -151,7 +152,7 @@ KNOWN: Final = (
         "(DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED)",
     ),
     Known(
-        "a struct that is NULL lacks nothing for us; delta-spark misses its NOT NULL fields",
+        "open: delta-spark refuses a NULL for a struct with a NOT NULL field, and we take it",
         "only they refuse",
         error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
         theirs=r".*NOT NULL constraint violated for column: [^\n]+\.[^\n]+\..*",

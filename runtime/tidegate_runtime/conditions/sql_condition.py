@@ -319,7 +319,7 @@ def _type(path: list[str], field: StructField, node: exp.Expr, scope: _Scope) ->
 def _value(node: exp.Expr, field: StructField, comparison: exp.Expr, zone: str) -> Any:
     """Return a literal in the predicate tree's form for its column's type."""
     cast = _bare(node)
-    if isinstance(cast, exp.Cast) and _is_of(cast.to, field.kind):
+    if isinstance(cast, exp.Cast) and _names_type(cast.to, field.kind):
         try:
             value = _value(cast.this, field, comparison, zone)
             is_float = field.kind == FLOAT and value is not None
@@ -347,7 +347,7 @@ def _value(node: exp.Expr, field: StructField, comparison: exp.Expr, zone: str) 
         ) from error
 
 
-def _is_of(given: exp.DataType, kind: DataType) -> bool:
+def _names_type(given: exp.DataType, kind: DataType) -> bool:
     """Return whether a cast is to a column's own type, whose values it leaves as they are.
 
     Not for moments, which `_literal` reads.
