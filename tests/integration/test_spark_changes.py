@@ -541,3 +541,25 @@ def test_columns_are_found_as_spark_finds_them(spark: SparkSession, committing: 
 def _row(table: Table, number: int) -> tuple[Any, ...]:
     [row] = table.to_df().where(f"id = {number}").collect()
     return tuple(row)
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_condition_that_no_file_meets_changes_nothing(
+    spark: SparkSession, committing: Line, mode: str
+) -> None:
+    options = {
+        "kafka.bootstrap.servers": committing.kafka.bootstrap_servers,
+        "topicPrefix": committing.kafka.topic_prefix,
+        "outcomeTimeout": "60s",
+    }
+    path, mapped = str(committing.tables / f"none-{mode}"), {"delta.columnMapping.mode": mode}
+    table = Table.create(spark, path, "k long, s struct<at: timestamp>", [], mapped, options)
+    table.append(spark.sql("SELECT 1L AS k, named_struct('at', timestamp'2024-01-01') AS s"))
+    table.update("k > 1000", {"s.at": "NULL"})
+    table.delete("k > 1000")
+    merge = table.alias("t").merge(
+        spark.sql("SELECT 5000L AS k, NULL AS s").alias("s"), "t.k = s.k"
+    )
+    merge.whenMatchedDelete().execute()
+    assert table.to_df(where="k > 1000").count() == 0
+    assert table.to_df().count() == 1

@@ -10,13 +10,17 @@ from tests.judge.surroundings import surroundings
 
 
 def main(seeds: list[int], *, shrinks: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder)) as judge:
+    with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder), len(seeds)) as judge:
         began_s = time.monotonic()
 
         def report(found: Found) -> None:
             _say(f"\n### [{time.monotonic() - began_s:.0f} s] {found}")
 
-        run = judged(judge, seeds, shrinks=shrinks, report=report)
+        def progress(done: int) -> None:
+            if done % 50 == 0:
+                _say(f"{done} sequences in {time.monotonic() - began_s:.0f} s")
+
+        run = judged(judge, seeds, shrinks=shrinks, report=report, progress=progress)
         _say(f"\n{len(seeds)} sequences in {time.monotonic() - began_s:.0f} s")
         for signature, of in sorted(run.seeds_of.items(), key=lambda item: -len(item[1])):
             _say(f"{len(of)} {signature} {of[:8]}")

@@ -300,7 +300,8 @@ class _Run:
             and isinstance(verb, StreamRead)
             and Path(self.theirs.streamed, "_delta_log").is_dir()
         ):
-            rows = [attempt_rows(states.plain_rows, side.streamed) for side in self.sides]
+            log = states.logged(self.ours.path, 0)
+            rows = [self._rows(side.streamed, log) for side in self.sides]
             if rows[0] != rows[1]:
                 return self._differs("rows of the stream", *_left(*rows))
         return found
@@ -328,8 +329,9 @@ class _Run:
             states.logged(side.path, side.versions[-1] if side.versions else -1)
             for side in self.sides
         ]
-        rows = [attempt_rows(states.plain_rows, side.path) for side in self.sides]
-        self.seen[self.ours.path, self.ours.head()] = rows[1]
+        rows = [self._rows(side.path, log) for side, log in zip(self.sides, logs, strict=True)]
+        seen = attempt_rows(states.plain_rows, self.ours.path) if logs[1].identities else rows[1]
+        self.seen[self.ours.path, self.ours.head()] = seen
         if rows[0] != rows[1]:
             return self._differs("rows", *_left(*rows))
         for part in (
@@ -353,16 +355,20 @@ class _Run:
             self.slight.append(self._differs("history", theirs, ours))
         return None
 
+    def _rows(self, path: str, log: states.Logged) -> list[str]:
+        return attempt_rows(partial(states.plain_rows, without=log.identities), path)
+
     def _changes(self, log: states.Logged) -> Difference | None:
         if log.configuration.get("delta.enableChangeDataFeed") != "true":
             return None
         feeds: list[list[str]] = []
+        changes = partial(states.plain_changes, without=log.identities)
         for side in self.sides:
             start = side.versions[-1] + 1 if side.versions else 0
             if start > side.head():
                 feeds.append([])
             else:
-                feeds.append(attempt_rows(states.plain_changes, side.path, start, side.head()))
+                feeds.append(attempt_rows(changes, side.path, start, side.head()))
         if feeds[0] != feeds[1]:
             return self._differs("changes", *_left(*feeds))
         return None

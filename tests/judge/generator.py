@@ -48,6 +48,7 @@ from tests.judge.values import (
 
 KEY: Final = "k"
 KEY_KIND: Final = Scalar("bigint")
+IDENTITY: Final = "n"
 PLAIN_NAMES: Final = ("a", "b", "v", "w", "p", "q", "name", "at")
 ODD_NAMES: Final = (
     "a.b",
@@ -128,6 +129,11 @@ class Model:
     @property
     def is_mapped(self) -> bool:
         return MAPPED in self.properties
+
+    @property
+    def settled(self) -> list[tuple[str, Kind]]:
+        """The columns whose values do not depend on the order in which an engine numbers rows."""
+        return [item for item in self.columns if item[0] != IDENTITY]
 
     @property
     def given(self) -> list[tuple[str, Kind]]:
@@ -274,9 +280,9 @@ def _computed_columns(model: Model) -> list[Column]:
         if not dice.randrange(4) and len(model.by) < 2:
             model.by.append("g")
     if not dice.randrange(16):
-        result.append(Column("n", "bigint", identity=dice.choice(((1, 1), (10, -3)))))
-        model.columns.append(("n", Scalar("bigint")))
-        model.computed.add("n")
+        result.append(Column(IDENTITY, "bigint", identity=dice.choice(((1, 1), (10, -3)))))
+        model.columns.append((IDENTITY, Scalar("bigint")))
+        model.computed.add(IDENTITY)
     model.needs_table = bool(result) or dice.randrange(6) > 0
     return result
 
@@ -535,8 +541,8 @@ def _condition(model: Model, alias: str = "") -> str:
     if roll == 5:
         connective = dice.choice(("AND", "OR"))
         return f"{_condition(model, alias)} {connective} {_condition(model, alias)}"
-    path, kind = dice.choice(all_leaves(model.columns))
-    partitions = [(item, of) for item, of in all_leaves(model.columns) if item[0] in model.by]
+    path, kind = dice.choice(all_leaves(model.settled))
+    partitions = [(item, of) for item, of in all_leaves(model.settled) if item[0] in model.by]
     if partitions and dice.randrange(2):
         path, kind = dice.choice(partitions)
     name = f"{pre}{dotted(path)}"
@@ -588,7 +594,7 @@ def _value(model: Model, path: tuple[str, ...], kind: Kind, alias: str = "") -> 
     if roll == 0:
         return "NULL"
     if roll == 1:
-        same = [item for item, of in all_leaves(model.columns) if of == kind]
+        same = [item for item, of in all_leaves(model.settled) if of == kind]
         return f"{pre}{dotted(dice.choice(same))}" if same else f"{pre}{dotted(path)}"
     if roll == 2 and isinstance(kind, Scalar) and kind.name in ("int", "bigint", "double"):
         return f"{pre}{dotted(path)} + 1"

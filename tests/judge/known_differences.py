@@ -79,6 +79,42 @@ KNOWN: Final = (
         theirs=".*: invariants.*",
     ),
     Known(
+        "delta-spark refuses such a table of delta-rs before it looks at the verb",
+        "error class",
+        error_class="DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH / .*",
+        theirs=".*: invariants.*",
+    ),
+    Known(
+        "Spark looks for a statement's columns before Delta does, whose class ours have",
+        "error class",
+        "Alter .*",
+        "(UNRESOLVED_COLUMN.WITH_SUGGESTION|FIELD_NOT_FOUND) / DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
+    ),
+    Known(
+        "Spark looks for a NULL in an assigned NOT NULL column, and Delta, too",
+        "error class",
+        "Update|Merge.*",
+        "NOT_NULL_ASSERT_VIOLATION / DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+    ),
+    Known(
+        "delta-spark says of each constraint that rows do not match replaceWhere",
+        "error class",
+        "Overwrite where",
+        "DELTA_REPLACE_WHERE_MISMATCH / "
+        "DELTA_(NOT_NULL_CONSTRAINT_VIOLATED|MISSING_NOT_NULL_COLUMN_VALUE|VIOLATE_CONSTRAINT.*)",
+    ),
+    Known(
+        "a narrower number in a struct is stored as the column's; delta-spark does so outside only",
+        "only they refuse",
+        "Append.*|Overwrite.*",
+        "DELTA_FAILED_TO_MERGE_FIELDS",
+    ),
+    Known(
+        "the committer records in a version what it refuses",
+        "history",
+        ours=".*TIDEGATE REFUSALS.*",
+    ),
+    Known(
         "delta-spark can't merge into a table with a column _metadata",
         "only they refuse",
         "Merge.*|Update|Delete",
@@ -102,14 +138,14 @@ KNOWN: Final = (
         "a Z-order by a struct is refused, with the names of its fields",
         "we refuse",
         "ZOrder",
-        "DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
+        "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
         ours=".*is no column of a plain type.*",
     ),
     Known(
         "two messages say that a column can't be sorted by",
         "error class",
         "ZOrder",
-        "DATATYPE_MISMATCH.* / DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
+        "DATATYPE_MISMATCH.* / DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
     ),
     Known(
         "bytes that are no text can't be a partition value; delta-spark stores other bytes",
@@ -119,11 +155,18 @@ KNOWN: Final = (
         ours=".*can't be a partition value of type binary.*",
     ),
     Known(
+        "delta-spark can't merge into a table partitioned by a column with a dot in its name",
+        "only they refuse",
+        "Merge.*",
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        theirs=r".*name `(\w+)`\.`(\w+)` cannot be resolved\. Did.*`\1\.\2`.*",
+    ),
+    Known(
         "delta-spark can't change rows of a table with a backtick in a column's name",
         "only they refuse",
         "Merge.*|Update|Delete",
         "INVALID_ATTRIBUTE_NAME_SYNTAX",
-        theirs=".*`tick`s`.*",
+        theirs=".*tick`s.*",
     ),
     Known(
         "there is nothing to pack where an engine wrote one file, and the other two",
@@ -150,12 +193,6 @@ KNOWN: Final = (
         "Update|Merge.*",
         "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION / "
         "(DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED)",
-    ),
-    Known(
-        "open: delta-spark refuses a NULL for a struct with a NOT NULL field, and we take it",
-        "only they refuse",
-        error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
-        theirs=r".*NOT NULL constraint violated for column: [^\n]+\.[^\n]+\..*",
     ),
     Known(
         "delta-spark refuses values for a NOT NULL field unseen; we look at them",

@@ -39,6 +39,7 @@ class Run:
     excused: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     """By reason, the last difference that was excused."""
+    done: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_new(self, seed: int, difference: Difference) -> bool:
@@ -60,8 +61,12 @@ def judged(
     *,
     shrinks: bool,
     report: Callable[[Found], object] = print,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> Run:
-    """Run the cases of some seeds, and return what differs; each is reported as it is found."""
+    """Run the cases of some seeds, and return what differs; each is reported as it is found.
+
+    `progress` gets the number of sequences that are done.
+    """
     run = Run()
     waiting = SimpleQueue[int]()
     for seed in seeds:
@@ -72,6 +77,9 @@ def judged(
         while not waiting.empty():
             with suppress(Empty):
                 _judge_one(own, waiting.get_nowait(), run, report, shrinks=shrinks)
+                with run.lock:
+                    run.done += 1
+                    progress(run.done)
 
     with ThreadPoolExecutor(THREADS) as pool:
         for done in [pool.submit(work, f"w{at}") for at in range(THREADS)]:

@@ -73,9 +73,9 @@ def lines(table: pa.Table) -> list[str]:
     return sorted(repr(row) for row in zip(*columns, strict=True))
 
 
-def plain_rows(path: str, version: int | None = None) -> list[str]:
-    """Return a table's rows as our reader without Spark reads them."""
-    return lines(read_table(path, version))
+def plain_rows(path: str, version: int | None = None, *, without: Sequence[str] = ()) -> list[str]:
+    """Return a table's rows, without some columns, as our reader without Spark reads them."""
+    return lines(read_table(path, version).drop_columns(list(without)))
 
 
 def spark_rows(spark: SparkSession, path: str, version: int | None = None) -> list[str]:
@@ -91,10 +91,10 @@ def frame_rows(frame: DataFrame) -> list[str]:
     return lines(frame.toArrow())
 
 
-def plain_changes(path: str, start: int, end: int) -> list[str]:
-    """Return the changes of some versions, without version and time."""
+def plain_changes(path: str, start: int, end: int, *, without: Sequence[str] = ()) -> list[str]:
+    """Return the changes of some versions, without version, time and some columns."""
     changes = read_changes(path, start, end)
-    return lines(changes.drop_columns(["_commit_version", "_commit_timestamp"]))
+    return lines(changes.drop_columns(["_commit_version", "_commit_timestamp", *without]))
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,12 @@ class Logged:
     features: Sequence[str]
     clustering: Any
     history: Sequence[tuple[str, Mapping[str, str]]]
+
+    @property
+    def identities(self) -> list[str]:
+        """The identity columns: which row gets which number depends on an engine's tasks."""
+        fields = self.schema["fields"]
+        return [item["name"] for item in fields if "delta.identity.start" in item["metadata"]]
 
 
 def logged(path: str, since: int) -> Logged:

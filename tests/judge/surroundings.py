@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
@@ -14,7 +15,7 @@ from tests.integration.test_spark_judge import CONFIG
 from tests.judge.comparison import Judge
 from tidegate_local.embedded_kafka import EmbeddedKafka
 
-FAST = {
+FAST: Final = {
     **CONFIG,
     # Thousands of plans fill the code cache of the first compiler, and then nothing is compiled.
     "spark.driver.extraJavaOptions": CONFIG["spark.driver.extraJavaOptions"]
@@ -24,13 +25,21 @@ FAST = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
+LONG: Final = {
+    **FAST,
+    "spark.driver.memory": "4g",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=512m",
+}
+"""For runs of more than SHORT sequences, where the second compiler pays."""
+
+SHORT: Final = 100
 
 
-def open_spark() -> SparkSession:
-    """Return a session with delta-spark."""
+def open_spark(sequences: int) -> SparkSession:
+    """Return a session with delta-spark, for a run of so many sequences."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("tidegate-judge").master("local[2]")
-    for key, value in FAST.items():
+    for key, value in (LONG if sequences > SHORT else FAST).items():
         builder = builder.config(key, value)
     session = configure_spark_with_delta_pip(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
@@ -48,14 +57,14 @@ def judge_of(spark: SparkSession, line: Line) -> Judge:
 
 
 @contextmanager
-def surroundings(folder: Path) -> Iterator[Judge]:
-    """Yield a judge with a Kafka and a committer of its own."""
+def surroundings(folder: Path, sequences: int = SHORT) -> Iterator[Judge]:
+    """Yield a judge with a Kafka and a committer of its own, for so many sequences."""
     tables = folder / "tables"
     tables.mkdir(parents=True)
     with EmbeddedKafka(folder / "kafka") as kafka:
         line = Line(own_topics(kafka.bootstrap), folder / "services", tables)
         try:
             line.started("committer")
-            yield judge_of(open_spark(), line)
+            yield judge_of(open_spark(sequences), line)
         finally:
             line.stop()

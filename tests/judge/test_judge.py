@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(28_000)
 
 
 @pytest.fixture(scope="module")
-def judge(shared_line: Line) -> Judge:
+def judge(shared_line: Line, request: pytest.FixtureRequest) -> Judge:
     """Return a judge; skip where delta-spark's jars can't be had."""
     if SparkSession.getActiveSession() is not None:
         pytest.skip("another session runs in this process, without delta-spark")
     try:
-        spark = open_spark()
+        spark = open_spark(request.config.getoption("--judged"))
     except (PySparkException, PySparkRuntimeError):
         pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
     shared_line.started("committer")

@@ -99,29 +99,34 @@ def _mask(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
 
 
-def _check_nulls(values: pa.Array, field: StructField, column: str) -> None:
+def _check_nulls(
+    values: pa.Array, field: StructField, column: str, *, in_element: bool = False
+) -> None:
     if not field.nullable and values.null_count:
         raise InvalidRequest(
             f"column {column!r} is NOT NULL, and {values.null_count} of {len(values)} rows hold "
             "null there: fill or filter them; nothing was proposed",
             error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
         )
-    _check_inside(values, field.kind, column)
+    _check_inside(values, field.kind, column, in_element=in_element)
 
 
-def _check_inside(values: pa.Array, kind: DataType, column: str) -> None:
+def _check_inside(values: pa.Array, kind: DataType, column: str, *, in_element: bool) -> None:
+    """Check what is inside values. The rule is that of `row_constraints.NotNull`."""
     match kind:
         case StructType():
-            present = values.filter(values.is_valid()) if values.null_count else values
+            # A null struct has null fields, but the null element of an array or map has none.
+            present = values.filter(values.is_valid()) if in_element else values
             for index, field in enumerate(kind.fields):
                 child = pc.struct_field(present, indices=index)
-                _check_nulls(child, field, f"{column}.{field.name}")
+                _check_nulls(child, field, f"{column}.{field.name}", in_element=in_element)
         case ArrayType():
             element = StructField("element", kind.element, kind.contains_null)
-            _check_nulls(pc.list_flatten(values), element, f"{column}.element")
+            flat = pc.list_flatten(values)
+            _check_nulls(flat, element, f"{column}.element", in_element=True)
         case MapType():
             item = StructField("value", kind.value, kind.value_contains_null)
-            _check_nulls(_entries(values, 1), item, f"{column}.value")
+            _check_nulls(_entries(values, 1), item, f"{column}.value", in_element=True)
         case _:
             return
 

@@ -33,6 +33,7 @@ from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.row_changes import ACTION, INSERTED
 from tidegate_producers.table.target_frame import quoted
 from tidegate_producers.table.task_refusals import naming_refusals, refusals_of_tasks
+from tidegate_producers.writing.column_checks import check_given
 from tidegate_producers.writing.constraint_attestation import Attestation
 from tidegate_producers.writing.table_write import (
     WritePlan,
@@ -64,7 +65,9 @@ def append(
         return commit(client, planned, _written(rows, planned), request)
     live_keys = open_keys(store)
     required = requirements(live_keys.metadata, live_keys.protocol)
-    table = to_spark(check_open_to(live_keys, options.place.root))
+    schema = check_open_to(live_keys, options.place.root)
+    table = to_spark(schema)
+    check_given(from_spark(rows.schema), schema, options.place.root, filled_names(required))
     completed, given_names = filled(rows, required, table)
     columns = generated(required.identities, given_names)
     frame = from_spark(checked(completed, required, given_names, table).drop(ACTION).schema)
@@ -88,6 +91,13 @@ def append(
         cached.unpersist()
     numbered_attestation = replace(attestation, identity_usage=complete.usages)
     return commit(client, planned, adds, replace(request, attestation=numbered_attestation))
+
+
+def filled_names(required: WriteRequirements) -> set[str]:
+    """Return the columns that get a value where rows lack them."""
+    names = {default.column for default in required.defaults}
+    names |= {generation.column for generation in required.generated}
+    return names | {identity.column for identity in required.identities}
 
 
 def filled(

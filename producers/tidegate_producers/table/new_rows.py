@@ -18,7 +18,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import FieldPath, dotted, same_name
 from tidegate_producers.table.row_changes import ACTION, DELETED
 from tidegate_producers.table.target_frame import quoted
-from tidegate_producers.table.task_refusals import VIOLATED
+from tidegate_producers.table.task_refusals import OVERFLOW, VIOLATED
 
 Expression = str | Column
 """SQL text or a Column."""
@@ -80,23 +80,31 @@ def by_column(
     clause: str,
     current: Mapping[str, Column],
     alias: str | None = None,
+    unknown: str = "DELTA_MERGE_UNRESOLVED_EXPRESSION",
 ) -> dict[str, Column]:
     """Return what is assigned to each column, by the column's name in the table.
 
     `current` has the columns of the row that is replaced: where a field inside a struct is
     assigned, the other fields keep their values, and are null where the struct is null. It is empty
-    for a new row, which takes whole columns only. `alias` is the table's.
+    for a new row, which takes whole columns only. `alias` is the table's, and `unknown` the error
+    class of a column that the table lacks.
     Raises: InvalidRequest, for an unknown column, or one that is assigned twice; TypeError.
     """
     values: dict[FieldPath, Column] = {}
     for assigned_name, expression in assigned.items():
-        path = _in_table(assigned_path(assigned_name, table.names, alias), table)
+        asked = assigned_path(assigned_name, table.names, alias)
+        path = _in_table(asked, table)
         if path is None:
-            raise _wrong(clause, assigned_name, "is no column of the table", table)
+            is_field = _in_table(asked[:1], table) is not None
+            error = "FIELD_NOT_FOUND" if is_field else unknown
+            raise _wrong(clause, assigned_name, "is no column of the table", table, error)
         if any(path[: len(known)] == known or known[: len(path)] == path for known in values):
-            raise _wrong(clause, assigned_name, "is assigned twice", table)
+            error = "DELTA_CONFLICT_SET_COLUMN"
+            raise _wrong(clause, assigned_name, "is assigned twice", table, error)
         if len(path) > 1 and path[0] not in current:
-            raise _wrong(clause, assigned_name, "is a field inside a struct of a new row", table)
+            error = "DELTA_UNSUPPORTED_NESTED_FIELD_IN_OPERATION"
+            reason = "is a field inside a struct of a new row"
+            raise _wrong(clause, assigned_name, reason, table, error)
         values[path] = as_column(expression, f"the value of {assigned_name!r}")
     roots = dict.fromkeys(path[0] for path in values)
     return {
@@ -162,11 +170,13 @@ def _with_fields(
     return F.struct(*fields)
 
 
-def _wrong(clause: str, assigned_name: str, reason: str, table: StructType) -> InvalidRequest:
+def _wrong(
+    clause: str, assigned_name: str, reason: str, table: StructType, error: str
+) -> InvalidRequest:
     return InvalidRequest(
         f"{clause}: {assigned_name!r} {reason}; the columns are {', '.join(table.names)}; nothing "
         "was proposed",
-        error_class="DELTA_COLUMN_NOT_FOUND",
+        error_class=error,
     )
 
 
@@ -242,7 +252,7 @@ def _fitted(value: Column, source: DataType, target: DataType, place: _Place) ->
         return value.cast(target)
     wrong = F.raise_error(
         F.lit(
-            f"DELTA_CAST_OVERFLOW_IN_TABLE_WRITE: a value of type {source.simpleString()} does not "
+            f"{OVERFLOW}: a value of type {source.simpleString()} does not "
             f"fit into column {place.name!r} of type {target.simpleString()}: cast it first; "
             "nothing was proposed"
         )

@@ -4,10 +4,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from tidegate_delta.constraints.row_constraints import WriteRequirements
-from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.schema.field_paths import same_name
-from tidegate_producers.table.append import filled
+from tidegate_producers.datasource.spark_schema import from_spark
+from tidegate_producers.table.append import filled, filled_names
 from tidegate_producers.table.identity_values import generated
 from tidegate_producers.table.new_rows import Expression, as_column, computed, stored
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED
@@ -15,6 +13,7 @@ from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
 from tidegate_producers.table.target_frame import FILE, POSITION, quoted
 from tidegate_producers.table.task_refusals import MISMATCH
 from tidegate_producers.table.update import aliased, reads_of, text_of
+from tidegate_producers.writing.column_checks import check_frame
 from tidegate_runtime.conditions.sql_condition import is_row_by_row
 
 
@@ -26,7 +25,7 @@ def overwriting(rows: DataFrame, condition: Expression, alias: str | None, zone:
     """
 
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
-        new, given = _inserted(rows, opened.required, frame.schema)
+        new, given = _inserted(rows, opened, frame.schema)
         new = _matching(aliased(new, alias), condition)
         names = opened.schema.names
         old = (F.col(quoted(name)) for name in names)
@@ -49,23 +48,16 @@ def overwriting(rows: DataFrame, condition: Expression, alias: str | None, zone:
     )
 
 
-def _inserted(
-    rows: DataFrame, required: WriteRequirements, table: StructType
-) -> tuple[DataFrame, list[str]]:
+def _inserted(rows: DataFrame, opened: Opened, table: StructType) -> tuple[DataFrame, list[str]]:
     """Return new rows as the table stores them, and the columns that they were given."""
-    unknown = [
-        name for name in rows.columns if not any(same_name(name, known) for known in table.names)
-    ]
-    if unknown:
-        raise InvalidRequest(
-            f"the rows have the column {unknown[0]!r}, which the table lacks: leave it out, or add "
-            "it first with Table.add_column; nothing was proposed",
-            error_class="DELTA_METADATA_MISMATCH",
-        )
+    required = opened.required
+    check_frame(from_spark(rows.schema), opened.schema, "the table", filled_names(required))
     completed, given = filled(rows, required, table)
     generated(required.identities, given)
     values = {name: F.col(quoted(name)) for name in completed.columns if name != ACTION}
-    new = completed.select(F.lit(INSERTED).alias(ACTION), *stored(completed, values, table))
+    new = completed.select(
+        F.lit(INSERTED).alias(ACTION), *stored(completed, values, table, fills=True)
+    )
     # The condition may name a generated column.
     return computed(new, required, given, table), given
 

@@ -120,11 +120,13 @@ def target_frame(
     Raises: BrokenLog, for a deletion vector that can't be read; UnsupportedFeature, for a column
     type that Spark lacks; Unavailable.
     """
+    schema = parse_schema(metadata.schema_string) if wanted is None else wanted
+    if not files.num_rows:
+        return spark.createDataFrame([], _shape(schema, is_tracked=bool(row_id_columns(metadata))))
     if files.num_rows <= LISTED_MAX:
         listed = list(rows_of(files))
         if _reads_itself(place, metadata, listed):
             return _read_by_spark(spark, place, metadata, listed)
-    schema = parse_schema(metadata.schema_string) if wanted is None else wanted
     return _read_by_us(spark, place, metadata, files, schema)
 
 
@@ -185,8 +187,6 @@ def _read_by_spark(
     physical = _read_schema(to_physical(stored, mode_of(metadata)))
     paths = _paths(place, files)
     kept = row_id_columns(metadata)
-    if not paths:
-        return spark.createDataFrame([], _shape(schema, is_tracked=bool(kept)))
     fields = [*physical.fields, *(SparkField(name, LongType()) for name in kept)]
     rows = _scan(spark, paths, fields)
     known = spark.createDataFrame(_known_files(place, metadata, paths, files, schema))

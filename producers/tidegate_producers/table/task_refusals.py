@@ -15,6 +15,9 @@ VIOLATED: Final = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
 MISMATCH: Final = "DELTA_REPLACE_WHERE_MISMATCH"
 """The error class of a row that does not match the condition of its overwrite; as VIOLATED."""
 
+OVERFLOW: Final = "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE"
+"""The error class of a value that its column can't hold; as VIOLATED."""
+
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+$")
 """What Spark writes behind a message of `raise_error`."""
 
@@ -44,7 +47,7 @@ def refusals_of_tasks() -> Iterator[None]:
 
 def refusal_in(text: str) -> InvalidRequest | None:
     """Return the refusal of a row that an error's text names; None for another error."""
-    for error_class in (VIOLATED, MISMATCH):
+    for error_class in (VIOLATED, MISMATCH, OVERFLOW):
         if error_class in text:
             message = _STATE.sub("", text[text.index(error_class) :].partition("\n")[0])
             return InvalidRequest(message, error_class=error_class)

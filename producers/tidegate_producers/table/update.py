@@ -50,7 +50,9 @@ def updating(
     def changed(frame: DataFrame, opened: Opened) -> NewRows:
         columns = opened.schema.names
         current = {name: F.col(quoted(name)) for name in columns}
-        values = by_column(assigned, table_columns(frame.schema), "update", current, alias)
+        table = table_columns(frame.schema)
+        unknown = "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+        values = by_column(assigned, table, "update", current, alias, unknown)
         check_not_numbered(values, opened.required.identities)
         rows = aliased(frame, alias)
         check_deterministic(rows, values)

@@ -38,6 +38,19 @@ COLUMNS_MAX: Final = 4
 FEATURES: Final = {f"{FEATURE_PREFIX}{FEATURE}": "supported"}
 """The properties by which a table that is created or altered lists the feature."""
 
+_CLUSTERING: Final = {
+    "is no column": "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
+    "is no column of a plain type": "DELTA_CLUSTERING_COLUMNS_DATATYPE_NOT_SUPPORTED",
+    "is a partition column": "DELTA_CLUSTER_BY_WITH_PARTITIONED_BY",
+    "has no statistics": "DELTA_CLUSTERING_COLUMN_MISSING_STATS",
+}
+_Z_ORDER: Final = {
+    "is no column": "DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
+    "is no column of a plain type": "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
+    "is a partition column": "DELTA_ZORDERING_ON_PARTITION_COLUMN",
+    "has no statistics": "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
+}
+
 
 def sorted_by(metadata: Metadata, names: Sequence[str], purpose: str) -> tuple[FieldPath, ...]:
     """Return the paths of columns by which files can be sorted, so that readers can skip some.
@@ -107,18 +120,14 @@ def _sortable(metadata: Metadata, name: str, purpose: str) -> FieldPath:
     schema = parse_schema(metadata.schema_string)
     [wanted_path] = column_list(name)
     path = next((leaf for leaf in leaves(schema) if _is_same(leaf, wanted_path)), None)
-    if path is None or isinstance(kind_at(schema, path), ArrayType | MapType):
+    if find_field(schema, wanted_path[0]) is None:
+        reason = "is no column"
+    elif path is None or isinstance(kind_at(schema, path), ArrayType | MapType):
         reason = "is no column of a plain type"
-        is_column = find_field(schema, wanted_path[0]) is not None
-        error = (
-            "DELTA_CLUSTERING_COLUMNS_DATATYPE_NOT_SUPPORTED"
-            if purpose == CLUSTER_BY and is_column
-            else "DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST"
-        )
     elif path[0] in metadata.partition_columns:
-        reason, error = "is a partition column", "DELTA_ZORDERING_ON_PARTITION_COLUMN"
+        reason = "is a partition column"
     elif path not in set(_counted(metadata, schema)):
-        reason, error = "has no statistics", "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS"
+        reason = "has no statistics"
     else:
         return path
     counted = [dotted(leaf) for leaf in _counted(metadata, schema)]
@@ -126,7 +135,7 @@ def _sortable(metadata: Metadata, name: str, purpose: str) -> FieldPath:
         f"{purpose}: {name!r} {reason}, so sorting by it lets no file be skipped: name a column "
         f"with statistics ({', '.join(counted)}; delta.dataSkippingStatsColumns and "
         "delta.dataSkippingNumIndexedCols say which have them); nothing was proposed",
-        error_class=error,
+        error_class=(_CLUSTERING if purpose == CLUSTER_BY else _Z_ORDER)[reason],
     )
 
 

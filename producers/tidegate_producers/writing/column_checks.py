@@ -6,7 +6,7 @@ converted to the other without loss: shorter integers, float to double, a decima
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,12 +34,48 @@ _WIDER: Final = {
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
 
-def check_frame(frame: StructType, table: StructType, root: str) -> None:
-    """Check that rows with the columns of `frame` can be appended to a table.
+def check_frame(
+    frame: StructType, table: StructType, root: str, filled: Collection[str] = ()
+) -> None:
+    """Check that rows with the columns of `frame` can be written to a table.
 
+    `filled` are the columns that get a value where rows lack them.
     Raises: InvalidRequest, naming the column, what was expected and what was given.
     """
     _check_fields(frame, table, "", root)
+    check_given(frame, table, root, filled)
+
+
+def check_given(
+    frame: StructType, table: StructType, root: str, filled: Collection[str] = (), prefix: str = ""
+) -> None:
+    """Check that rows have every column of a table that may not be null, or has such a field.
+
+    `filled` are the columns that get a value where rows lack them, and `prefix` is the path of the
+    struct that is the table here.
+    Raises: InvalidRequest, naming the column.
+    """
+    given_names = {column.name.lower() for column in frame.fields}
+    for column in table.fields:
+        if column.name.lower() in given_names or column.name in filled:
+            continue
+        required = _required_path(column)
+        if required is not None:
+            lacking = "it" if required == column.name else repr(prefix + column.name)
+            raise _invalid(
+                "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
+                f"{root}: column {prefix + required!r} is NOT NULL, and the DataFrame lacks "
+                f"{lacking}: add a column of type {column.kind}",
+            )
+
+
+def _required_path(column: StructField) -> str | None:
+    """Return the path of a column, or of the first field inside it, that may not be null."""
+    if not column.nullable:
+        return column.name
+    inside = column.kind.fields if isinstance(column.kind, StructType) else ()
+    paths = (_required_path(field) for field in inside)
+    return next((f"{column.name}.{path}" for path in paths if path is not None), None)
 
 
 def check_new(
@@ -202,8 +238,8 @@ def _check_fields(frame: StructType, table: StructType, prefix: str, root: str) 
             raise _invalid(
                 "DELTA_METADATA_MISMATCH",
                 f"{root} has no column {dotted_name!r}; its columns are {_names(table, prefix)}: "
-                "drop the column from the DataFrame, or give the option mergeSchema=true, which "
-                "adds it to the table",
+                "drop the column from the DataFrame, or add it to the table, as df.write does with "
+                "the option mergeSchema=true",
             )
         if column.name.lower() in given_names:
             raise _invalid(
@@ -212,19 +248,14 @@ def _check_fields(frame: StructType, table: StructType, prefix: str, root: str) 
             )
         given_names.add(column.name.lower())
         if isinstance(column.kind, StructType) and isinstance(table_column.kind, StructType):
-            _check_fields(column.kind, table_column.kind, f"{dotted_name}.", root)
+            inside = f"{dotted_name}."
+            _check_fields(column.kind, table_column.kind, inside, root)
+            check_given(column.kind, table_column.kind, root, prefix=inside)
         elif not fits(column.kind, table_column.kind):
             raise _invalid(
                 "DELTA_FAILED_TO_MERGE_FIELDS",
                 f"{root}: column {dotted_name!r} has type {table_column.kind}, but the DataFrame's "
                 f"has type {column.kind}: cast it to {table_column.kind}",
-            )
-    for name, column in by_name.items():
-        if name not in given_names and not column.nullable:
-            raise _invalid(
-                "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
-                f"{root}: column {prefix + column.name!r} is NOT NULL, and the DataFrame lacks it: "
-                f"add a column of type {column.kind}",
             )
 
 

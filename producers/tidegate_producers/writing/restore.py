@@ -112,10 +112,11 @@ def _planned(store: LogStore, moment: Moment) -> tuple[Restoration, Snapshot, Sn
     now = open_snapshot(store)
     target = open_snapshot(store, moment.version, moment.timestamp_ms)
     check_writable(now.protocol, now.metadata, store.root)
-    check_may_remove(now, store.root)
     goes = pc.invert(pc.is_in(now.file_keys, value_set=target.file_keys))
     comes = pc.invert(pc.is_in(target.file_keys, value_set=now.file_keys))
     removed = rows_to_adds(now.files.filter(goes))
+    if removed:
+        check_may_remove(now, store.root)
     # A compaction's files say that they change no data. Brought back, they do.
     restored = [add.with_(data_change=True) for add in rows_to_adds(target.files.filter(comes))]
     plan = Restoration(

@@ -83,11 +83,18 @@ def test_not_null_holds_inside_structs_arrays_and_maps() -> None:
             conform(pa.table({"s": values}), schema(StructField("s", kind)))
 
 
-def test_a_null_struct_breaks_no_promise_of_its_fields() -> None:
+def test_a_null_struct_has_null_fields() -> None:
     inner = StructType((StructField("y", LONG, nullable=False),))
     values = pa.array([None, {"y": 1}], pa.struct([("y", pa.int64())]))
-    shaped = conform(pa.table({"s": values}), schema(StructField("s", inner)))
-    assert shaped.to_pylist() == [{"s": None}, {"s": {"y": 1}}]
+    with pytest.raises(InvalidRequest, match=r"'s\.y' is NOT NULL, and 1 of 2 rows"):
+        conform(pa.table({"s": values}), schema(StructField("s", inner)))
+
+
+def test_a_null_element_breaks_no_promise_of_its_fields() -> None:
+    inner = StructType((StructField("y", LONG, nullable=False),))
+    values = pa.array([[None, {"y": 1}], None], pa.list_(pa.struct([("y", pa.int64())])))
+    shaped = conform(pa.table({"l": values}), schema(StructField("l", ArrayType(inner))))
+    assert shaped.to_pylist() == [{"l": [None, {"y": 1}]}, {"l": None}]
 
 
 def test_structs_lists_and_maps_are_cast_inside_also_where_they_are_slices() -> None:

@@ -81,6 +81,16 @@ def test_a_missing_not_null_column_is_named_with_its_type() -> None:
     assert error.error_class == "DELTA_MISSING_NOT_NULL_COLUMN_VALUE"
 
 
+def test_a_missing_struct_lacks_its_not_null_fields() -> None:
+    inner = StructType((StructField("y", INTEGER), StructField("z", LONG, nullable=False)))
+    table = StructType((StructField("id", LONG), StructField("at", inner)))
+    with pytest.raises(InvalidRequest, match=r"'at\.z' is NOT NULL, and the DataFrame lacks 'at'"):
+        check_frame(columns(id=LONG), table, ROOT)
+    with pytest.raises(InvalidRequest, match=r"'at\.z' is NOT NULL, and the DataFrame lacks it"):
+        check_frame(columns(id=LONG, at=columns(y=INTEGER)), table, ROOT)
+    check_frame(columns(id=LONG), table, ROOT, filled=["at"])
+
+
 def test_a_column_given_twice_is_refused() -> None:
     refused(columns(id=LONG, ID=LONG), like="'ID' is given twice")
 
