@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.utils import is_remote
@@ -186,6 +187,31 @@ def test_a_generated_column_may_choose_what_is_overwritten(
     second = spark.sql("SELECT 9L AS k, timestamp'2024-01-02 07:00:00' AS at")
     made.overwrite(second, "date_format(day, 'd') = '2'")
     assert sorted(row["k"] for row in made.to_df().collect()) == [0, 2, 9]
+
+
+def test_an_empty_string_in_a_partition_column_is_null_for_each_check(
+    spark: SparkSession, committing: Line
+) -> None:
+    options = {
+        "kafka.bootstrap.servers": committing.kafka.bootstrap_servers,
+        "topicPrefix": committing.kafka.topic_prefix,
+        "outcomeTimeout": "60s",
+    }
+    path = str(committing.tables / "empty strings")
+    table = Table.create(spark, path, "k long, p string", ["p"], {}, options)
+    empty = spark.sql("SELECT 1L AS k, '' AS p")
+    with pytest.raises(InvalidRequest, match="the rows to write do not all match"):
+        table.overwrite(empty, "k >= 0 AND p <=> ''")
+    writer = empty.write.format("tidegate").mode("overwrite").options(**options)
+    with pytest.raises(PySparkException, match="the rows to write do not all match"):
+        writer.option("replaceWhere", "p = ''").save(path)
+    table.add_constraint("named", "p IS NOT NULL")
+    with pytest.raises(InvalidRequest, match="CHECK named"):
+        table.append(empty)
+    table.append(spark.sql("SELECT 1L AS k, 'x' AS p"))
+    with pytest.raises(InvalidRequest, match="CHECK named"):
+        table.update(set={"p": "''"})
+    assert [tuple(row) for row in table.to_df().collect()] == [(1, "x")]
 
 
 def ids(table: Table) -> dict[int, int]:

@@ -97,7 +97,9 @@ class Overwrite(Verb):
     options: Mapping[str, str] = field(default_factory=dict)
     by: tuple[str, ...] = ()
     condition: str | None = None
-    """What is replaced: `replaceWhere`, and ours is `Table.overwrite`."""
+    """What is replaced: `replaceWhere`."""
+    by_table: bool = True
+    """Whether ours is `Table.overwrite` then, not `df.write`."""
 
     @property
     def kind(self) -> str:

@@ -4,7 +4,7 @@ import re
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from deltalake import write_deltalake
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -248,7 +249,10 @@ class _Run:
         self.theirs.do(Append(case.rows))
 
     def _by_delta_rs(self, case: Case) -> None:
+        # Values in SQL are never null for Spark, but few columns are NOT NULL.
         rows = self.theirs.spark.sql(case.rows.sql()).toArrow()
+        required = {column.name for column in case.columns if not column.nullable}
+        rows = rows.cast(pa.schema([_nullable(field, required) for field in rows.schema]))
         write_deltalake(
             self.theirs.path,
             rows,
@@ -426,6 +430,18 @@ class _Run:
             if refusal is not None and refusal.is_crash:
                 return self._differs(f"change topic, {envelope}", "done", _shown(refusal))
         return None
+
+
+def _nullable(field: pa.Field, required: Collection[str] = ()) -> pa.Field:
+    """Return a field that may be null, inside, too, unless it is one of the required."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_nullable(kind.field(at)) for at in range(kind.num_fields)])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_field, _nullable(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    return pa.field(field.name, kind, field.name not in required)
 
 
 def _changes_old_rows(verb: Verb) -> bool:

@@ -509,7 +509,8 @@ def _overwrite(model: Model, kind: str = "") -> Verb:
             del options["mergeSchema"]
         else:
             _learn(model, columns)
-    return Overwrite(frame, options, (), condition)
+    by_table = condition is None or model.needs_table or dice.randrange(2) == 0
+    return Overwrite(frame, options, (), condition, by_table)
 
 
 def _matching_condition(model: Model, frame: Frame) -> str:

@@ -110,6 +110,20 @@ KNOWN: Final = (
         "DELTA_FAILED_TO_MERGE_FIELDS",
     ),
     Known(
+        "an overwrite of nothing by nothing is a version of ours",
+        "history",
+        "Overwrite.*",
+        theirs=r"\[\]",
+        ours=r"\[\('WRITE', {}\)\]",
+    ),
+    Known(
+        "replaceWhere of df.write takes plain conditions only; Table.overwrite takes others",
+        "we refuse",
+        "Overwrite where",
+        "PYTHON_DATA_SOURCE_ERROR|DELTA_UNSUPPORTED_EXPRESSION",
+        ours=".*which this release can't decide exactly.*",
+    ),
+    Known(
         "the committer records in a version what it refuses",
         "history",
         ours=".*TIDEGATE REFUSALS.*",
@@ -181,6 +195,11 @@ KNOWN: Final = (
         "Update|Merge.*",
         "ARITHMETIC_OVERFLOW",
         theirs=r".*position 1\) ==\nk \+ 1\n.*",
+    ),
+    Known(
+        "delta-spark fails as it writes the message that a feature must be enabled by hand",
+        "error class",
+        error_class="INTERNAL_ERROR / DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
     ),
     Known(
         "a log that contradicts itself has no error class of its own",

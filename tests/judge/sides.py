@@ -242,10 +242,12 @@ class Ours(Side):
     @do.register
     def _(self, verb: Overwrite) -> None:
         rows = self.spark.sql(verb.rows.sql())
-        if verb.condition is not None:
-            self.table().overwrite(rows, verb.condition)
-            return
         options = {**self.options, **verb.options}
+        if verb.condition is not None:
+            if verb.by_table:
+                self.table().overwrite(rows, verb.condition)
+                return
+            options["replaceWhere"] = verb.condition
         if verb.by:
             options["partitionColumns"] = ",".join(map(quoted, verb.by))
         rows.write.format("tidegate").mode("overwrite").options(**options).save(self.path)

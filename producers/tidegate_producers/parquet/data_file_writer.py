@@ -10,12 +10,13 @@ from typing import Final, Protocol
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add, Cdc
 from tidegate_delta.log.file_paths import encode_path
 from tidegate_delta.schema.partition_values import serialize
-from tidegate_delta.schema.types import DataType, StructField
+from tidegate_delta.schema.types import STRING, DataType, StructField
 from tidegate_producers.parquet.data_file_encoding import (
     FileLayout,
     FileName,
@@ -83,7 +84,7 @@ class FileWriter:
             return
         rows = conform(batch, self._layout.rows)
         if condition is not None:
-            condition.check(rows)
+            condition.check(_with_null_texts(rows, self._fields))
         for values, part in self._split(rows):
             self._take(values, part)
         while self._buffered > self._buffered_bytes_max:
@@ -169,6 +170,17 @@ def changes_of(rows: Sequence[Mapping[str, object]]) -> list[Cdc]:
 def _partition_fields(layout: FileLayout) -> tuple[StructField, ...]:
     by_name = {column.name: column for column in layout.schema.fields}
     return tuple(by_name[name] for name in layout.partition_columns)
+
+
+def _with_null_texts(rows: pa.Table, fields: Sequence[StructField]) -> pa.Table:
+    """Return rows as they will be read: an empty string in a partition column is null."""
+    for column in fields:
+        if column.kind == STRING:
+            index = rows.schema.get_field_index(column.name)
+            values = rows.column(index)
+            kept = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+            rows = rows.set_column(index, rows.schema.field(index), kept)
+    return rows
 
 
 def _spelled(groups: pa.Table, fields: Sequence[StructField]) -> Iterator[Values]:

@@ -114,6 +114,7 @@ def without_identities(required: WriteRequirements, schema: Fields) -> WriteRequ
             *(invariant for invariant in required.invariants if is_early(invariant.expression)),
         ),
         generated=generated_early,
+        text_partitions=required.text_partitions,
     )
 
 

@@ -321,6 +321,14 @@ def _generated(column: Generation, target: StructType) -> Column:
     return F.expr(column.expression).cast(target[column.column].dataType)
 
 
+def with_null_texts(rows: DataFrame, required: WriteRequirements) -> DataFrame:
+    """Return rows as they will be read: an empty string in a partition column is null."""
+    for name in required.text_partitions:
+        column = F.col(quoted(name))
+        rows = rows.withColumn(name, F.when(column != "", column))
+    return rows
+
+
 def checked(
     rows: DataFrame, required: WriteRequirements, assigned: Sequence[str], target: StructType
 ) -> DataFrame:
@@ -347,6 +355,8 @@ def checked(
         )
         for invariant in required.invariants
     ]
+    if wrong:
+        rows = with_null_texts(rows, required)
     for requirement, holds in wrong:
         failure = F.raise_error(
             F.lit(

@@ -7,7 +7,13 @@ from pyspark.sql.types import StructType
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.table.append import filled, filled_names
 from tidegate_producers.table.identity_values import generated
-from tidegate_producers.table.new_rows import Expression, as_column, computed, stored
+from tidegate_producers.table.new_rows import (
+    Expression,
+    as_column,
+    computed,
+    stored,
+    with_null_texts,
+)
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED
 from tidegate_producers.table.row_level_change import NewRows, Opened, RowChange
 from tidegate_producers.table.target_frame import FILE, POSITION, quoted
@@ -59,7 +65,7 @@ def _inserted(rows: DataFrame, opened: Opened, table: StructType) -> tuple[DataF
         F.lit(INSERTED).alias(ACTION), *stored(completed, values, table, fills=True)
     )
     # The condition may name a generated column.
-    return computed(new, required, given, table), given
+    return with_null_texts(computed(new, required, given, table), required), given
 
 
 def _matching(rows: DataFrame, condition: Expression) -> DataFrame:

@@ -29,6 +29,7 @@ from tidegate_delta.schema.field_paths import (
 )
 from tidegate_delta.schema.sql_column_references import names_column
 from tidegate_delta.schema.types import (
+    STRING,
     ArrayType,
     DataType,
     MapType,
@@ -107,6 +108,9 @@ class WriteRequirements:
     generated: tuple[Generation, ...] = ()
     identities: tuple[IdentityColumn, ...] = ()
     defaults: tuple[ColumnDefault, ...] = ()
+    text_partitions: tuple[str, ...] = ()
+    """The partition columns of strings: an empty one is stored as null, and is null for each check.
+    """
 
 
 def requirements(metadata: Metadata, protocol: Protocol) -> WriteRequirements:
@@ -128,6 +132,7 @@ def requirements(metadata: Metadata, protocol: Protocol) -> WriteRequirements:
         generated=generated_columns(metadata, protocol),
         identities=identity_columns(metadata, protocol),
         defaults=column_defaults(metadata, protocol),
+        text_partitions=tuple(_text_partitions(schema, metadata)),
     )
 
 
@@ -259,6 +264,12 @@ def _with_physical(schema: StructType, mode: ColumnMappingMode) -> Iterator[Name
     physical = (path for path, _ in field_paths(to_physical(schema, mode)))
     for physical_path, (path, field) in zip(physical, field_paths(schema), strict=True):
         yield path, physical_path, field
+
+
+def _text_partitions(schema: StructType, metadata: Metadata) -> Iterator[str]:
+    for field in schema.fields:
+        if field.name in metadata.partition_columns and field.kind == STRING:
+            yield field.name
 
 
 def _not_null(named: Sequence[Named]) -> Iterator[NotNull]:

@@ -96,6 +96,11 @@ def test_all_that_a_table_asks_is_told() -> None:
     )
 
 
+def test_partition_columns_of_strings_are_named() -> None:
+    partitioned = table().with_(partition_columns=("id", "c"))
+    assert requirements(partitioned, ALL).text_partitions == ("c",)
+
+
 def test_what_the_protocol_does_not_support_asks_for_nothing() -> None:
     result = requirements(table(a="id > 0"), NONE)
     assert (result.checks, result.invariants, result.generated) == ((), (), ())
