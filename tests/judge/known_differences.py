@@ -253,13 +253,6 @@ KNOWN: Final = (
         ours=r"\[\('MERGE'.*",
     ),
     Known(
-        "counts of deleted rows and vectors of an overwrite, where none is counted there",
-        "history",
-        "Overwrite.*|Delete",
-        theirs=r"\[\('(WRITE|DELETE)'.*",
-        ours=r"\[\('(WRITE|DELETE)'.*",
-    ),
-    Known(
         "values of identity columns are leased by versions of their own",
         "history",
         ours=".*LEASE IDENTITY.*",

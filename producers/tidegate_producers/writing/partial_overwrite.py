@@ -3,7 +3,7 @@
 Both are a deletion of old rows beside an append of new ones, in one proposal.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -75,7 +75,9 @@ def rows_where(
     _check_columns(condition, metadata, root)
     if columns_of(predicate) <= set(layout.partition_columns):
         removed = rows_to_adds(whole_files(snapshot, predicate, layout))
-        return _deletion(condition.text, predicate, [add.path for add in removed], removed, ())
+        rows = proposal_drafts.live_rows(removed)
+        counted = {} if rows is None else {"numDeletedRows": rows, "numCopiedRows": 0}
+        return _of_files(condition.text, predicate, removed, counted)
     candidates = prune(predicate, snapshot.files, metadata)
     live = {add.path: add for add in rows_to_adds(candidates)}
     rewritten = list(_rewritten(store, snapshot, predicate, candidates, clock, root))
@@ -84,15 +86,14 @@ def rows_where(
         (live[path], result.marked) for path, result in touched.items() if result.marked is not None
     ]
     removed = [live[path] for path, result in touched.items() if result.marked is None]
-    deletion = _deletion(condition.text, predicate, list(live), removed, touched.values())
+    metrics = {
+        "numRemovedFiles": len(removed),
+        "numDeletedRows": sum(result.deleted_rows for result in touched.values()),
+        "numCopiedRows": sum(result.copied_rows for result in touched.values()),
+    }
+    added = [add for result in touched.values() for add in result.adds]
     return proposal_drafts.Deletion(
-        deletion.text,
-        deletion.predicate,
-        deletion.read,
-        removed,
-        deletion.added,
-        deletion.metrics,
-        marked,
+        condition.text, predicate, list(live), removed, added, metrics, marked
     )
 
 
@@ -109,7 +110,7 @@ def partitions_written(snapshot: Snapshot, adds: Sequence[Add]) -> proposal_draf
         for add in rows_to_adds(snapshot.files)
         if partition_of(add.partition_values, kinds) in written
     ]
-    return _deletion("", predicate, [add.path for add in removed], removed, ())
+    return _of_files("", predicate, removed, {})
 
 
 def _rewritten(
@@ -137,20 +138,13 @@ def _rewritten(
         yield from (job.result() for job in jobs)
 
 
-def _deletion(
-    text: str,
-    predicate: Predicate,
-    read: Sequence[str],
-    removed: Sequence[Add],
-    rewritten: Collection[Rewritten],
+def _of_files(
+    text: str, predicate: Predicate, removed: Sequence[Add], counted: Mapping[str, int]
 ) -> proposal_drafts.Deletion:
-    added = [add for result in rewritten for add in result.adds]
-    metrics = {
-        "numRemovedFiles": len(removed),
-        "numDeletedRows": sum(result.deleted_rows for result in rewritten),
-        "numCopiedRows": sum(result.copied_rows for result in rewritten),
-    }
-    return proposal_drafts.Deletion(text, predicate, read, removed, added, metrics)
+    """Return the deletion of whole files."""
+    metrics = {"numRemovedFiles": len(removed), **counted}
+    paths = [add.path for add in removed]
+    return proposal_drafts.Deletion(text, predicate, paths, removed, (), metrics)
 
 
 def _check_columns(condition: ReplaceWhere, metadata: Metadata, root: str) -> None:

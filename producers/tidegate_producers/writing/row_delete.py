@@ -160,12 +160,7 @@ def _rows_deleted(deletion: proposal_drafts.Deletion, outcome: Outcome) -> int |
     deleted_first = outcome.assigned.get("rows_deleted")
     if isinstance(deleted_first, int) and not deletion.removed:
         return deleted_first  # another delete may have been there first
-    deleted_rows = deletion.metrics.get("numDeletedRows")
-    if isinstance(deleted_rows, int):
-        return deleted_rows
-    counts = [proposal_drafts.row_count(add) for add in deletion.removed]
-    gone = [add.deletion_vector.cardinality for add in deletion.removed if add.deletion_vector]
-    return None if None in counts else sum(filter(None, counts)) - sum(gone)
+    return deletion.metrics.get("numDeletedRows")
 
 
 def _deletion(
@@ -192,9 +187,8 @@ def _deletion(
         "numAddedFiles": len(added),
         "numDeletedRows": sum(result.deleted_rows for result in touched.values()),
         "numCopiedRows": sum(result.copied_rows for result in touched.values()),
+        **vectors.metrics("numDeletionVectors"),
     }
-    if marked:
-        metrics |= vectors.metrics("numDeletionVectors")
     changes = [change for result in touched.values() for change in result.changes] if added else []
     return proposal_drafts.Deletion(
         condition,
@@ -302,5 +296,13 @@ def _by_file(snapshot: Snapshot, rewriting: Rewriting, condition: str) -> propos
     whole = whole_files(snapshot, rewriting.predicate, rewriting.layout)
     removed: list[Add] = rows_to_adds(whole)
     paths = [add.path for add in removed]
-    metrics = {"numRemovedFiles": len(removed), "numAddedFiles": 0, "numCopiedRows": 0}
+    metrics = {
+        "numRemovedFiles": len(removed),
+        "numAddedFiles": 0,
+        "numCopiedRows": 0,
+        **vector_counts(()).metrics("numDeletionVectors"),
+    }
+    rows = proposal_drafts.live_rows(removed)
+    if rows is not None:
+        metrics["numDeletedRows"] = rows
     return proposal_drafts.Deletion(condition, rewriting.predicate, paths, removed, (), metrics)

@@ -442,6 +442,13 @@ def row_count(add: Add) -> int | None:
     return row_count_of(add.stats)
 
 
+def live_rows(adds: Sequence[Add]) -> int | None:
+    """Return the number of rows in files that are not deleted; None if one states no count."""
+    counts = [row_count(add) for add in adds]
+    gone = [add.deletion_vector.cardinality for add in adds if add.deletion_vector]
+    return None if None in counts else sum(filter(None, counts)) - sum(gone)
+
+
 def row_count_of(stats: str | None) -> int | None:
     """Return the `numRecords` of statistics, or None."""
     statistics = orjson.loads(stats) if stats else {}

@@ -476,8 +476,13 @@ def test_a_delete_rewrites_only_files_with_matching_rows_and_reads_only_candidat
         "numAddedFiles": "1",
         "numDeletedRows": "2",
         "numCopiedRows": "1",
+        "numDeletionVectorsAdded": "0",
+        "numDeletionVectorsRemoved": "0",
+        "numDeletionVectorsUpdated": "0",
     }
     assert [row["k"] for row in line.rows()] == [3, 5, 6, 10, 20]
+    line.delete("p = 'y'")
+    assert line.last().operation.metrics["numDeletedRows"] == "2"
 
 
 def test_a_delete_keeps_strings_that_are_longer_than_they_should_be(line: Line) -> None:
