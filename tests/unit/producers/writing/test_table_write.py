@@ -181,6 +181,17 @@ def overwritten(line: Line, new: pa.Table, frame: StructType = FRAME, **given: s
     return line.last()
 
 
+def test_an_overwrite_of_no_partition_may_add_a_column(line: Line) -> None:
+    line.write(rows(1, 2, p="a"), partitioncolumns="p")
+    wider = StructType((*FRAME.fields, StructField("new", LONG)))
+    sent = overwritten(line, rows(), wider, mergeschema="true")
+    assert [row["k"] for row in line.rows()] == [1, 2]
+    assert "new" in open_snapshot(line.yes.store).metadata.schema_string
+    assert sent.reads is not None
+    assert sent.reads.predicates == ({"op": "not", "arg": {"op": "true"}},)
+    assert not sent.reads.files
+
+
 def test_only_partitions_that_are_written_to_are_replaced_and_read(line: Line) -> None:
     line.write(rows(1, 2, p="a"), partitioncolumns="p")
     line.write(rows(3, p="b"))
