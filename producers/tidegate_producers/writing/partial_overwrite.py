@@ -104,7 +104,7 @@ def partitions_written(snapshot: Snapshot, adds: Sequence[Add]) -> proposal_draf
     columns = physical_partition_columns(snapshot.metadata)
     nodes = [_partition(values, columns, kinds) for values in written.values()]
     is_named = len(nodes) <= PARTITIONS_READ_MAX and None not in nodes
-    predicate = {"op": "or", "args": nodes} if is_named else proposal_drafts.EVERYTHING
+    predicate: Predicate = {"op": "or", "args": nodes} if is_named else proposal_drafts.EVERYTHING
     if not nodes:
         # Only the definition changes.
         predicate = {"op": "not", "arg": proposal_drafts.EVERYTHING}
