@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NoReturn, get_args
 from pydantic import ValidationError
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
+from tidegate_delta.properties.property_parsers import column_list
 from tidegate_delta.schema.partition_values import parse
 from tidegate_delta.schema.types import TIMESTAMP
 from tidegate_messages.proposal import AppTxn, Isolation
@@ -502,7 +503,14 @@ def _place(options: Mapping[str, str], known_options: Mapping[str, str]) -> Tabl
 def _columns(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    return tuple(name.strip().strip("`") for name in text.split(",") if name.strip())
+    try:
+        # A partition column lies in no struct: a dot is part of its name.
+        return tuple(".".join(path) for path in column_list(text))
+    except ValueError:
+        _refuse(
+            f"option partitionColumns={text[:80]}: expected names between commas, those with "
+            "spaces, commas or backticks in backticks"
+        )
 
 
 def _hashes(text: str) -> tuple[str, ...]:

@@ -233,12 +233,19 @@ KNOWN: Final = (
         error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*"
         "|DELTA_FAILED_TO_MERGE_FIELDS / DELTA_METADATA_MISMATCH"
         "|DELTA_MERGE_UNRESOLVED_EXPRESSION / DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
-        "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*",
+        "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*"
+        "|DELTA_PARTITION_COLUMN_NOT_FOUND / .*",
     ),
     Known(
         "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",
         "error class",
         error_class="TASK_WRITE_FAILED / DELTA_FAILED_CAST_PARTITION_VALUE",
+    ),
+    Known(
+        "Spark says of a value that overflows in a struct only that the task failed",
+        "error class",
+        "Update|Merge.*",
+        "TASK_WRITE_FAILED / DELTA_CAST_OVERFLOW_IN_TABLE_WRITE",
     ),
     Known(
         "a vacuum that deletes nothing writes no version",

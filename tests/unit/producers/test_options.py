@@ -37,6 +37,14 @@ def test_options_are_read_as_spark_spells_them_in_lower_case() -> None:
     assert options.user_metadata == "why"
 
 
+def test_partition_columns_of_any_name_are_given_in_backticks() -> None:
+    given = for_writing({**PATH, "partitioncolumns": "a.b, `x, y`,`tick``s`"})
+    assert given.partition_columns == ("a.b", "x, y", "tick`s")
+    assert for_writing({**PATH, "partitioncolumns": ""}).partition_columns == ()
+    with pytest.raises(InvalidRequest, match="partitionColumns=a b: expected names"):
+        for_writing({**PATH, "partitioncolumns": "a b"})
+
+
 def test_a_trace_to_continue_is_a_w3c_context() -> None:
     trace = compose(0xABC, 0xDEF, 1)
     assert for_writing({**PATH, "traceparent": trace}).traceparent == trace
