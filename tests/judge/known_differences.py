@@ -129,9 +129,9 @@ KNOWN: Final = (
         ours=".*TIDEGATE REFUSALS.*",
     ),
     Known(
-        "delta-spark can't merge into a table with a column _metadata",
+        "delta-spark can't change rows of a table with a column _metadata",
         "only they refuse",
-        "Merge.*|Update|Delete",
+        "Merge.*|Update|Delete|Overwrite where",
         "AMBIGUOUS_REFERENCE",
         theirs=r".*`_metadata`.*",
     ),
@@ -234,7 +234,8 @@ KNOWN: Final = (
         "|DELTA_FAILED_TO_MERGE_FIELDS / DELTA_METADATA_MISMATCH"
         "|DELTA_MERGE_UNRESOLVED_EXPRESSION / DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
         "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*"
-        "|DELTA_PARTITION_COLUMN_NOT_FOUND / .*",
+        "|DELTA_PARTITION_COLUMN_NOT_FOUND / .*"
+        "|FIELD_NOT_FOUND / DELTA_MERGE_UNRESOLVED_EXPRESSION",
     ),
     Known(
         "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",

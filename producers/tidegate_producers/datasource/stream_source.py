@@ -5,7 +5,6 @@ add. Pure but for reading the log; `stream_reader` hands it to Spark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Self
@@ -15,9 +14,16 @@ from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log.actions import Add, Metadata, Remove
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.schema.column_mapping import PHYSICAL_NAME
-from tidegate_delta.schema.field_paths import find_field, structs_inside, transform
+from tidegate_delta.schema.field_paths import find_field
 from tidegate_delta.schema.type_widening import holds
-from tidegate_delta.schema.types import DataType, StructField, StructType, parse_schema
+from tidegate_delta.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parse_schema,
+)
 from tidegate_producers.options import StreamReadOptions
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import rows_of
@@ -316,18 +322,21 @@ def _is_held(field: StructField, stream_field: StructField) -> bool:
     names = (each.metadata.get(PHYSICAL_NAME) for each in (field, stream_field))
     if len({name for name in names if name is not None}) > 1:
         return False
-    kind, stream_kind = field.kind, stream_field.kind
-    inside = zip(structs_inside(kind), structs_inside(stream_kind), strict=False)
-    if any(_lacking(each, stream_each) for (_, each), (_, stream_each) in inside):
-        return False
-    return _plain(kind) == _plain(stream_kind) or holds(_plain(kind), _plain(stream_kind))
+    return _is_kind_held(field.kind, stream_field.kind)
 
 
-def _plain(kind: DataType) -> DataType:
-    """Return a type whose fields have no metadata, such as comments and ids."""
-    wrapped = StructType((StructField("_", kind),))
-    bare = transform(wrapped, lambda _, field: replace(field, metadata={}))
-    return bare.fields[0].kind
+def _is_kind_held(kind: DataType, stream_kind: DataType) -> bool:
+    """Return whether values of a type are read as another: it is wider, or has more fields."""
+    match kind, stream_kind:
+        case StructType(), StructType():
+            return _lacking(kind, stream_kind) is None
+        case ArrayType(), ArrayType():
+            return _is_kind_held(kind.element, stream_kind.element)
+        case MapType(), MapType():
+            return _is_kind_held(kind.key, stream_kind.key) and _is_kind_held(
+                kind.value, stream_kind.value
+            )
+    return kind == stream_kind or holds(kind, stream_kind)
 
 
 def _row(add: Add) -> Mapping[str, Any]:

@@ -119,6 +119,36 @@ def test_a_version_with_other_columns_stops_the_stream_until_it_starts_again() -
     assert all_of(source(after, startingVersion="3")) == [["f", "g"]]
 
 
+def with_structs(*fields: tuple[str, str]) -> Row:
+    """Return metadata with a struct of these fields, and with it in an array and a map."""
+    listed = [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in fields]
+    struct = {"type": "struct", "fields": listed}
+    array = {"type": "array", "elementType": struct, "containsNull": True}
+    values = {"valueType": struct, "valueContainsNull": True}
+    kinds = {"s": struct, "l": array, "m": {"type": "map", "keyType": "string", **values}}
+    columns = [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in kinds.items()]
+    row = metadata()
+    row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": columns})
+    return row
+
+
+def test_a_stream_that_starts_again_holds_versions_with_fewer_and_narrower_fields() -> None:
+    first: Sequence[Row] = [
+        info("CREATE TABLE"),
+        protocol(),
+        with_structs(("x", "integer")),
+        add("a"),
+    ]
+    middle: Sequence[Row] = [with_structs(("x", "decimal(12,2)")), add("b")]
+    last: Sequence[Row] = [with_structs(("x", "decimal(14,4)"), ("y", "string")), add("c")]
+    one = source(table_in_memory(first, middle, last), startingVersion="0")
+    assert all_of(one, files_max=9) == [["a", "b", "c"]]
+    narrower: Sequence[Row] = [with_structs(("x", "long")), add("d")]
+    one = source(table_in_memory(first, middle, narrower), startingVersion="0")
+    with pytest.raises(InvalidRequest, match=r"version 1 .* has the column 's'"):
+        all_of(one)
+
+
 def read_to_the_end(store: LogStore) -> Position:
     """Return the position of a stream that has read everything, as Spark keeps it."""
     one = source(store)
