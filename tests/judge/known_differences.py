@@ -61,6 +61,13 @@ KNOWN: Final = (
         theirs=".*Cannot resolve [gn] in INSERT clause.*",
     ),
     Known(
+        "a merge that evolves computes generated columns, which delta-spark can't then",
+        "only they refuse",
+        "Merge evolving",
+        "DELTA_CANNOT_RESOLVE_EXPRESSION",
+        theirs=r".*Cannot resolve expression: \('k \+ 1\).*",
+    ),
+    Known(
         "delta-spark refuses two matches of which only one acts, or none; we take it",
         "only they refuse",
         "Merge.*",

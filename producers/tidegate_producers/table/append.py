@@ -48,6 +48,7 @@ from tidegate_producers.writing.table_write import (
 from tidegate_runtime.table_io.open_table import head_version, open_keys
 
 
+@refusals_of_tasks()
 def append(
     rows: DataFrame, options: WriteOptions, request: WriteRequest | None = None
 ) -> Outcome | None:
@@ -150,6 +151,5 @@ def _written(rows: DataFrame, planned: WritePlan) -> Sequence[Add]:
     plain = rows.select(
         *(F.col(quoted(name)).alias(f"_{index}") for index, name in enumerate(names))
     )
-    with refusals_of_tasks():
-        added_rows = plain.mapInArrow(on_executor, "added binary").collect()
+    added_rows = plain.mapInArrow(on_executor, "added binary").collect()
     return [add for row in added_rows for add in actions_of(orjson.loads(bytes(row["added"])))]

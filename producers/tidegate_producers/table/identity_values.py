@@ -23,7 +23,6 @@ from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.options import TableLocation
 from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.target_frame import quoted
-from tidegate_producers.table.task_refusals import refusals_of_tasks
 from tidegate_producers.writing.constraint_attestation import lease
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
 from tidegate_runtime.client import proposal_drafts
@@ -82,11 +81,10 @@ def check_before_lease(
     refused. What depends on identity values is checked when they are there.
 
     `given` are the columns with a given value. The rows are computed: they should be cached.
-    Raises: InvalidRequest, for a row that violates a constraint.
+    Raises: Spark's error for a row that violates a constraint, which `refusals_of_tasks` reads.
     """
     early = without_identities(required, from_spark(table))
-    with refusals_of_tasks():
-        checked(rows, early, given, table).count()
+    checked(rows, early, given, table).count()
 
 
 def without_identities(required: WriteRequirements, schema: Fields) -> WriteRequirements:

@@ -138,6 +138,7 @@ class RowChange:
         return self.operation in ("MERGE", "WRITE")
 
 
+@refusals_of_tasks()
 def change_rows(
     spark: SparkSession, options: WriteOptions, change: RowChange, request: WriteRequest
 ) -> Outcome | None:
@@ -166,8 +167,7 @@ def change_rows(
         rows = complete.rows
         if change.adds_rows:
             rows = checked(rows, opened.required, new.given, frame.schema)
-        with refusals_of_tasks():
-            changed = changed_rows(rows, place, layout)
+        changed = changed_rows(rows, place, layout)
     _check_matches(changed)
     if changed.marked:
         # A merge may only insert, which its clauses do not tell.

@@ -35,7 +35,10 @@ def naming_refusals() -> Iterator[None]:
 
 @contextmanager
 def refusals_of_tasks() -> Iterator[None]:
-    """Raise the refusal of a row, by `raise_error` or by our writer, as InvalidRequest."""
+    """Raise the refusal of a row, by `raise_error` or by our writer, as InvalidRequest.
+
+    It spans a whole verb: Spark may evaluate rows that it knows as soon as it plans.
+    """
     try:
         yield
     except PySparkException as error:
