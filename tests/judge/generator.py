@@ -598,7 +598,7 @@ def _value(model: Model, path: tuple[str, ...], kind: Kind, alias: str = "") -> 
         same = [item for item, of in all_leaves(model.settled) if of == kind]
         return f"{pre}{dotted(dice.choice(same))}" if same else f"{pre}{dotted(path)}"
     if roll == 2 and isinstance(kind, Scalar) and kind.name in ("int", "bigint", "double"):
-        return f"{pre}{dotted(path)} + 1"
+        return f"{pre}{dotted(path)} + 1" if dice.randrange(4) else f"CAST(rand() AS {kind.name})"
     if roll == 3 and isinstance(kind, Struct):
         evolved = _evolved(model, kind)
         return value(dice, evolved)

@@ -178,6 +178,16 @@ def partition_columns_in_another_case() -> Iterator[None]:
 
 
 @contextmanager
+def values_may_vary() -> Iterator[None]:
+    """A value that may be another one each time it is evaluated is assigned."""
+    with (
+        mock.patch.object(update, "check_deterministic"),
+        mock.patch.object(merge, "check_deterministic"),
+    ):
+        yield
+
+
+@contextmanager
 def names_of_envelopes_twice() -> Iterator[None]:
     """A column has the name of a field that an envelope adds."""
     with mock.patch.object(RecordForm, "check"):
@@ -255,6 +265,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "partition columns in another case": Mutant(
         partition_columns_in_another_case, lambda case: case.in_other_case
     ),
+    "values that vary": Mutant(values_may_vary, lambda case: "rand()" in repr(case.verbs)),
     "names of envelopes": Mutant(
         names_of_envelopes_twice,
         lambda case: any(

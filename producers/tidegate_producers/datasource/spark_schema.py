@@ -14,6 +14,8 @@ from pyspark.sql.types import MapType as SparkMap
 from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkSchema
 
+from tidegate_delta.constraints.generated_columns import EXPRESSION
+from tidegate_delta.constraints.identity_columns import EXPLICIT, MARK, START, STEP
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.schema.char_varchar import TYPE_STRING
 from tidegate_delta.schema.column_mapping import FIELD_ID, NESTED_IDS, PHYSICAL_NAME
@@ -28,8 +30,12 @@ from tidegate_delta.schema.types import (
     parse_schema,
 )
 
-_OF_THE_TABLE: Final = frozenset({PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES})
-"""Metadata keys of a field that concern the table's files and are hidden from DataFrames."""
+_OF_THE_TABLE: Final = frozenset(
+    {PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES, EXPRESSION, START, STEP, MARK, EXPLICIT}
+)
+"""Metadata keys of a field that concern the table's files, or those who write to it: they are hidden
+from DataFrames, of which another table may be made.
+"""
 
 _FOREIGN: Final[Mapping[str, Callable[[DataType], bool]]] = {
     "geospatial": is_geospatial,

@@ -27,6 +27,11 @@ def test_what_a_field_says_of_the_tables_own_files_stays_with_the_table() -> Non
         "delta.columnMapping.physicalName": "c1",
         "delta.columnMapping.nested.ids": {"c1.element": 2},
         "delta.typeChanges": [{"fromType": "integer", "toType": "long"}],
+        "delta.generationExpression": "y + 1",
+        "delta.identity.start": 1,
+        "delta.identity.step": 1,
+        "delta.identity.highWaterMark": 7,
+        "delta.identity.allowExplicitInsert": False,
     }
     inner = StructType((StructField("x", LONG, metadata=about),))
     schema = to_spark(StructType((StructField("a", ArrayType(inner), metadata=about),)))
