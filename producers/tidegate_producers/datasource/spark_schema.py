@@ -33,8 +33,9 @@ from tidegate_delta.schema.types import (
 _OF_THE_TABLE: Final = frozenset(
     {PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES, EXPRESSION, START, STEP, MARK, EXPLICIT}
 )
-"""Metadata keys of a field that concern the table's files, or those who write to it: they are hidden
-from DataFrames, of which another table may be made.
+"""Metadata keys of a field that concern the table's files, or those who write to it.
+
+They are hidden from DataFrames, of which another table may be made.
 """
 
 _FOREIGN: Final[Mapping[str, Callable[[DataType], bool]]] = {
