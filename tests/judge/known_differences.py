@@ -68,6 +68,13 @@ KNOWN: Final = (
         theirs=r".*Cannot resolve expression: \('k \+ 1\).*",
     ),
     Known(
+        "delta-spark fails at a row that no clause of a merge changes",
+        "only they refuse",
+        "Merge.*",
+        "USER_RAISED_EXCEPTION",
+        theirs=".*Unexpected row: did not match any merge clause.*",
+    ),
+    Known(
         "delta-spark refuses two matches of which only one acts, or none; we take it",
         "only they refuse",
         "Merge.*",

@@ -346,7 +346,6 @@ def _metrics(
             "numRemovedFiles": removed_files,
             "numDeletedRows": counts[DELETED],
             "numCopiedRows": copied_rows,
-            **(vectors.metrics("numDeletionVectors") if marked else {}),
         }
     # An update counts each touched file as removed, also one that stays with a vector.
     is_update = operation == "UPDATE"
