@@ -583,8 +583,12 @@ def _targets(model: Model) -> list[tuple[tuple[str, ...], Kind]]:
 
 def _update(model: Model) -> Verb:
     dice = model.dice
-    assigned = tuple((dotted(path), _value(model, path, kind)) for path, kind in _targets(model))
-    return Update(assigned, None if dice.randrange(4) == 0 else _condition(model))
+    targets = _targets(model)
+    assigned = tuple((dotted(path), _value(model, path, kind)) for path, kind in targets)
+    # delta-spark fills a CHAR with spaces where an update has no condition, and nowhere else.
+    has_char = any(kind in CHARS for _, kind in targets)
+    every = dice.randrange(4) == 0 and not has_char
+    return Update(assigned, None if every else _condition(model))
 
 
 def _value(model: Model, path: tuple[str, ...], kind: Kind, alias: str = "") -> str:

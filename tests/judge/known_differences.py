@@ -48,10 +48,11 @@ KNOWN: Final = (
         ours=r"\[\]",
     ),
     Known(
-        "delta-spark refuses rows without the partition column; for us they have a null",
+        "delta-spark refuses rows without a partition column, or without all others; for us they "
+        "have a null",
         "only they refuse",
         "Append.*|Overwrite.*",
-        "DELTA_PARTITION_COLUMN_NOT_FOUND",
+        "DELTA_PARTITION_COLUMN_NOT_FOUND|DELTA_NON_PARTITION_COLUMN_ABSENT",
     ),
     Known(
         "a merge that inserts all columns computes generated ones, which delta-spark misses",
@@ -73,6 +74,19 @@ KNOWN: Final = (
         "Merge.*",
         "USER_RAISED_EXCEPTION",
         theirs=".*Unexpected row: did not match any merge clause.*",
+    ),
+    Known(
+        "names that a table of delta-rs has are no reason to refuse another change",
+        "only they refuse",
+        "Alter .*",
+        "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
+    ),
+    Known(
+        "infinity and NaN are no decimal; delta-spark stores NULL for them in silence",
+        "we refuse",
+        "Update|Merge.*",
+        "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE",
+        ours=".*a value of type (double|float) does not fit into column .* of type decimal.*",
     ),
     Known(
         "delta-spark refuses two matches of which only one acts, or none; we take it",
@@ -102,7 +116,8 @@ KNOWN: Final = (
         "Spark looks for a statement's columns before Delta does, whose class ours have",
         "error class",
         "Alter .*",
-        "(UNRESOLVED_COLUMN.WITH_SUGGESTION|FIELD_NOT_FOUND) / DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
+        "(UNRESOLVED_COLUMN.WITH_SUGGESTION|FIELD_NOT_FOUND) / DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"
+        "|FIELD_ALREADY_EXISTS / DELTA_DUPLICATE_COLUMNS_FOUND",
     ),
     Known(
         "Spark looks for a NULL in an assigned NOT NULL column, and Delta, too",
@@ -249,7 +264,8 @@ KNOWN: Final = (
         "|DELTA_MERGE_UNRESOLVED_EXPRESSION / DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
         "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*"
         "|DELTA_PARTITION_COLUMN_NOT_FOUND / .*"
-        "|FIELD_NOT_FOUND / DELTA_MERGE_UNRESOLVED_EXPRESSION",
+        "|FIELD_NOT_FOUND / DELTA_MERGE_UNRESOLVED_EXPRESSION"
+        "|DELTA_METADATA_MISMATCH / DELTA_FAILED_TO_MERGE_FIELDS",
     ),
     Known(
         "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -46,25 +46,26 @@ class _Source(TidegateSource):
 
     def writer(self, *args: Any) -> Any:
         writer = super().writer(*args)
-        writer.__class__ = _breaking(type(writer), self.break_rule)
+        writer.__class__ = _breaking(type(writer), self.broken)
         return writer
 
     def streamReader(self, *args: Any, **named: Any) -> Any:  # noqa: N802 (Spark's name)
-        self.break_rule()
+        # The process is the query's own, and ends with it.
+        self.broken().__enter__()
         return super().streamReader(*args, **named)
 
     @staticmethod
-    def break_rule() -> None:
+    def broken() -> AbstractContextManager[object]:
         raise NotImplementedError
 
 
-def _breaking(sound: type[Any], break_rule: Callable[[], None]) -> type[Any]:
-    """Return a writer's class with a fault in the process that commits, which is one of its own."""
+def _breaking(sound: type[Any], broken: Callable[[], AbstractContextManager[object]]) -> type[Any]:
+    """Return a writer's class with a fault as it commits, in a process that serves others after."""
 
     class Breaking(sound):  # type: ignore[misc]  # known at run time
         def commit(self, messages: Any) -> Any:
-            break_rule()
-            return super().commit(messages)
+            with broken():
+                return super().commit(messages)
 
     return Breaking
 
@@ -73,33 +74,37 @@ class LogicalPartitionNames(_Source):
     """Looks partition values up by the logical names of columns."""
 
     @staticmethod
-    def break_rule() -> None:
+    @contextmanager
+    def broken() -> Iterator[None]:
         sound = partitions.partition_kinds
 
-        def broken(metadata: Any) -> Mapping[str, Any]:
+        def by_name(metadata: Any) -> Mapping[str, Any]:
             return dict(zip(metadata.partition_columns, sound(metadata).values(), strict=True))
 
-        setattr(partial_overwrite, "partition_kinds", broken)  # noqa: B010  (it is imported there)
-        PartitionsAsText.break_rule()
+        with (
+            mock.patch.object(partial_overwrite, "partition_kinds", by_name),
+            PartitionsAsText.broken(),
+        ):
+            yield
 
 
 class PartitionsAsText(_Source):
     """Compares the texts of partition values."""
 
     @staticmethod
-    def break_rule() -> None:
-        def broken(values: Mapping[str, str | None] | None, kinds: Mapping[str, Any]) -> Any:
+    def broken() -> AbstractContextManager[object]:
+        def texts(values: Mapping[str, str | None] | None, kinds: Mapping[str, Any]) -> Any:
             return tuple((values or {}).get(key) or None for key in kinds)
 
-        setattr(partial_overwrite, "partition_of", broken)  # noqa: B010  (it is imported there)
+        return mock.patch.object(partial_overwrite, "partition_of", texts)
 
 
 class StreamsByName(_Source):
     """Goes on with a stream though a column of its name is another one."""
 
     @staticmethod
-    def break_rule() -> None:
-        setattr(stream_source, "_lacking", lambda *_: None)  # noqa: B010  (it is private)
+    def broken() -> AbstractContextManager[object]:
+        return mock.patch.object(stream_source, "_lacking", return_value=None)
 
 
 @contextmanager
