@@ -581,14 +581,17 @@ def _targets(model: Model) -> list[tuple[tuple[str, ...], Kind]]:
     return chosen
 
 
-def _update(model: Model) -> Verb:
+def _update(model: Model) -> Verb | None:
     dice = model.dice
     targets = _targets(model)
     assigned = tuple((dotted(path), _value(model, path, kind)) for path, kind in targets)
-    # delta-spark fills a CHAR with spaces where an update has no condition, and nowhere else.
-    has_char = any(kind in CHARS for _, kind in targets)
-    every = dice.randrange(4) == 0 and not has_char
-    return Update(assigned, None if every else _condition(model))
+    condition = None if dice.randrange(4) == 0 else _condition(model)
+    if any(kind in CHARS for _, kind in model.columns):
+        # delta-spark fills each CHAR with spaces where an update has no condition, and not else.
+        if not model.has_key():
+            return None
+        condition = f"({condition or 'true'}) AND ({KEY} IS NULL OR {KEY} > -100)"
+    return Update(assigned, condition)
 
 
 def _value(model: Model, path: tuple[str, ...], kind: Kind, alias: str = "") -> str:

@@ -265,7 +265,8 @@ KNOWN: Final = (
         "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*"
         "|DELTA_PARTITION_COLUMN_NOT_FOUND / .*"
         "|FIELD_NOT_FOUND / DELTA_MERGE_UNRESOLVED_EXPRESSION"
-        "|DELTA_METADATA_MISMATCH / DELTA_FAILED_TO_MERGE_FIELDS",
+        "|DELTA_METADATA_MISMATCH / DELTA_FAILED_TO_MERGE_FIELDS"
+        "|DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES / DELTA_REPLACE_WHERE_MISMATCH",
     ),
     Known(
         "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",
