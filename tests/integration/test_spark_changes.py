@@ -1,6 +1,6 @@
 """Table.delete, update and merge through a real broker, for conditions that Spark evaluates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -589,3 +589,38 @@ def test_a_condition_that_no_file_meets_changes_nothing(
     merge.whenMatchedDelete().execute()
     assert table.to_df(where="k > 1000").count() == 0
     assert table.to_df().count() == 1
+
+
+def test_an_overwrite_takes_what_an_append_takes(spark: SparkSession, committing: Line) -> None:
+    options = {
+        "kafka.bootstrap.servers": committing.kafka.bootstrap_servers,
+        "topicPrefix": committing.kafka.topic_prefix,
+        "outcomeTimeout": "60s",
+    }
+    path, columns = str(committing.tables / "overwritten"), "k int, s struct<a: int, b: int>"
+    table = Table.create(spark, path, columns, [], {}, options)
+    table.overwrite(spark.sql("SELECT 1 AS k, named_struct('b', 2) AS s"), "k = 1")
+    assert [tuple(row) for row in table.to_df().collect()] == [(1, Row(a=None, b=2))]
+    refusals: Mapping[str, Callable[[], object]] = {
+        "DELTA_FAILED_TO_MERGE_FIELDS": lambda: table.overwrite(
+            spark.sql("SELECT 'x' AS k"), "k = 1"
+        ),
+        "DELTA_METADATA_MISMATCH": lambda: table.overwrite(
+            spark.sql("SELECT 1 AS k, named_struct('c', 2) AS s"), "k = 1"
+        ),
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION": lambda: table.update(set={"z": "1"}),
+        "FIELD_NOT_FOUND": lambda: table.update(set={"s.z": "1"}),
+        "DELTA_CONFLICT_SET_COLUMN": lambda: table.update(set={"s.a": "1", "s": "NULL"}),
+        "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE": lambda: table.update(set={"k": "5000000000L"}),
+    }
+    for error_class, refused in refusals.items():
+        with pytest.raises(InvalidRequest) as caught:
+            refused()
+        assert caught.value.error_class == error_class
+    version = table.version()
+    table.alter(properties={"delta.appendOnly": "true", "mine": "1"})
+    table.restoreToVersion(version)
+    table.alter(properties={"delta.appendOnly": "true"})
+    table.append(spark.sql("SELECT 2 AS k"))
+    with pytest.raises(InvalidRequest, match="append-only"):
+        table.restoreToVersion(version)
