@@ -322,20 +322,25 @@ def _is_held(field: StructField, stream_field: StructField) -> bool:
     names = (each.metadata.get(PHYSICAL_NAME) for each in (field, stream_field))
     if len({name for name in names if name is not None}) > 1:
         return False
+    if field.nullable and not stream_field.nullable:
+        return False
     return _is_kind_held(field.kind, stream_field.kind)
 
 
 def _is_kind_held(kind: DataType, stream_kind: DataType) -> bool:
-    """Return whether values of a type are read as another: it is wider, or has more fields."""
+    """Return whether values of a type are read as another: it is wider, has more fields, or takes
+    null, too.
+    """
     match kind, stream_kind:
         case StructType(), StructType():
             return _lacking(kind, stream_kind) is None
         case ArrayType(), ArrayType():
-            return _is_kind_held(kind.element, stream_kind.element)
+            takes_nulls = stream_kind.contains_null or not kind.contains_null
+            return takes_nulls and _is_kind_held(kind.element, stream_kind.element)
         case MapType(), MapType():
-            return _is_kind_held(kind.key, stream_kind.key) and _is_kind_held(
-                kind.value, stream_kind.value
-            )
+            takes_nulls = stream_kind.value_contains_null or not kind.value_contains_null
+            is_key_held = _is_kind_held(kind.key, stream_kind.key)
+            return takes_nulls and is_key_held and _is_kind_held(kind.value, stream_kind.value)
     return kind == stream_kind or holds(kind, stream_kind)
 
 

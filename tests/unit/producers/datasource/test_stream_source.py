@@ -119,12 +119,12 @@ def test_a_version_with_other_columns_stops_the_stream_until_it_starts_again() -
     assert all_of(source(after, startingVersion="3")) == [["f", "g"]]
 
 
-def with_structs(*fields: tuple[str, str]) -> Row:
+def with_structs(*fields: tuple[str, str], nullable: bool = True, has_nulls: bool = True) -> Row:
     """Return metadata with a struct of these fields, and with it in an array and a map."""
-    listed = [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in fields]
+    listed = [{"name": n, "type": k, "nullable": nullable, "metadata": {}} for n, k in fields]
     struct = {"type": "struct", "fields": listed}
-    array = {"type": "array", "elementType": struct, "containsNull": True}
-    values = {"valueType": struct, "valueContainsNull": True}
+    array = {"type": "array", "elementType": struct, "containsNull": has_nulls}
+    values = {"valueType": struct, "valueContainsNull": has_nulls}
     kinds = {"s": struct, "l": array, "m": {"type": "map", "keyType": "string", **values}}
     columns = [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in kinds.items()]
     row = metadata()
@@ -147,6 +147,22 @@ def test_a_stream_that_starts_again_holds_versions_with_fewer_and_narrower_field
     one = source(table_in_memory(first, middle, narrower), startingVersion="0")
     with pytest.raises(InvalidRequest, match=r"version 1 .* has the column 's'"):
         all_of(one)
+
+
+@pytest.mark.parametrize(
+    ("strict", "column"), [({"nullable": False}, "s"), ({"has_nulls": False}, "l")]
+)
+def test_a_field_that_takes_nulls_now_stops_a_stream_that_runs(
+    strict: dict[str, bool], column: str
+) -> None:
+    never = with_structs(("x", "long"), **strict)
+    first: Sequence[Row] = [info("CREATE TABLE"), protocol(), never, add("a")]
+    one = source(table_in_memory(first), startingVersion="0")
+    after = table_in_memory(first, [with_structs(("x", "long")), add("b")])
+    one._store = after
+    with pytest.raises(InvalidRequest, match=rf"version 1 .* has the column '{column}'"):
+        all_of(one)
+    assert all_of(source(after, startingVersion="0")) == [["a", "b"]]
 
 
 def read_to_the_end(store: LogStore) -> Position:
