@@ -561,6 +561,31 @@ def test_columns_are_found_as_spark_finds_them(spark: SparkSession, committing: 
     assert _row(table, 2)[:5] == (2, None, None, None, "e")
 
 
+def test_a_merge_stores_values_that_vary_as_it_checked_them(
+    spark: SparkSession, committing: Line
+) -> None:
+    """As in delta-spark, whose updates refuse them: each is evaluated once a row."""
+    options = options_of(committing)
+    path, changes = str(committing.tables / "varying"), {"delta.enableChangeDataFeed": "true"}
+    table = Table.create(spark, path, "id LONG, n INT, s STRUCT<u: STRING>", (), changes, options)
+    table.append(spark.sql("SELECT 1L AS id, 0 AS n, named_struct('u', 'x') AS s"))
+    source = spark.sql("SELECT explode(array(1L, 2L)) AS id")
+    merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
+    merge = merge.whenMatchedUpdate(set={"n": "1 + rand() * 1e9", "s.u": "uuid()"})
+    merge = merge.whenNotMatchedInsert(
+        values={"id": "s.id", "n": "1 + rand() * 1e9", "s": "named_struct('u', uuid())"}
+    )
+    outcome = merge.execute()
+    assert outcome is not None
+    feed = spark.read.format("tidegate").options(**options)
+    changed = feed.option("readChangeFeed", True).option("startingVersion", 2).load(path)
+    new = changed.where("_change_type <> 'update_preimage'").select("id", "n", "s")
+    rows = sorted(table.to_df().collect())
+    assert sorted(new.collect()) == rows
+    assert len({row.n for row in rows}) == len({row.s.u for row in rows}) == 2
+    assert all(row.n for row in rows)
+
+
 def _row(table: Table, number: int) -> tuple[Any, ...]:
     [row] = table.to_df().where(f"id = {number}").collect()
     return tuple(row)

@@ -607,9 +607,23 @@ def _value(model: Model, path: tuple[str, ...], kind: Kind, alias: str = "") -> 
     if roll == 2 and isinstance(kind, Scalar) and kind.name in ("int", "bigint", "double"):
         return f"{pre}{dotted(path)} + 1" if dice.randrange(4) else f"CAST(rand() AS {kind.name})"
     if roll == 3 and isinstance(kind, Struct):
-        evolved = _evolved(model, kind)
-        return value(dice, evolved)
+        # Spark takes the fields of an assigned struct by their places, we by their names.
+        return value(dice, _in_order(kind, _evolved(model, kind)))
     return value(dice, kind)
+
+
+def _in_order(of: Kind, kind: Kind) -> Kind:
+    """Return a type whose structs have their fields in the order of another type's."""
+    if isinstance(kind, Struct) and isinstance(of, Struct):
+        known = dict(of.fields)
+        places = {name: at for at, name in enumerate(known)}
+        fields = sorted(kind.fields, key=lambda field: places.get(field[0], len(places)))
+        return Struct(tuple((name, _in_order(known.get(name, one), one)) for name, one in fields))
+    if isinstance(kind, Array) and isinstance(of, Array):
+        return Array(_in_order(of.element, kind.element))
+    if isinstance(kind, Map) and isinstance(of, Map):
+        return Map(kind.key, _in_order(of.value, kind.value))
+    return kind
 
 
 def _merge(model: Model) -> Verb | None:

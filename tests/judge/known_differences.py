@@ -116,7 +116,8 @@ KNOWN: Final = (
         "Spark looks for a statement's columns before Delta does, whose class ours have",
         "error class",
         "Alter .*",
-        "(UNRESOLVED_COLUMN.WITH_SUGGESTION|FIELD_NOT_FOUND) / DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"
+        "(UNRESOLVED_COLUMN.WITH_SUGGESTION|FIELD_NOT_FOUND) / "
+        "(DELTA_COLUMN_NOT_FOUND_IN_SCHEMA|DELTA_UNSUPPORTED_(DROP|RENAME)_COLUMN)"
         "|FIELD_ALREADY_EXISTS / DELTA_DUPLICATE_COLUMNS_FOUND",
     ),
     Known(
@@ -266,7 +267,7 @@ KNOWN: Final = (
         "|DELTA_PARTITION_COLUMN_NOT_FOUND / .*"
         "|FIELD_NOT_FOUND / DELTA_MERGE_UNRESOLVED_EXPRESSION"
         "|DELTA_METADATA_MISMATCH / DELTA_FAILED_TO_MERGE_FIELDS"
-        "|DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES / DELTA_REPLACE_WHERE_MISMATCH",
+        r"|DATATYPE_MISMATCH\.\w+ / DELTA_REPLACE_WHERE_MISMATCH",
     ),
     Known(
         "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",
@@ -277,7 +278,7 @@ KNOWN: Final = (
         "Spark says of a value that overflows in a struct only that the task failed",
         "error class",
         "Update|Merge.*",
-        "TASK_WRITE_FAILED / DELTA_CAST_OVERFLOW_IN_TABLE_WRITE",
+        "TASK_WRITE_FAILED / (DELTA_CAST_OVERFLOW_IN_TABLE_WRITE|ARITHMETIC_OVERFLOW)",
     ),
     Known(
         "a vacuum that deletes nothing writes no version",

@@ -24,7 +24,6 @@ from tidegate_producers.table.new_rows import (
     as_column,
     assigned_path,
     by_column,
-    check_deterministic,
     stored,
 )
 from tidegate_producers.table.row_changes import ACTION, DELETED, INSERTED, UPDATED
@@ -42,6 +41,7 @@ from tidegate_runtime.conditions.sql_condition import is_row_by_row, merge_predi
 Kind = Literal["matched", "not matched", "not matched by source"]
 
 _CLAUSE: Final = "__tidegate_clause"
+_VALUE: Final = "__tidegate_value_{}_{}"
 _EXPLAIN: Final = "_explain_string"
 """A method of Spark Connect's DataFrames alone."""
 
@@ -348,9 +348,6 @@ def _changed(
     for clause, values in zip(clauses, given_by, strict=True):
         _check_identities(clause, list(values), opened.required)
     joined = _joined(frame, source, clauses, text)
-    for clause, values in zip(clauses, given_by, strict=True):
-        if clause.values is not None:
-            check_deterministic(joined, values)
     is_target = F.col(FILE).isNotNull()
     rows = joined.withColumn(_CLAUSE, _number(clauses)).where(F.col(_CLAUSE).isNotNull())
     if _deletes_every_match(clauses):
@@ -360,12 +357,13 @@ def _changed(
     action = F.element_at(
         F.array(*(F.lit(clause.action) for clause in clauses)), F.col(_CLAUSE) + 1
     )
+    rows, given_by = _evaluated(rows, clauses, given_by)
     fitted = []
     for clause, given_values in zip(clauses, given_by, strict=True):
         values = _values(clause, columns, given_values, opened.required)
         is_update_all = clause.action == UPDATED and clause.values is None
         old = _target_columns(columns) if text.evolves and is_update_all else {}
-        columns_of = stored(joined, values, frame.schema, fills=text.evolves, old=old)
+        columns_of = stored(rows, values, frame.schema, fills=text.evolves, old=old)
         fitted.append(dict(zip(values, columns_of, strict=True)))
     new = [
         reduce(
@@ -381,6 +379,26 @@ def _changed(
     before = (F.col(TARGET.format(index)) for index in range(len(columns)))
     selected = rows.select(action.alias(ACTION), FILE, POSITION, *new, *opened.kept(before))
     return NewRows(selected, explicit)
+
+
+def _evaluated(
+    rows: DataFrame, clauses: Sequence[Clause], given_by: Sequence[dict[str, Column]]
+) -> tuple[DataFrame, list[dict[str, Column]]]:
+    """Return rows with a column for each value that a clause is given, and these columns.
+
+    So each is evaluated once a row: what is checked of a `uuid()` is what is stored.
+    """
+    columns: dict[str, Column] = {}
+    evaluated: list[dict[str, Column]] = []
+    for index, (clause, values) in enumerate(zip(clauses, given_by, strict=True)):
+        if clause.values is None:
+            evaluated.append(values)
+            continue
+        names = {name: _VALUE.format(index, at) for at, name in enumerate(values)}
+        applies = F.col(_CLAUSE) == index
+        columns |= {names[name]: F.when(applies, value) for name, value in values.items()}
+        evaluated.append({name: F.col(column) for name, column in names.items()})
+    return rows.withColumns(columns) if columns else rows, evaluated
 
 
 def _number(clauses: Sequence[Clause]) -> Column:
