@@ -19,8 +19,7 @@ from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service import arrow_setup
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
-from tidegate_runtime.table_io.checkpoint_writer import CODEC
-from tidegate_runtime.table_io.incremental_checkpoint import WrittenCheckpoint
+from tidegate_runtime.table_io.checkpoint_writer import CODEC, WrittenCheckpoint
 
 Work = Callable[[], Counted]
 MB: Final = 1e6

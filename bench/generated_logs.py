@@ -26,7 +26,6 @@ from tidegate_delta.checkpoints.checkpoint_rows import (
 )
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.checkpoints.v2_checkpoint_rows import (
-    sidecar_rows,
     sidecar_schema,
     top_level_json,
 )
@@ -157,7 +156,7 @@ def _sidecar(log: Path, metadata: Metadata, files: pa.Table) -> Sidecar:
     first = files["size"][0].as_py()
     name = sidecar_name(COMMITS, str(UUID(int=first)))
     schema = sidecar_schema(metadata)
-    rows = pa.Table.from_batches(sidecar_rows(files, REMOVE_SCHEMA.empty_table(), metadata))
+    rows = pa.Table.from_batches(add_rows(schema, files, metadata))
     pq.write_table(rows.cast(schema), log / SIDECAR_FOLDER / name, store_schema=False)
     size = (log / SIDECAR_FOLDER / name).stat().st_size
     return Sidecar(path=name, size_in_bytes=size, modification_time=AT_MS)

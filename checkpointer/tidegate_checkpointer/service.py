@@ -53,11 +53,11 @@ from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import (
+    WrittenCheckpoint,
     hinted_version,
     move_hint_forward,
     put_hint,
 )
-from tidegate_runtime.table_io.incremental_checkpoint import WrittenCheckpoint
 from tidegate_runtime.table_io.open_table import head_version
 from tidegate_runtime.table_registry import read_registry
 

@@ -9,12 +9,12 @@ from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.log.file_names import checksum_name, compacted_name
 from tidegate_runtime.clock import Clock, new_id
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.derived_files import put_derived
-from tidegate_runtime.table_io.incremental_checkpoint import (
+from tidegate_runtime.table_io.checkpoint_writer import (
     WrittenCheckpoint,
-    write_classic_of,
-    write_v2_of,
+    write_classic,
+    write_v2,
 )
+from tidegate_runtime.table_io.derived_files import put_derived
 
 FILES_MAX: Final = 50
 """With more live files than this, a checksum leaves them out."""
@@ -28,8 +28,8 @@ def write_checkpoint(store: LogStore, state: CheckpointState, clock: Clock) -> W
     """
     now_ms = clock.now_ms()
     if wants_v2(state.fresh.metadata):
-        return write_v2_of(store, state, now_ms, partial(new_id, clock))
-    return write_classic_of(store, state, now_ms)
+        return write_v2(store, state, now_ms, partial(new_id, clock))
+    return write_classic(store, state, now_ms)
 
 
 def write_checksum(store: LogStore, state: CheckpointState) -> bool:

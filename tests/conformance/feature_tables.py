@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from tests.checkpoints import Form, put_v2
 from tests.conformance.grown_tables import (
     COMMIT_COLUMN,
     ID_COLUMN,
@@ -32,7 +33,6 @@ from tests.conformance.schema_tables import (
     widened_in_preview,
 )
 from tests.conformance.written_tables import Deployment
-from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.deletion_vectors.descriptors import inline
@@ -215,7 +215,7 @@ def _v2(form: Form) -> Callable[[Deployment], Grown]:
         table.append([row(k, p=k % 3) for k in range(6)])
         table.append([row(k, p=k % 3) for k in range(6, 12)])
         snapshot, store = table.snapshot, table.store
-        name = put_v2(store, snapshot, form, 0, files_a_sidecar=2)
+        name, _ = put_v2(store, snapshot, form, 0, files_a_sidecar=2)
         version = int(snapshot.version)
         store.put(in_log(LAST_CHECKPOINT), last_checkpoint.encode(LastCheckpoint(version, 10)))
         assert name.startswith(f"{version:020d}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.checkpoints import Form, put_v2
 from tests.conformance.other_readers import delta_rs_rows, kernel_rows
 from tests.conformance.written_tables import (
     Deployment,
@@ -16,7 +17,6 @@ from tests.conformance.written_tables import (
     copied_row_groups,
     reused_sidecars,
 )
-from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.data_skipping.file_pruning import prune

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.builders import add, info, metadata, protocol, remove, to_bytes
+from tests.checkpoints import put_classic
 from tidegate_delta.deletion_vectors import descriptors
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -67,7 +67,7 @@ def test_delta_rs_leaves_out_the_rows_of_our_vectors(tmp_path: Path) -> None:
     ]
     snapshot = open_snapshot(store)
     assert sorted(read_table(store, snapshot, ["x"])["x"].to_pylist()) == meant
-    write_classic(store, snapshot, 0)
+    put_classic(store, snapshot, 0)
     for _ in ("from the commits, too", "from the checkpoint alone"):
         query = QueryBuilder().register("t", DeltaTable(tmp_path)).execute("SELECT x FROM t")
         assert sorted(pa.table(query.read_all())["x"].to_pylist()) == meant

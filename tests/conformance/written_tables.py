@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
 from tests.builders import StandingClock
+from tests.checkpoints import put_classic
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_clients import MemoryReader
 from tidegate_checkpointer.service import Checkpointer
@@ -60,9 +61,9 @@ from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.open_store import canonical_root, open_store
-from tidegate_runtime.table_io import incremental_checkpoint, stored_checkpoint
+from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
 from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_io.row_group_copying import append_row_groups
 
@@ -194,7 +195,7 @@ class Written:
     def checkpoint(self) -> None:
         """Write a checkpoint of the head and `_last_checkpoint`; remove the commits before it."""
         snapshot = open_snapshot(self.store)
-        move_hint_forward(self.store, write_classic(self.store, snapshot, CLOCK.now_ms()))
+        move_hint_forward(self.store, put_classic(self.store, snapshot, CLOCK.now_ms()))
         for version in range(snapshot.version):
             self.store.delete(f"_delta_log/{version:020d}.json")
 
@@ -340,7 +341,7 @@ def reused_sidecars(deployment: Deployment) -> Written:
     """A log that exists only in a V2 checkpoint, which names sidecars of older ones again."""
     table = deployment.table("reused-sidecars")
     properties = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "5"}
-    with mock.patch.object(incremental_checkpoint, "SIDECAR_FILES", 4):
+    with mock.patch.object(checkpoint_writer, "SIDECAR_FILES", 4):
         fill_in_turns(table, properties)
     log = table.path / LOG_FOLDER
     [*older, newest] = sorted(log.glob("*.checkpoint.*.json"))
@@ -364,9 +365,7 @@ def copied_row_groups(deployment: Deployment) -> Written:
         "delta.checkpoint.writeStatsAsStruct": "true",
     }
     with (
-        mock.patch.multiple(
-            incremental_checkpoint, ROWS_MAX=4, COPIED_ROWS_MIN=3, WHOLE_ROWS_MAX=0
-        ),
+        mock.patch.multiple(checkpoint_writer, ROWS_MAX=4, COPIED_ROWS_MIN=3, WHOLE_ROWS_MAX=0),
         mock.patch.object(stored_checkpoint, "append_row_groups", wraps=append_row_groups) as copy,
     ):
         fill_in_turns(table, properties)

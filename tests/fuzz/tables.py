@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 
 from tests import builders
 from tests.builders import add, info, metadata, protocol, remove, to_bytes
+from tests.checkpoints import Form, put_classic, put_v2
 from tests.fakes.memory_store import MemoryStore
-from tests.v2_checkpoints import Form, put_v2
 from tidegate_cdc_publisher import change_batch, record_encoding
 from tidegate_cdc_publisher.commit_origin import commit_time_ms, provenance
 from tidegate_cdc_publisher.row_diff import images
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.checkpoints import log_compaction, version_checksum
+from tidegate_delta.checkpoints.checkpoint_state import new_state
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
 from tidegate_delta.errors import TidegateError
 from tidegate_delta.log.actions import Metadata
@@ -36,7 +37,7 @@ from tidegate_delta.value_limits import TIMESTAMP_MAX
 from tidegate_producers.history.table_history import history
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.change_row_reader import read_changes
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_v2
 from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import (
@@ -47,7 +48,6 @@ from tidegate_runtime.table_io.open_table import (
     refresh,
     version_at,
 )
-from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, write_v2
 
 Files = dict[str, bytes]
 
@@ -113,7 +113,7 @@ def summarised() -> Files:
     store = MemoryStore(builders.ROOT)
     store.files.update(template())
     snapshot = open_snapshot(store)
-    move_hint_forward(store, write_classic(store, snapshot, builders.NOW_MS))
+    move_hint_forward(store, put_classic(store, snapshot, builders.NOW_MS))
     store.put(in_log(checksum_name(HEAD)), version_checksum.encode(version_checksum.of(snapshot)))
     read = [read_commit(store, version) for version in range(HEAD + 1)]
     compacted = log_compaction.compact([result[0] for result in read if result is not None])
@@ -126,7 +126,7 @@ def with_v2(form: Form) -> tuple[Files, str]:
     """Return the table's files with only a V2 checkpoint, and the checkpoint's path."""
     store = MemoryStore(builders.ROOT)
     store.files.update(template())
-    name = put_v2(store, open_snapshot(store), form, builders.NOW_MS)
+    name, _ = put_v2(store, open_snapshot(store), form, builders.NOW_MS)
     return without_commits(store.files), in_log(name)
 
 
@@ -206,13 +206,11 @@ def summarise(store: LogStore, head: Snapshot) -> None:
     struct = head.metadata.with_(configuration={**head.metadata.configuration, **properties})
     typed = replace(head, metadata=struct)
     for written, hint in (
-        (MemoryStore(builders.ROOT), lambda to: write_classic(to, head, builders.NOW_MS)),
-        (MemoryStore(builders.ROOT), lambda to: write_classic(to, typed, builders.NOW_MS)),
+        (MemoryStore(builders.ROOT), lambda to: put_classic(to, head, builders.NOW_MS)),
+        (MemoryStore(builders.ROOT), lambda to: put_classic(to, typed, builders.NOW_MS)),
         (
             MemoryStore(builders.ROOT),
-            lambda to: write_v2(
-                to, typed, CheckpointLayout(Form.JSON), builders.NOW_MS, lambda: VECTOR_ID
-            ),
+            lambda to: write_v2(to, new_state(typed), builders.NOW_MS, lambda: VECTOR_ID),
         ),
     ):
         if allowed(hint, written) is not None:

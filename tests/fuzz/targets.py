@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from tests import builders
 from tests.builders import add, metadata, protocol, schema, to_bytes
+from tests.checkpoints import Form
 from tests.fuzz import tables
 from tests.fuzz.tables import DATA, HEAD, KINDS, VECTOR, allowed, holding, silent, use
-from tests.v2_checkpoints import Form
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
 from tidegate_delta.change_feed import plan

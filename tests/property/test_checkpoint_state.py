@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.checkpoints import Form
 from tests.fakes.memory_store import MemoryStore
 from tests.property.log_strategies import logs
 from tests.property.test_split_logs import INFO, NOW_MS, put_checkpoint, stored, told
-from tests.v2_checkpoints import Form
 from tidegate_delta.checkpoints import stored_keys, version_checksum
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import checkpoint_name, in_log
-from tidegate_runtime.table_io import incremental_checkpoint, stored_checkpoint
+from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
 from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
-from tidegate_runtime.table_io.incremental_checkpoint import (
+from tidegate_runtime.table_io.checkpoint_writer import (
     WrittenCheckpoint,
-    write_classic_of,
-    write_v2_of,
+    write_classic,
+    write_v2,
 )
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -29,21 +29,21 @@ Write = Callable[[MemoryStore, CheckpointState], WrittenCheckpoint]
 
 
 def v2(numbers: Iterator[int]) -> Write:
-    return lambda store, state: write_v2_of(store, state, NOW_MS, lambda: UUID(int=next(numbers)))
+    return lambda store, state: write_v2(store, state, NOW_MS, lambda: UUID(int=next(numbers)))
 
 
 def classic(store: MemoryStore, state: CheckpointState) -> WrittenCheckpoint:
-    return write_classic_of(store, state, NOW_MS)
+    return write_classic(store, state, NOW_MS)
 
 
 @pytest.mark.parametrize("kind", ["classic", "v2", "v2 in parquet", "both", "both, with indexes"])
 def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incremental_checkpoint, "ROWS_MAX", 2)
-    monkeypatch.setattr(incremental_checkpoint, "COPIED_ROWS_MIN", 1)
-    monkeypatch.setattr(incremental_checkpoint, "SIDECAR_FILES", 3)
-    monkeypatch.setattr(incremental_checkpoint, "WHOLE_ROWS_MAX", 2)
+    monkeypatch.setattr(checkpoint_writer, "ROWS_MAX", 2)
+    monkeypatch.setattr(checkpoint_writer, "COPIED_ROWS_MIN", 1)
+    monkeypatch.setattr(checkpoint_writer, "SIDECAR_FILES", 3)
+    monkeypatch.setattr(checkpoint_writer, "WHOLE_ROWS_MAX", 2)
     if kind == "both, with indexes":
         monkeypatch.setattr(stored_keys, "SCANS_BEFORE_INDEX", 0)
         monkeypatch.setattr(stored_keys, "ROWS_PER_KEY", 0)
@@ -51,7 +51,7 @@ def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
     kinds: dict[str, list[Write]] = {"classic": [classic], "v2": [v2(numbers)]}
     if kind == "v2 in parquet":
         kinds[kind] = [v2(numbers)]
-        monkeypatch.setattr(incremental_checkpoint, "TOP_LEVEL_JSON_MAX", 0)
+        monkeypatch.setattr(checkpoint_writer, "TOP_LEVEL_JSON_MAX", 0)
     writes = kinds.get(kind) or [classic, v2(numbers)]
 
     @given(logs, st.data())

@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import add, protocol, to_bytes
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.property.predicate_values import plain
 from tidegate_delta.data_skipping.partition_predicates import evaluate, prune
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -291,7 +291,7 @@ def test_statistics_of_others_never_exclude_a_file_that_holds_a_match(
         )
         snapshot = open_snapshot(store)
         rows = read_table(store, snapshot)
-        write_classic(store, snapshot, 0)
+        put_classic(store, snapshot, 0)
         typed = open_snapshot(store)
         assert "stats_parsed" in typed.files.schema.names
         for predicate in (*edges(rows), *(tree(dice, rows) for _ in range(10))):

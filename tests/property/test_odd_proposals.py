@@ -30,12 +30,12 @@ from tests.builders import (
     rows_of,
     value_of,
 )
+from tests.checkpoints import put_classic
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import ReadSet
-from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 RECORDS = 8
@@ -210,7 +210,7 @@ def test_an_odd_proposal_is_answered_and_leaves_a_log_that_all_can_read(seed: in
     answered = {outcome.proposal_id for outcome in gate.outcomes()[before:]}
     assert len(answered) + len(gate.letters()) >= RECORDS, sent
     check_log(gate)
-    write_classic(gate.stores[ROOT], open_snapshot(gate.stores[ROOT]), 0)
+    put_classic(gate.stores[ROOT], open_snapshot(gate.stores[ROOT]), 0)
     good = {"txn": {"appId": "good", "version": 1}}
     [last] = gate.ask(proposal(good, read_version=len(gate.entries()) - 1))
     assert last.status == "committed", last

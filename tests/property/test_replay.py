@@ -6,16 +6,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.checkpoints import Form, put_classic, put_v2
 from tests.fakes.memory_store import MemoryStore
 from tests.property.log_strategies import logs
-from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints.log_compaction import compact
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import compacted_name, in_log
 from tidegate_delta.log.file_paths import canonical_paths
 from tidegate_delta.snapshots.replay import LogPart, Replayed, read_part, replay
 from tidegate_delta.snapshots.snapshot import Snapshot, evolve, from_replay
-from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
 
 
@@ -90,7 +89,7 @@ def test_a_table_reads_the_same_from_files_of_any_kind(
     at = data.draw(st.integers(0, head))
     below = open_snapshot(store, at)
     if form is None:
-        write_classic(store, below, now_ms=0)
+        put_classic(store, below, now_ms=0)
     else:
         put_v2(store, below, form, now_ms=0, files_a_sidecar=2)
     for one in log[: at + 1]:

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.checkpoints import Form, classic_rows, put_classic, put_v2
 from tests.fakes.memory_store import MemoryStore
 from tests.property.log_strategies import logs
-from tests.v2_checkpoints import Form, put_v2
 from tidegate_delta.checkpoints import log_compaction, version_checksum
-from tidegate_delta.checkpoints.checkpoint_rows import classic, classic_schema
+from tidegate_delta.checkpoints.checkpoint_rows import classic_schema
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name, compacted_name, in_log
 from tidegate_delta.log.file_paths import canonical_path
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.table_io import log_reader
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, refresh
 
 NOW_MS = 0
@@ -49,11 +49,11 @@ def put_checkpoint(store: MemoryStore, version: int, form: Form | str, size: int
     elif form == PARTS:
         put_parts(store, snapshot, size)
     else:
-        move_hint_forward(store, write_classic(store, snapshot, NOW_MS))
+        move_hint_forward(store, put_classic(store, snapshot, NOW_MS))
 
 
 def put_parts(store: MemoryStore, snapshot: Snapshot, size: int) -> None:
-    rows = pa.Table.from_batches(classic(snapshot, NOW_MS), classic_schema(snapshot.metadata))
+    rows = pa.Table.from_batches(classic_rows(snapshot, NOW_MS), classic_schema(snapshot.metadata))
     starts = range(0, rows.num_rows, size)
     for part, start in enumerate(starts, 1):
         buffer = io.BytesIO()

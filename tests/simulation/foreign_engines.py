@@ -5,13 +5,14 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from tests import builders
+from tests.checkpoints import put_classic
 from tests.simulation.faulty_dependencies import LIFE_S
 from tests.simulation.history import Log, commit_path, info_of, paths_of
 from tests.simulation.row_writers import exchange, removal
 from tests.simulation.run_state import PUT_DEADLINE_S, VIEW_AGE_S, Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate_delta.log.file_names import Version
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 RETENTION_S: Final = 2 * (VIEW_AGE_S + PUT_DEADLINE_S + LIFE_S)
@@ -124,7 +125,7 @@ def _clean_up(stage: Stage, table: Table) -> None:
     if kept <= log.floor:
         return
     snapshot = open_snapshot(store, Version(kept))
-    move_hint_forward(store, write_classic(store, snapshot, stage.clock.now_ms()))
+    move_hint_forward(store, put_classic(store, snapshot, stage.clock.now_ms()))
     for version in range(log.floor, kept):
         store.delete(commit_path(version))
     log.floor = kept

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 import pytest
 
 from tests.builders import add, digest_of, info, metadata, protocol, remove, to_bytes
+from tests.checkpoints import put_classic
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_store import MemoryStore
 from tests.simulation.run_state import SimulatedClock
@@ -33,9 +34,9 @@ from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import FileStat, IsWanted, LogStore, Put, Turn, at_once
-from tidegate_runtime.table_io import incremental_checkpoint, stored_checkpoint
+from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
 from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
-from tidegate_runtime.table_io.checkpoint_writer import put_hint, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import put_hint
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 ROOT: Final = "memory://tables/contested"
@@ -264,7 +265,7 @@ class World:
     def other_engine(self) -> None:
         """Write a checkpoint of the newest version, and point to it without a look at the hint."""
         store = ContestedStore(self, is_faulty=False)
-        hint = write_classic(store, open_snapshot(store), self.clock.now_ms())
+        hint = put_classic(store, open_snapshot(store), self.clock.now_ms())
         put_hint(store, hint)
         self.seen["other engine"] += 1
 
@@ -350,11 +351,11 @@ def test_two_checkpointers_leave_a_readable_table(
     # Sidecars and row groups are so small that a table has several.
     sizes = {"SIDECAR_FILES": 4, "ROWS_MAX": 4, "COPIED_ROWS_MIN": 2}
     for name, size in sizes.items():
-        monkeypatch.setattr(incremental_checkpoint, name, size)
-    monkeypatch.setattr(incremental_checkpoint, "plan_checkpoint", seen_plan)
+        monkeypatch.setattr(checkpoint_writer, name, size)
+    monkeypatch.setattr(checkpoint_writer, "plan_checkpoint", seen_plan)
     for seed in seeds:
         # Of small tables the rows are kept in memory; of every other table they are read again.
-        for module in (incremental_checkpoint, stored_checkpoint):
+        for module in (checkpoint_writer, stored_checkpoint):
             monkeypatch.setattr(module, "WHOLE_ROWS_MAX", 20_000 * (seed % 2))
         world = World(seed)
         monkeypatch.setattr(checkpointer_service, "open_store", world.opened)

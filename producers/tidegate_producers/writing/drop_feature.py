@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate_delta.checkpoints.checkpoint_state import new_state
 from tidegate_delta.definitions.definition import Definition, refuse
 from tidegate_delta.definitions.drop_feature import (
     DOMAINS_GONE,
@@ -229,8 +230,8 @@ def _no_v2_checkpoint(dropping: Dropping) -> None:
         dropping.set(checkpointPolicy="classic")
     if _stands_on_v2(dropping):
         store = store_for(dropping.place)
-        hint = write_classic(store, dropping.snapshot(), dropping.client.clock.now_ms())
-        move_hint_forward(store, hint)
+        state, now_ms = new_state(dropping.snapshot()), dropping.client.clock.now_ms()
+        move_hint_forward(store, write_classic(store, state, now_ms).hint)
 
 
 def _no_times(dropping: Dropping) -> None:

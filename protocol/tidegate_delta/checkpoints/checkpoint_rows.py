@@ -82,19 +82,6 @@ def classic_schema(metadata: Metadata) -> pa.Schema:
     )
 
 
-def classic(snapshot: Snapshot, now_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a snapshot's V1 checkpoint: the few actions, then files, then tombstones.
-
-    Tombstones and app transactions past their retention are left out, and so are removed domains.
-    Shape: `classic_schema` of the table, at most ROWS_MAX rows a batch.
-    Spec: "V1 Spec"
-    """
-    schema = classic_schema(snapshot.metadata)
-    yield from object_rows(schema, few_actions(snapshot, now_ms))
-    yield from add_rows(schema, snapshot.files, snapshot.metadata)
-    yield from remove_rows(schema, live_tombstones(snapshot, now_ms))
-
-
 def object_rows(
     schema: pa.Schema, rows: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[pa.RecordBatch]:

@@ -10,14 +10,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from tidegate_delta.checkpoints.checkpoint_rows import (
-    add_rows,
-    classic_schema,
-    few_actions,
-    live_tombstones,
-    object_rows,
-    remove_rows,
-)
+from tidegate_delta.checkpoints.checkpoint_rows import classic_schema, few_actions, object_rows
 from tidegate_delta.log.actions import CheckpointMetadata, Metadata, Sidecar
 from tidegate_delta.snapshots.snapshot import Snapshot
 
@@ -52,35 +45,17 @@ def sidecar_schema(metadata: Metadata) -> pa.Schema:
     return pa.schema([classic.field(name) for name in _OF_FILES])
 
 
-def sidecar_rows(
-    files: pa.Table, tombstones: pa.Table, metadata: Metadata
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a sidecar that holds the given live files and tombstones.
-
-    Shape: `sidecar_schema` of the table; `files` has ADD_SCHEMA, `tombstones` REMOVE_SCHEMA.
-    Spec: "Sidecar Files"
-    """
-    schema = sidecar_schema(metadata)
-    yield from add_rows(schema, files, metadata)
-    yield from remove_rows(schema, tombstones)
-
-
 def top_level(
-    snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int | None = None
+    definition: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a V2 checkpoint's top-level file; without sidecars it has all file actions.
+    """Yield the rows of a V2 checkpoint's top-level file, less those of files.
 
-    `files` is the number of live files where the snapshot does not hold them.
-    Law: reading it and its sidecars gives the snapshot, less what has expired
+    Of `definition` only what is not about files is used; `files` is the number of live files.
     Shape: `top_level_schema` of the table.
     Spec: "V2 Spec"
     """
-    schema = top_level_schema(snapshot.metadata)
-    count = snapshot.files.num_rows if files is None else files
-    yield from object_rows(schema, _bodies(snapshot, sidecars, now_ms, count, as_json=False))
-    if not sidecars:
-        yield from add_rows(schema, snapshot.files, snapshot.metadata)
-        yield from remove_rows(schema, live_tombstones(snapshot, now_ms))
+    schema = top_level_schema(definition.metadata)
+    yield from object_rows(schema, _bodies(definition, sidecars, now_ms, files, as_json=False))
 
 
 def top_level_json(

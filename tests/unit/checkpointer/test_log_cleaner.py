@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from typer.testing import CliRunner
 
+from tests.checkpoints import Form, put_classic, put_v2
 from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_checkpointer.cli import table_commands
@@ -36,15 +37,14 @@ from tidegate_delta.log.file_names import (
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import LeaseRecord
 from tidegate_messages.version_gate import Gate
-from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
-from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, Form, write_v2
 
 NOW_MS = 100 * DAY_MS + DAY_MS // 2
 EVERY = 3
@@ -59,7 +59,7 @@ def written(folder: Path, form: Form | None = None, versions: int = 20) -> Writt
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **lists}
         table.commit("UPGRADE", {"protocol": protocol})
     table.set_metadata(**{"delta.logRetentionDuration": "interval 5 days"})
-    store, clock = LocalStore(table.root), SystemClock()
+    store = LocalStore(table.root)
     while table.version < versions:
         table.append(rows(table.version))
         if table.version % 4 == 3:
@@ -67,10 +67,9 @@ def written(folder: Path, form: Form | None = None, versions: int = 20) -> Writt
         if table.version % EVERY == 0:
             snapshot = open_snapshot(store, table.version)
             if form is None:
-                hint = write_classic(store, snapshot, NOW_MS)
+                hint = put_classic(store, snapshot, NOW_MS)
             else:
-                layout = CheckpointLayout(form, sidecar_files=2)
-                hint = write_v2(store, snapshot, layout, NOW_MS, lambda: new_id(clock))
+                hint = put_v2(store, snapshot, form, NOW_MS, files_a_sidecar=2).hint
             move_hint_forward(store, hint)
     (folder / "_delta_log" / compacted_name(1, 2)).write_bytes(
         b"".join((folder / "_delta_log" / commit_name(v)).read_bytes() for v in (1, 2))
@@ -208,7 +207,7 @@ def test_a_checkpoint_that_contradicts_the_log_stops_the_cleanup(tmp_path: Path)
     at_s = path.stat().st_mtime
     other = open_snapshot(store, due.floor - EVERY)
     path.unlink()
-    write_classic(store, other.__class__(**{**vars_of(other), "version": wrong.version}), NOW_MS)
+    put_classic(store, other.__class__(**{**vars_of(other), "version": wrong.version}), NOW_MS)
     os.utime(path, (at_s, at_s))
     assert not verify(store, due, memory, NOW_MS)
     assert "contradicts the log: it " in memory.contradiction
@@ -232,7 +231,7 @@ def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_wrong(
     assert f"version {due.floor} can't be verified" in restarted.unverifiable
     for _ in range(2 * EVERY):
         table.append(rows(table.version))
-        write_classic(store, open_snapshot(store, table.version), NOW_MS)
+        put_classic(store, open_snapshot(store, table.version), NOW_MS)
     later_ms = NOW_MS + 6 * DAY_MS
     head = open_snapshot(store)
     result = CleanedTable(store, head.version, head.protocol, head.metadata)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.builders import StandingClock, add, creation, table_in_memory
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryBus, MemoryStore
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_checkpointer import table_view
@@ -154,7 +155,7 @@ def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
 ) -> None:
     grow(table, 11)
     store = LocalStore(table.root)
-    checkpoint_writer.write_classic(store, open_snapshot(store, 10), 0)
+    put_classic(store, open_snapshot(store, 10), 0)
     checkpointer(bus).poll()
     result = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
     assert result is not None
@@ -168,7 +169,7 @@ def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
     service.notice(table.notification())
     grow(table, 11)
     theirs = table.folder / "_delta_log" / checkpoint_name(10)
-    given = checkpoint_writer.write_classic(store, open_snapshot(store, 10), 0)
+    given = put_classic(store, open_snapshot(store, 10), 0)
     checkpoint_writer.move_hint_forward(store, given)
     written_ns = theirs.stat().st_mtime_ns
     service.notice(table.notification())

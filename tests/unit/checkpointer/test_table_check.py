@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
+from tests.checkpoints import put_classic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tests.unit.checkpointer.test_log_cleaner import NOW_MS
 from tidegate_checkpointer.cli import table_commands
@@ -23,7 +24,7 @@ from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import checkpoint_name, checksum_name, commit_name
 from tidegate_messages.published_records import CommittedFile
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 Damage = Callable[[WrittenTable], None]
@@ -39,7 +40,7 @@ def table(tmp_path: Path) -> WrittenTable:
     table.mask(11)
     store = LocalStore(table.root)
     for version in (5, 10):
-        hint = write_classic(store, open_snapshot(store, version), NOW_MS)
+        hint = put_classic(store, open_snapshot(store, version), NOW_MS)
         move_hint_forward(store, hint)
     return table
 

@@ -18,6 +18,7 @@ from tests.builders import (
     remove,
     to_bytes,
 )
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.producers.commands import Line, line_of
 from tidegate_delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
@@ -33,7 +34,6 @@ from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 HOUR_MS = 3_600_000
@@ -149,7 +149,7 @@ def test_a_lease_on_versions_that_are_gone_is_named_and_nothing_goes(line: Line)
     later_ms = SystemClock().now_ms() + DAY_MS
     lease = LeaseRecord(table=TABLE, holder="audit", needed_from=1, until_ms=later_ms)
     take_lease(line.gate.bus, line.gate.topics, lease)
-    write_classic(in_memory(line), open_snapshot(in_memory(line)), NOW_MS)
+    put_classic(in_memory(line), open_snapshot(in_memory(line)), NOW_MS)
     for version in (0, 1):
         del in_memory(line).files[in_log(commit_name(version))]
     refused = line.run(table_commands.app, "vacuum", "shop", "--apply")

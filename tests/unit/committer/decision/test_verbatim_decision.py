@@ -9,6 +9,7 @@ import pytest
 
 from tests import builders
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, remove, to_bytes
+from tests.checkpoints import put_classic
 from tests.verbatim_proposals import stage, verbatim
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.errors import Unavailable
@@ -16,7 +17,7 @@ from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 
@@ -159,7 +160,7 @@ def test_a_version_below_the_oldest_that_is_left_is_expired() -> None:
     # The versions since its read version are cleaned up, so whether it landed cannot be checked.
     later = verbatim(gate, 4, info(txnId="v"), add("b"), read_version=0)
     store = gate.stores[ROOT]
-    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(3)), 0))
+    move_hint_forward(store, put_classic(store, open_snapshot(store, Version(3)), 0))
     for version in range(3):
         store.delete(in_log(commit_name(version)))
     gate.restart()

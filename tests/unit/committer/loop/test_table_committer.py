@@ -24,6 +24,7 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
@@ -46,7 +47,7 @@ from tidegate_messages.trace_context import TRACEPARENT, compose
 from tidegate_runtime import failpoints
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.log_store import Put
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 
@@ -403,7 +404,7 @@ def sleep_and_clean_up(gate: Gate, head: int = 0) -> None:
     last = Version(head + 3)
     for version in range(head + 1, last + 1):
         store.put(in_log(commit_name(version)), to_bytes([info(), add(f"x{version}")]))
-    move_hint_forward(store, write_classic(store, open_snapshot(store, last), NOW_MS))
+    move_hint_forward(store, put_classic(store, open_snapshot(store, last), NOW_MS))
     for version in range(last):
         store.delete(in_log(commit_name(version)))
 
@@ -513,7 +514,7 @@ def sleep_and_clean_up_after(gate: Gate, head: int) -> None:
     for version in range(head + 1, head + 4):
         store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"x{version}")])
     kept = Version(head + 3)
-    move_hint_forward(store, write_classic(store, open_snapshot(store, kept), NOW_MS))
+    move_hint_forward(store, put_classic(store, open_snapshot(store, kept), NOW_MS))
     for version in range(kept):
         store.delete(in_log(commit_name(version)))
 

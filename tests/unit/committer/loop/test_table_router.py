@@ -23,6 +23,7 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.decision.published_record_limits import TEXT_CHARS_MAX
@@ -38,7 +39,7 @@ from tidegate_runtime import failpoints
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 
@@ -89,7 +90,7 @@ def test_a_table_whose_log_was_cleaned_up_to_a_change_of_the_table_is_registered
     root, table = "memory://tables/found", UUID(int=5)
     changed = [info(), metadata()]
     store = table_in_memory(creation(), [add("a")], changed, root=root)
-    hint = write_classic(store, open_snapshot(store, Version(2)), NOW_MS)
+    hint = put_classic(store, open_snapshot(store, Version(2)), NOW_MS)
     move_hint_forward(store, hint)
     for version in (0, 1):
         store.delete(in_log(commit_name(version)))
@@ -102,7 +103,7 @@ def test_a_table_whose_log_was_cleaned_up_to_a_change_of_the_table_is_registered
 def test_a_table_of_ours_of_which_a_checkpoint_alone_is_left_is_registered(gate: Gate) -> None:
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
-    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(0)), NOW_MS))
+    move_hint_forward(store, put_classic(store, open_snapshot(store, Version(0)), NOW_MS))
     store.delete(in_log(commit_name(0)))
     without_registry(gate)
     [outcome] = gate.ask(register())
@@ -117,7 +118,7 @@ def test_what_was_written_below_a_basis_that_is_gone_is_told_all_the_same(gate: 
     assert isinstance(store, MemoryStore)
     for version, rows in ((1, [info(), metadata()]), (2, [info(), add("a")])):
         store.put(in_log(commit_name(version)), to_bytes(rows))
-    hint = write_classic(store, open_snapshot(store, Version(1)), NOW_MS)
+    hint = put_classic(store, open_snapshot(store, Version(1)), NOW_MS)
     move_hint_forward(store, hint)
     store.delete(in_log(commit_name(0)))
     gate.restart()

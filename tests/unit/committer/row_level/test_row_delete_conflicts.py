@@ -21,6 +21,7 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_reads import read_cache
@@ -32,7 +33,7 @@ from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_messages.read_set import Predicate, ReadSet
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -521,7 +522,7 @@ def test_too_much_to_compare_is_refused(gate: Gate) -> None:
 def test_rows_leave_a_file_whose_commit_was_cleaned_up_since(gate: Gate) -> None:
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
-    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(1)), 0))
+    move_hint_forward(store, put_classic(store, open_snapshot(store, Version(1)), 0))
     for version in (0, 1):
         store.delete(in_log(commit_name(version)))
     [result] = gate.ask(row_delete(rows_of("a", [1]), read_version=1))

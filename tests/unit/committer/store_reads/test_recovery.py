@@ -18,6 +18,7 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.decision.test_machine import considered
 from tidegate_committer.state.table_state import TableState
@@ -26,7 +27,7 @@ from tidegate_delta.errors import BrokenLog, UnsupportedFeature
 from tidegate_delta.features.row_tracking import NO_HIGH_WATER_MARK
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.proposal import Operation
-from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 
@@ -98,7 +99,7 @@ def cleaned_below_a_change() -> MemoryStore:
     changed = metadata()
     changed["metaData"]["configuration"] = {"note": "changed"}
     store = log([add("a")], [info(timestamp=7), changed])
-    hint = write_classic(store, open_snapshot(store, Version(2)), NOW_MS)
+    hint = put_classic(store, open_snapshot(store, Version(2)), NOW_MS)
     move_hint_forward(store, hint)
     for version in (0, 1):
         store.delete(in_log(commit_name(version)))

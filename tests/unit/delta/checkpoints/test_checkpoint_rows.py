@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate_delta.checkpoints.checkpoint_rows import ROWS_MAX, classic, classic_schema
+from tests.checkpoints import classic_rows
+from tidegate_delta.checkpoints.checkpoint_rows import ROWS_MAX, classic_schema
 from tidegate_delta.log.actions import (
     Add,
     DeletionVector,
@@ -52,7 +53,7 @@ def snapshot(**more: Any) -> Snapshot:
 
 
 def rows_of(of: Snapshot) -> list[dict[str, Any]]:
-    table = pa.Table.from_batches(classic(of, NOW_MS), schema=classic_schema(of.metadata))
+    table = pa.Table.from_batches(classic_rows(of, NOW_MS), schema=classic_schema(of.metadata))
     return [
         {name: body for name, body in row.items() if body is not None} for row in table.to_pylist()
     ]
@@ -177,7 +178,7 @@ def test_every_field_is_nullable() -> None:
 def test_files_come_in_batches_of_a_bounded_size() -> None:
     one = snapshot()
     many = pa.concat_tables([one.files] * 7).take(pa.array([0] * (ROWS_MAX + 1)))
-    batches = list(classic(snapshot(files=many), NOW_MS))
+    batches = list(classic_rows(snapshot(files=many), NOW_MS))
     assert max(batch.num_rows for batch in batches) == ROWS_MAX
     assert sum(batch.num_rows for batch in batches) == ROWS_MAX + 3
 

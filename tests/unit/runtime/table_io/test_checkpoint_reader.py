@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.builders import NOW_MS, add, commit, metadata, protocol, remove
+from tests.checkpoints import WITH_SIDECARS, Form, put_v2
 from tests.fakes.memory_store import MemoryStore
-from tests.v2_checkpoints import WITH_SIDECARS, Form, put_v2
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.file_names import LogFile, checkpoint_name, in_log, parse, sidecar_name
 from tidegate_delta.snapshots.file_action_columns import (
@@ -226,7 +226,7 @@ DOMAIN = {"domain": "d", "configuration": "{}", "removed": False}
 @pytest.mark.parametrize("properties", [{}, TYPED, {**TYPED, **NO_TEXT}])
 def test_a_v2_checkpoint_holds_what_was_put_into_it(form: Form, properties: dict[str, str]) -> None:
     store, whole = MemoryStore(), table_of(**properties)
-    name = put_v2(store, whole, form, NOW_MS)
+    name, _ = put_v2(store, whole, form, NOW_MS)
     assert f"_sidecars/{sidecar_name(3, str(UUID(int=0)))}" in str(sorted(store.files)) or (
         form not in WITH_SIDECARS
     )

@@ -13,21 +13,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.builders import add, creation, info, metadata, protocol, to_bytes
+from tests.checkpoints import Form, put_classic, put_v2
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint, decode
 from tidegate_delta.log.file_names import LAST_CHECKPOINT, checkpoint_name, commit_name, in_log
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import (
     hinted_version,
     move_hint_forward,
-    write_classic,
 )
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
-from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, Form, write_v2
 
 NOW_MS = 1_800_000_000_000
 
@@ -53,7 +51,7 @@ def without_commits(root: Path, below: int) -> None:
 def checkpointed(root: Path) -> tuple[LocalStore, Snapshot, LastCheckpoint]:
     store = LocalStore(f"file://{root}")
     snapshot = open_snapshot(store)
-    return store, snapshot, write_classic(store, snapshot, NOW_MS)
+    return store, snapshot, put_classic(store, snapshot, NOW_MS)
 
 
 def sorted_rows(rows: Any) -> list[Any]:
@@ -134,13 +132,13 @@ def with_checkpoints(*versions: int) -> tuple[MemoryStore, dict[int, LastCheckpo
     store.files[in_log(commit_name(0))] = to_bytes(creation())
     for version in range(1, 41):
         store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"f{version}")])
-    return store, {item: write_classic(store, open_snapshot(store, item), 0) for item in versions}
+    return store, {item: put_classic(store, open_snapshot(store, item), 0) for item in versions}
 
 
 def test_the_hint_moves_forward_only() -> None:
     store, hints = with_checkpoints(5, 10)
     del store.files[in_log(checkpoint_name(10))]
-    write_classic(store, open_snapshot(store, 10), 0)
+    put_classic(store, open_snapshot(store, 10), 0)
     assert move_hint_forward(store, hints[10])
     assert not move_hint_forward(store, hints[5])
     assert not move_hint_forward(store, hints[10])
@@ -171,10 +169,9 @@ def test_the_hint_does_not_stay_where_a_slower_instance_took_it_back(form: Form 
 
     def other_instance() -> None:
         if form is None:
-            hint = write_classic(store, snapshot, 0)
+            hint = put_classic(store, snapshot, 0)
         else:
-            layout = CheckpointLayout(form, sidecar_files=7)
-            hint = write_v2(store, snapshot, layout, 0, lambda: new_id(SystemClock()))
+            hint = put_v2(store, snapshot, form, 0, files_a_sidecar=7).hint
         assert move_hint_forward(store, hint)
         told.append(hint)
 
@@ -198,12 +195,12 @@ def test_a_torn_checkpoint_is_replaced_and_a_whole_one_of_another_writer_stays(c
     buffer = io.BytesIO()
     pq.write_table(pq.read_table(io.BytesIO(ours)), buffer, compression="gzip")
     store.files[path] = theirs = buffer.getvalue()
-    result = write_classic(store, other, 1)
+    result = put_classic(store, other, 1)
     assert (result.size, result.size_in_bytes) == (hints[20].size, len(theirs))
     assert store.files[path] is theirs
     store.files[path] = theirs[:cut]
     assert hinted_version(store) == -1
-    assert write_classic(store, other, 1) == hints[20]
+    assert put_classic(store, other, 1) == hints[20]
     assert store.files[path] == ours
     assert move_hint_forward(store, hints[20])
     assert (hinted_version(store), hinted_version(store, 21)) == (20, -1)
@@ -213,13 +210,12 @@ def test_a_checkpoint_without_one_of_its_sidecars_is_not_whole() -> None:
     store, _ = with_checkpoints()
     names = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
     store.files[in_log(commit_name(0))] = to_bytes([info(), protocol(3, 7, **names), metadata()])
-    layout = CheckpointLayout(Form.CLASSIC, sidecar_files=7)
-    hint = write_v2(store, open_snapshot(store, 20), layout, 0, lambda: new_id(SystemClock()))
+    hint = put_v2(store, open_snapshot(store, 20), Form.CLASSIC, 0, files_a_sidecar=7).hint
     assert whole_checkpoint(store, 20) == replace(hint, num_of_add_files=None)
     sidecar = next(path for path in store.files if "_sidecars" in path)
     del store.files[sidecar]
     assert whole_checkpoint(store, 20) is None
-    again = write_v2(store, open_snapshot(store, 20), layout, 0, lambda: new_id(SystemClock()))
+    again = put_v2(store, open_snapshot(store, 20), Form.CLASSIC, 0, files_a_sidecar=8).hint
     assert whole_checkpoint(store, 20) == replace(again, num_of_add_files=None)
 
 

@@ -11,9 +11,9 @@ from tests.builders import NOW_MS, Row, add, info, metadata, protocol, remove, t
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.log.file_names import checkpoint_name, commit_name, in_log
-from tidegate_runtime.table_io import incremental_checkpoint, stored_checkpoint
+from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
 from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
-from tidegate_runtime.table_io.incremental_checkpoint import write_classic_of
+from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 GROUP_ROWS = 10
@@ -22,9 +22,9 @@ WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incremental_checkpoint, "ROWS_MAX", GROUP_ROWS)
-    monkeypatch.setattr(incremental_checkpoint, "COPIED_ROWS_MIN", 4)
-    monkeypatch.setattr(incremental_checkpoint, "WHOLE_ROWS_MAX", 0)
+    monkeypatch.setattr(checkpoint_writer, "ROWS_MAX", GROUP_ROWS)
+    monkeypatch.setattr(checkpoint_writer, "COPIED_ROWS_MIN", 4)
+    monkeypatch.setattr(checkpoint_writer, "WHOLE_ROWS_MAX", 0)
     monkeypatch.setattr(stored_checkpoint, "WHOLE_ROWS_MAX", 0)
 
 
@@ -55,7 +55,7 @@ class Table:
 
     def checkpoint(self, now_ms: int = NOW_MS) -> bytes:
         """Write a checkpoint, and return the file, which says what the log says."""
-        self.state = write_classic_of(self.store, self.state, now_ms).state
+        self.state = write_classic(self.store, self.state, now_ms).state
         alone = MemoryStore()
         alone.files = {self.path: self.content}
         assert sorted(open_snapshot(alone).files["path"].to_pylist()) == sorted(self.live)

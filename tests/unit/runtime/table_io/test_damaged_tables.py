@@ -13,10 +13,10 @@ import pytest
 
 from tests import builders
 from tests.builders import metadata, protocol, to_bytes
+from tests.checkpoints import Form
 from tests.fakes.memory_store import MemoryStore
 from tests.fuzz import tables
 from tests.fuzz.tables import DATA, HEAD, VECTOR, Files, to_parquet
-from tests.v2_checkpoints import Form
 from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.errors import BrokenLog, InvalidRequest, TidegateError
 from tidegate_delta.log.file_names import (

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.storage.log_store import FileStat
-from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_io.time_travel import (
     UNEVEN,
@@ -203,7 +203,7 @@ def test_ages_are_listed_up_to_where_commits_carry_their_own_time() -> None:
 def test_a_log_that_begins_with_a_checkpoint_is_travelled_from_there() -> None:
     store = by_age(10, 20, 30, 40)
     snapshot = open_snapshot(store, 1)
-    write_classic(store, snapshot, 0)
+    put_classic(store, snapshot, 0)
     del store.files[in_log(commit_name(0))]
     assert [found(store, at_ms) for at_ms in (20, 30, 40)] == [1, 2, 3]
     with pytest.raises(InvalidRequest, match="oldest that can be read is version 1") as refused:

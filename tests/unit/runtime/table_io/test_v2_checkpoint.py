@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count
+from typing import NoReturn
 from uuid import UUID
 
 import pyarrow.parquet as pq
@@ -10,14 +11,14 @@ import pytest
 from tests.builders import NOW_MS, Row, add, info, metadata, protocol, remove, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
-from tidegate_delta.errors import BrokenLog
+from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_runtime.table_io import incremental_checkpoint, stored_checkpoint
+from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
 from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
-from tidegate_runtime.table_io.incremental_checkpoint import (
+from tidegate_runtime.table_io.checkpoint_writer import (
     WrittenCheckpoint,
-    write_classic_of,
-    write_v2_of,
+    write_classic,
+    write_v2,
 )
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -27,8 +28,8 @@ WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 @pytest.fixture(autouse=True)
 def _small_sidecars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incremental_checkpoint, "SIDECAR_FILES", 10)
-    monkeypatch.setattr(incremental_checkpoint, "WHOLE_ROWS_MAX", 0)
+    monkeypatch.setattr(checkpoint_writer, "SIDECAR_FILES", 10)
+    monkeypatch.setattr(checkpoint_writer, "WHOLE_ROWS_MAX", 0)
     monkeypatch.setattr(stored_checkpoint, "WHOLE_ROWS_MAX", 0)
 
 
@@ -57,7 +58,7 @@ class Table:
         return self.sidecars - before
 
     def written(self, now_ms: int = NOW_MS) -> WrittenCheckpoint:
-        return write_v2_of(self.store, self.state, now_ms, lambda: next(self._ids))
+        return write_v2(self.store, self.state, now_ms, lambda: next(self._ids))
 
     @property
     def sidecars(self) -> set[str]:
@@ -98,6 +99,27 @@ def test_new_files_go_into_a_sidecar_of_their_own(table: Table) -> None:
     [written] = table.checkpoint()
     assert rows_in(table, written) == 2
     assert table.named == {*before, written}
+
+
+def failing(*_: object) -> NoReturn:
+    raise Unavailable("no")
+
+
+def test_a_store_that_fails_between_the_files_leaves_no_checkpoint(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What names the sidecars is written last."""
+    before = {path for path in table.store.files if "/_sidecars/" not in path}
+    table.commit(remove("old-3", deletionTimestamp=NOW_MS))
+    sidecars = table.sidecars
+    with monkeypatch.context() as patched:
+        patched.setattr(table.store, "put_if_absent", failing)
+        with pytest.raises(Unavailable):
+            table.written()
+    assert len(table.sidecars - sidecars) == 2
+    added = {path for path in table.store.files if "/_sidecars/" not in path} - before
+    assert added == {in_log(commit_name(1))}
+    table.checkpoint()
 
 
 def test_only_sidecars_that_lost_a_file_are_written_anew(table: Table) -> None:
@@ -184,7 +206,7 @@ def test_a_sidecar_of_another_length_is_written_anew(table: Table) -> None:
 
 def test_a_classic_checkpoint_follows_one_with_sidecars_and_back(table: Table) -> None:
     table.commit(add("new"), remove("old-3", deletionTimestamp=NOW_MS))
-    table.state = write_classic_of(table.store, table.state, NOW_MS).state
+    table.state = write_classic(table.store, table.state, NOW_MS).state
     assert {part.path for part in table.state.stored} == {in_log(f"{1:020d}.checkpoint.parquet")}
     table.commit(remove("old-4", deletionTimestamp=NOW_MS))
     table.checkpoint()
