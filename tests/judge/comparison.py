@@ -283,7 +283,7 @@ class _Run:
             assert given is not None
             side = "we refuse" if theirs is None else "only they refuse"
             return self._differs(side, _shown(theirs), _shown(ours), given.error_class)
-        if theirs is None or ours is None or theirs.error_class == ours.error_class:
+        if theirs is None or ours is None or theirs.error_class in ("", ours.error_class):
             return None
         if ours.error_class in WRAPPED:
             return None

@@ -154,6 +154,13 @@ KNOWN: Final = (
         ours=".*which this release can't decide exactly.*",
     ),
     Known(
+        "delta-spark counts no rows where an overwrite by a condition writes none",
+        "history",
+        "Overwrite where",
+        theirs=r"\[\('WRITE', {}\)\]",
+        ours=r"\[\('WRITE', {'numDeletedRows': '\d+'}\)\]",
+    ),
+    Known(
         "the committer records in a version what it refuses",
         "history",
         ours=".*TIDEGATE REFUSALS.*",
@@ -213,6 +220,13 @@ KNOWN: Final = (
         theirs=".*tick`s.*",
     ),
     Known(
+        "delta-spark refuses a backtick in a column's name before it looks at the verb",
+        "error class",
+        "Merge.*|Update|Delete",
+        "INVALID_ATTRIBUTE_NAME_SYNTAX / .*",
+        theirs=".*tick`s.*",
+    ),
+    Known(
         "there is nothing to pack where an engine wrote one file, and the other two",
         "history",
         "Optimize",
@@ -261,6 +275,8 @@ KNOWN: Final = (
         "of two reasons to refuse a verb each engine finds another first",
         "error class",
         error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*"
+        "|DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE / "
+        "(DELTA_VIOLATE_CONSTRAINT.*|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|.*OVERFLOW.*)"
         "|DELTA_FAILED_TO_MERGE_FIELDS / DELTA_METADATA_MISMATCH"
         "|DELTA_MERGE_UNRESOLVED_EXPRESSION / DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
         "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*"
@@ -268,6 +284,12 @@ KNOWN: Final = (
         "|FIELD_NOT_FOUND / DELTA_MERGE_UNRESOLVED_EXPRESSION"
         "|DELTA_METADATA_MISMATCH / DELTA_FAILED_TO_MERGE_FIELDS"
         r"|DATATYPE_MISMATCH\.\w+ / DELTA_REPLACE_WHERE_MISMATCH",
+    ),
+    Known(
+        "the empty text of a partition is null by the protocol; delta-spark reads it as no bytes",
+        "rows: delta-spark reads ours",
+        theirs=".*None.*",
+        ours=r".*\('bytes', ''\).*",
     ),
     Known(
         "delta-spark tries, and fails, to write bytes as a partition's folder; we say so before",

@@ -38,7 +38,7 @@ from tidegate_runtime.kafka.client_protocols import (
     TopicPartition,
 )
 from tidegate_runtime.observability.tracing import client_span
-from tidegate_runtime.table_registry import find_table, read_registry
+from tidegate_runtime.table_registry import RegistryReader, find_table, read_registry
 
 TIMEOUT_S: Final = 120.0
 """How long a writer waits for an outcome by default."""
@@ -119,6 +119,7 @@ class Client:
         self._name = (producer or str(new_id(self.clock))).encode()
         self._producer: Producer | None = None
         self._reader: Reader | None = None
+        self._registry_reader = RegistryReader(bus, topics)
         self._registry: Mapping[UUID, TableRecord] = {}
         self._read_to: dict[TopicPartition, tuple[Offset, float]] = {}
 
@@ -142,7 +143,12 @@ class Client:
 
     def tables(self, timeout_s: float = ANSWER_S) -> Mapping[UUID, TableRecord]:
         """Read the registry and return every registered table by its id. Raises: Unavailable."""
-        self._registry = read_registry(self._bus, self.topics, min(timeout_s, ANSWER_S))
+        wait_s = min(timeout_s, ANSWER_S)
+        # Most programs read once, and need not look up the topic's id to read on from there.
+        if not self._registry:
+            self._registry = read_registry(self._bus, self.topics, wait_s)
+        else:
+            self._registry = self._registry_reader.read(wait_s)
         return self._registry
 
     def table(self, root_or_name: str, timeout_s: float = ANSWER_S) -> TableRecord | None:

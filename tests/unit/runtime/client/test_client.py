@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterable
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -24,6 +25,7 @@ from tidegate_messages.proposal import Proposal
 from tidegate_messages.table_home import partition_of
 from tidegate_messages.topics import Topics
 from tidegate_messages.trace_context import is_traceparent
+from tidegate_runtime import table_registry
 from tidegate_runtime.client.client import Client, Rejected, result
 from tidegate_runtime.client.proposal_drafts import Stamp, Target, append
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, Record, TopicPartition
@@ -269,6 +271,17 @@ def test_the_registry_is_read_again_for_a_table_that_is_not_known_yet() -> None:
     found = client.table("t")
     assert found is not None
     assert found.table == TABLE
+
+
+def test_who_looks_at_the_registry_often_reads_what_is_new() -> None:
+    client, gate = client_of(always)
+    gate.register()
+    client.tables()
+    client.tables()
+    gate.register(name="renamed")
+    with mock.patch.object(table_registry, "_fold", wraps=table_registry._fold) as taken:
+        assert client.tables()[TABLE].name == "renamed"
+    assert taken.call_count == 1
 
 
 def test_a_table_that_is_not_registered_is_an_error_that_says_how_to_register_it() -> None:
