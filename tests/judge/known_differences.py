@@ -43,6 +43,13 @@ KNOWN: Final = (
         theirs=r".*UPGRADE PROTOCOL.*",
     ),
     Known(
+        "delta-spark rewrites files though no row changes, and its streams stop there",
+        "only they refuse, after a rewrite of theirs that changes no row",
+        "StreamRead",
+        "STREAM_FAILED",
+        theirs=".*DELTA_SOURCE_TABLE_IGNORE_CHANGES.*",
+    ),
+    Known(
         "nothing is proposed where nothing changes",
         "history",
         ours=r"\[\]",
@@ -66,6 +73,13 @@ KNOWN: Final = (
         "only they refuse",
         "Merge evolving",
         "DELTA_CANNOT_RESOLVE_EXPRESSION",
+        theirs=r".*Cannot resolve expression: \('k \+ 1\).*",
+    ),
+    Known(
+        "delta-spark can't compute generated columns in such a merge, whatever else is wrong",
+        "error class",
+        "Merge evolving",
+        "DELTA_CANNOT_RESOLVE_EXPRESSION / .*",
         theirs=r".*Cannot resolve expression: \('k \+ 1\).*",
     ),
     Known(
