@@ -445,6 +445,16 @@ SCRIPTS: Final = [
         "restore columns",
         (ADD_W, append("SELECT 9L AS k, 1 AS w"), verb(lambda t: t.restoreToVersion(1))),
     ),
+    Script("restore under a constraint", (FEW, UPDATE_ONE, verb(lambda t: t.restoreToVersion(2)))),
+    Script(
+        "restore a constraint",
+        (
+            FEW,
+            UPDATE_ONE,
+            alter("DROP CONSTRAINT few", lambda t: t.drop_constraint("few")),
+            verb(lambda t: t.restoreToVersion(2)),
+        ),
+    ),
     Script("restore a version that is not there", (verb(lambda t: t.restoreToVersion(9)),)),
     Script(
         "restore with vectors",

@@ -308,6 +308,10 @@ def test_a_table_is_restored_constrained_and_described(table: Table) -> None:
     assert table.add_constraint("small", "v < 1000") is not None
     with pytest.raises(InvalidRequest, match="small"):
         table.update("k = 1", set={"v": "1000"})
+    constrained = table.version()
+    table.delete()
+    table.restoreToVersion(constrained)
+    assert held(table) == wanted
     [detail] = table.detail().collect()
     assert (detail["numFiles"], detail["partitionColumns"]) == (4, ["p"])
     assert detail["properties"]["delta.constraints.small"] == "v < 1000"
@@ -316,6 +320,9 @@ def test_a_table_is_restored_constrained_and_described(table: Table) -> None:
     assert table.update("k = 1", set={"v": "1000"}) is not None
     with pytest.raises(InvalidRequest, match="there are: none"):
         table.drop_constraint("small")
+    table.restoreToVersion(constrained)
+    assert table.drop_constraint("small") is not None
+    table.delete("k = 1")
     assert table.restore_to_version(at).collect()[0]["num_removed_files"] > 0
     assert held(table) == wanted
 

@@ -158,7 +158,7 @@ KNOWN: Final = (
         "history",
         "Overwrite.*",
         theirs=r"\[\]",
-        ours=r"\[\('WRITE', {}\)\]",
+        ours=r"\[\('WRITE', {('numDeletedRows': '0')?}\)\]",
     ),
     Known(
         "replaceWhere of df.write takes plain conditions only; Table.overwrite takes others",
@@ -291,6 +291,8 @@ KNOWN: Final = (
         error_class=".*DELTA_CANNOT_MODIFY_APPEND_ONLY.*"
         "|DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE / "
         "(DELTA_VIOLATE_CONSTRAINT.*|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|.*OVERFLOW.*)"
+        "|DELTA_NOT_NULL_CONSTRAINT_VIOLATED / DELTA_VIOLATE_CONSTRAINT.*"
+        "|DELTA_VIOLATE_CONSTRAINT.* / DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
         "|DELTA_FAILED_TO_MERGE_FIELDS / DELTA_METADATA_MISMATCH"
         "|DELTA_MERGE_UNRESOLVED_EXPRESSION / DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
         "|DELTA_ZORDERING_ON_PARTITION_COLUMN / .*"

@@ -18,6 +18,11 @@ from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
+from tidegate_producers.writing.constraint_attestation import (
+    Attestation,
+    in_table_already,
+    with_attestation,
+)
 from tidegate_producers.writing.table_write import (
     WriteRequest,
     check_may_remove,
@@ -104,7 +109,10 @@ def restore(
         record.table, record.table_root, int(now.version), now.metadata.id
     )
     metadata = restored_metadata(now.metadata, target_snapshot.metadata)
-    proposal = _draft(target, stamp, planned, metadata, moment)
+    # The rows met the constraints of the version from which they come. Change files would say which
+    # of them came back; without them readers compare the files.
+    attestation = Attestation(in_table_already(metadata, now.protocol), "implicit")
+    proposal = with_attestation(_draft(target, stamp, planned, metadata, moment), attestation)
     return planned, propose(client, store, proposal, request.timeout_s)
 
 
@@ -192,6 +200,4 @@ def _draft(
     actions = (*definition, *removes, *planned.restored)
     rows = tuple(action.to_row() for action in actions)
     body = proposal_drafts.Body(operation, rows, proposal_drafts.WHOLE_TABLE)
-    proposal = proposal_drafts.of_body("commit", target, stamp, body)
-    # Change files would say which rows came back; without them readers compare the files.
-    return proposal.model_copy(update={"cdc_mode": "implicit"})
+    return proposal_drafts.of_body("commit", target, stamp, body)
