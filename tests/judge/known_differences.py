@@ -111,7 +111,7 @@ KNOWN: Final = (
     Known(
         "delta-spark forgets clustering where df.write overwrites all; we keep it",
         "clustering",
-        r"Overwrite( mergeSchema)?( partitionOverwriteMode)?",
+        r"Overwrite( mergeSchema)?( overwriteSchema)?( partitionOverwriteMode)?",
         theirs=r"\[\]",
     ),
     Known(
