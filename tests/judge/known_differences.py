@@ -76,6 +76,13 @@ KNOWN: Final = (
         theirs=r".*Cannot resolve expression: \('k \+ 1\).*",
     ),
     Known(
+        "rows may lack the column that a generated one is computed from: it is null, for us",
+        "only they refuse",
+        "Append.*|Overwrite.*",
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        theirs=r".*\('k \+ 1\) AS g.*",
+    ),
+    Known(
         "delta-spark can't compute generated columns in such a merge, whatever else is wrong",
         "error class",
         "Merge evolving",
