@@ -171,7 +171,7 @@ class _Run:
     seen: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     """The rows of our table by its path and version."""
     has_idle_rewrite: bool = False
-    """Whether delta-spark has rewritten files though no row changed, and we proposed nothing."""
+    """Whether a merge of theirs rewrote files and changed no row, where ours proposed nothing."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -285,7 +285,7 @@ class _Run:
             assert given is not None
             side = "we refuse" if theirs is None else "only they refuse"
             if self.has_idle_rewrite and self.at == StreamRead.__name__:
-                side += ", after a rewrite of theirs that changes no row"
+                side += ", after a merge of theirs that changed no row"
             return self._differs(side, _shown(theirs), _shown(ours), given.error_class)
         if theirs is None or ours is None or theirs.error_class in ("", ours.error_class):
             return None
@@ -355,7 +355,7 @@ class _Run:
         if changes is not None:
             return changes
         theirs, ours = (log.history for log in logs)
-        self.has_idle_rewrite |= bool(theirs) and not ours
+        self.has_idle_rewrite |= not ours and "MERGE" in [name for name, _ in theirs]
         if theirs != ours and self.at != "First rows":
             self.slight.append(self._differs("history", theirs, ours))
         return None

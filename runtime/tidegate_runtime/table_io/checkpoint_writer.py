@@ -1,4 +1,6 @@
-"""Write a checkpoint from the state between checkpoints: only the rows that need it.
+"""Write a checkpoint from the state between checkpoints, then move `_last_checkpoint` forward.
+
+What names a sidecar is written after it, so that a failure in between leaves no checkpoint.
 
 While all its rows hold, a sidecar of the last checkpoint is named again, and a row group of one
 without sidecars is copied. Other rows are read again, part by part, so that the memory does not
@@ -78,8 +80,8 @@ _REPEATED: Final = [
 them a dictionary would cost a tenth of the time and of the bytes.
 """
 
-
 SIDECAR_FILES: Final = 50_000
+"""Live files, or tombstones, of a sidecar at most."""
 
 TOP_LEVEL_JSON_MAX: Final = 4 << 20
 """Bytes of a V2 checkpoint's top-level file above which it is written in Parquet."""
@@ -134,7 +136,7 @@ def write_classic(store: LogStore, state: CheckpointState, now_ms: int) -> Writt
     ]
     after = after_writing(state, replace(plan, kept=tuple(copied)), file.parts)
     content = buffer.getvalue()
-    existing = put_checkpoint(store, name, content)
+    existing = _put_checkpoint(store, name, content)
     if existing is not None:
         return WrittenCheckpoint(existing, state, 0, is_ours=False)
     hint = LastCheckpoint(
@@ -181,7 +183,7 @@ def write_v2(
         # Some hundred thousand app transactions are read and written by column.
         content = _top_level_parquet(after, sidecars, now_ms)
     name = own_v2_checkpoint_name(state.version, fresh.metadata.id, is_json=is_json)
-    existing = put_checkpoint(store, name, content)
+    existing = _put_checkpoint(store, name, content)
     below = sum(map(row_count, after.stored))
     hint = existing or LastCheckpoint(
         version=state.version,
@@ -200,7 +202,7 @@ def checkpoint_file(buffer: io.BytesIO, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def put_checkpoint(store: LogStore, name: str, content: bytes) -> LastCheckpoint | None:
+def _put_checkpoint(store: LogStore, name: str, content: bytes) -> LastCheckpoint | None:
     """Write a checkpoint under a name that others may use, too; return the hint to another's.
 
     A whole checkpoint of another writer is never replaced, as readers may be reading it; a torn one
