@@ -968,9 +968,9 @@ def _set_default(model: Model) -> Verb | None:
     if not choices:
         return None
     name, kind = model.dice.choice(choices)
-    text = value(model.dice, kind)
+    column, text = quoted(name), value(model.dice, kind)
     model.needs_table = True
-    return Alter(f"ALTER COLUMN {quoted(name)} SET DEFAULT {text}", "set_default", (name, text))
+    return Alter(f"ALTER COLUMN {column} SET DEFAULT {text}", "set_default", (column, text))
 
 
 def _add_constraint(model: Model) -> Verb:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.integration.conftest import Line, own_topics
 from tests.integration.test_spark_judge import CONFIG
+from tests.judge import loaded_workers
 from tests.judge.comparison import Judge
 from tidegate_local.embedded_kafka import EmbeddedKafka
 
@@ -24,6 +25,7 @@ FAST: Final = {
     "spark.sql.readSideCharPadding": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+    "spark.python.daemon.module": loaded_workers.__name__,
 }
 LONG: Final = {
     **FAST,
@@ -41,6 +43,7 @@ SHORT: Final = 100
 def open_spark(sequences: int) -> SparkSession:
     """Return a session with delta-spark, for a run of so many sequences."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     builder = SparkSession.builder.appName("tidegate-judge").master("local[2]")
     for key, value in (LONG if sequences > SHORT else FAST).items():
         builder = builder.config(key, value)
