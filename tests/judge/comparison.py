@@ -142,9 +142,7 @@ def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, TidegateError):
         return Refusal("refused", error.error_class, text)
     if isinstance(error, PySparkException):
-        nameless = re.search("Cannot find main error class '([A-Z0-9_]+)'", text)
-        # PySpark looks for a class's message among Spark's own, and fails at one of Delta's.
-        condition = nameless[1] if nameless else error.getCondition() or ""
+        condition = error.getCondition() or ""
         found = _class_in(text)
         if condition in ("", "_LEGACY_ERROR_TEMP_2096") or "FAILED_EXECUTE" in condition:
             condition = found or condition
@@ -158,7 +156,9 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def _class_in(text: str) -> str:
-    match = re.search(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)\]", text)
+    # PySpark looks for a class's message among Spark's own, and fails at one of Delta's.
+    unknown = re.search("Cannot find main error class '([A-Z0-9_]+)'", text)
+    match = unknown or re.search(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)\]", text)
     return match[1] if match else ""
 
 
