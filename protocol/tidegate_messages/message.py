@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from tidegate_messages.unvalidated_models import trusted
+# A model is these four slots. Setting them directly takes half the time of `model_construct`.
+_set_fields: Final = BaseModel.__dict__["__dict__"].__set__
+_set_given: Final = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+_set_more: Final = BaseModel.__dict__["__pydantic_extra__"].__set__
+_set_private: Final = BaseModel.__dict__["__pydantic_private__"].__set__
 
 
 class Message(BaseModel):
@@ -15,17 +19,18 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
 
     @classmethod
-    def trusted(cls, fields: Mapping[str, Any], given: set[str] | None = None) -> Self:
+    def trusted(cls, fields: Mapping[str, Any]) -> Self:
         """Return a message without validating its fields.
 
-        Like `model_construct`, for messages that are made thousands of times a second. `given` are
-        the names of the fields that were set. With it, `fields` must be all fields in their order,
-        and both objects are kept, not copied.
+        Like `model_construct`, for messages that are made thousands of times a second.
         Law: m.trusted(vars(m)) == m, where every field of m is of its own release
         """
-        if given is None:
-            return trusted(cls, {**_template(cls), **fields}, set(fields), {})
-        return trusted(cls, fields, given, {})
+        instance = cls.__new__(cls)
+        _set_fields(instance, {**_template(cls), **fields})
+        _set_given(instance, set(fields))
+        _set_more(instance, {})
+        _set_private(instance, None)
+        return instance
 
 
 @cache

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, JsonValue, Strict, StringConstraints, model_validator
+from pydantic import Field, InstanceOf, JsonValue, Strict, StringConstraints, model_validator
 
 from tidegate_messages.identity_values import LONG_MAX, IdentityDemand, IdentityUsage
 from tidegate_messages.message import Message
@@ -121,7 +121,7 @@ class Proposal(Message):
     name: str | None = None
     read_version: Annotated[int, Strict(), Field(ge=-1)]
     operation: Operation = Operation()
-    actions: tuple[Mapping[str, Any], ...] = ()
+    actions: tuple[InstanceOf[Mapping[str, Any]], ...] = ()
     claim_check: ClaimCheck | None = None
     reads: ReadSet | None = None
     isolation: Isolation = "default"

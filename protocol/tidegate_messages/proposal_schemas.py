@@ -7,9 +7,9 @@ model takes as plain objects, and the rules that concern several fields.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegate_messages.action_schemas import ROW, ROWS_TO_DELETE, action_schemas
 from tidegate_messages.predicate_schemas import PREDICATE, predicate_schemas
 from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposed_actions import ROW, RowsToDelete, action_schemas
 from tidegate_messages.row_intent import ROW_INTENT
 
 Schema = dict[str, Any]
@@ -32,7 +32,7 @@ def proposal_schema() -> Schema:
         for name, schema in definitions_made.items()
     }
     _refer(closed["ReadSet"], "predicates", PREDICATE)
-    closed["RowIntent"]["properties"]["rows"] = {"$ref": f"#/$defs/{ROWS_TO_DELETE}"}
+    closed["RowIntent"]["properties"]["rows"] = {"$ref": f"#/$defs/{RowsToDelete.__name__}"}
     _refer(body, "actions", ROW)
     line = {CLAIM_CHECK_LINE: _claim_check_line()}
     definitions = {**closed, **action_schemas(), **predicate_schemas(), **line}

@@ -1,6 +1,10 @@
-"""Read one row of a record into a checked action: kind, types, paths, numbers and statistics."""
+"""Read one row of a record into a checked action.
 
-from collections.abc import Mapping
+Types and limits are those of the models in `tidegate_messages.proposed_actions`. Checked here are
+paths, statistics, and what an operator limits.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -32,16 +36,17 @@ from tidegate_delta.log.actions import (
     Action,
     Add,
     Cdc,
+    CommitInfo,
     DeletionVector,
     DomainMetadata,
-    FileAction,
     Metadata,
     Protocol,
     Remove,
     Txn,
 )
 from tidegate_delta.log.file_paths import is_absolute
-from tidegate_delta.value_limits import LONG_MAX, is_moment
+from tidegate_delta.value_limits import LONG_MAX
+from tidegate_messages.proposed_actions import PROPOSED
 
 OUR_APPS: Final = "tidegate/"
 DELTA_DOMAINS: Final = "delta."
@@ -50,10 +55,7 @@ OPEN_DOMAINS: Final = frozenset({"delta.clustering", "delta.rowTracking"})
 NAME_CHARS_MAX: Final = 1_024
 ENTRIES_MAX: Final = 128
 """Most partition values or tags of a file. Each takes many times its bytes in memory."""
-KINDS: Final[Mapping[str, type[Action]]] = {
-    kind.wire_name: kind for kind in (Add, Remove, Cdc, Metadata, Protocol, Txn, DomainMetadata)
-}
-"""The actions that a proposal may hold."""
+_WITH_LISTS: Final = frozenset({Metadata.wire_name, Protocol.wire_name})
 
 ActionLine = bytes | Mapping[str, Any]
 """A line of the log as it will be written, or the body of a remove, whose time is set later."""
@@ -65,27 +67,20 @@ _DEFAULTS: Final = {"domainMetadata": {"removed": False}, "cdc": {"dataChange": 
 _SPELLING: Final = "write the action as PROTOCOL.md spells it"
 
 
-def read_row(row: Any, location: str, policy: Policy) -> tuple[ActionLine, Action]:
-    """Return the log line for a row, and the action that the row holds.
+def read_row(row: Any, location: str, policy: Policy) -> tuple[ActionLine, Action, bool]:
+    """Return the log line for a row, the action that it holds, and whether it is of the usual form.
 
+    That is a data file without a deletion vector or row ids whose path is its own canonical form.
     Raises: InvalidProposal.
     """
     name, body = _named(row, location)
-    body = {**_DEFAULTS[name], **body} if name in _DEFAULTS else body
+    if name in _DEFAULTS:
+        body = {**_DEFAULTS[name], **body}
     path = f"{location}.{name}"
+    action = read_action(name, body, path)
     line = body if name == "remove" else _line({name: body}, path)
-    action = read_action(KINDS[name], body, path)
-    if isinstance(action, FileAction):
-        _check_file(action, path, policy)
-    elif isinstance(action, Cdc):
-        _check_change_file(action, path, policy)
-    elif isinstance(action, Txn):
-        _check_txn(action, path)
-    elif isinstance(action, Metadata):
-        check_moments(action, path)
-    elif isinstance(action, DomainMetadata):
-        _check_domain(action, path)
-    return line, action
+    check = _CHECKS.get(name)
+    return line, action, check is not None and check(action, path, policy)
 
 
 def dated(line: ActionLine, now_ms: int) -> bytes:
@@ -141,16 +136,17 @@ def _line(row: Mapping[str, Any], location: str) -> bytes:
 def _named(row: Any, location: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(row, dict):
         refuse(MALFORMED, location, "is no object", "give one action a row")
-    named = [(name, body) for name, body in row.items() if body is not None]
+    named = [name for name in row if row[name] is not None]
     if len(named) != 1:
         refuse(MALFORMED, location, f"holds {len(named)} actions", "give exactly one action a row")
-    name, body = named[0]
-    if name not in KINDS:
+    name = named[0]
+    body = row[name]
+    if name not in PROPOSED:
         refuse(
             NOT_SUPPORTED,
             f"{location}.{name[:64]}",
             "is no action that a proposal may hold",
-            f"leave it out: a proposal holds {', '.join(KINDS)}",
+            f"leave it out: a proposal holds {', '.join(PROPOSED)}",
         )
     if not isinstance(body, dict):
         refuse(MALFORMED, f"{location}.{name}", "is no object", _SPELLING)
@@ -159,13 +155,14 @@ def _named(row: Any, location: str) -> tuple[str, dict[str, Any]]:
     return name, {key: value for key, value in body.items() if value is not None}
 
 
-def read_action(kind: type[Action], body: Mapping[str, Any], location: str) -> Action:
+def read_action(name: str, body: Mapping[str, Any], location: str) -> Action:
     """Return the action that a body holds, with every field named and typed as in the log.
 
     Raises: InvalidProposal.
     """
+    kind = PROPOSED.get(name, CommitInfo)
     try:
-        if kind is Metadata or kind is Protocol:
+        if name in _WITH_LISTS:
             # Only JSON mode turns lists into tuples; strict mode is needed either way.
             return kind.model_validate_json(
                 orjson.dumps(body), strict=True, by_alias=True, by_name=False
@@ -175,20 +172,23 @@ def read_action(kind: type[Action], body: Mapping[str, Any], location: str) -> A
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "".join(f".{str(part)[:64]}" for part in first["loc"])
-        refuse(MALFORMED, f"{location}{field}", first["msg"], _SPELLING)
+        problem = first["msg"].removeprefix("Value error, ")
+        refuse(MALFORMED, f"{location}{field}", problem, _SPELLING)
     return action
 
 
-def _check_file(action: FileAction, location: str, policy: Policy) -> None:
-    if isinstance(action, Add):
-        _check_place_of(action, location, policy)
-        check_numbers(action, location)
-        _check_partition_values(action.partition_values, location, policy)
-        _check_few(action.tags, f"{location}.tags")
-        if action.stats is not None:
-            _check_stats(action.stats, location, policy)
-    elif isinstance(action, Remove):
-        _check_remove(action, location, policy)
+def _check_add(add: Add, location: str, policy: Policy) -> bool:
+    """Refuse an add by its path, its values or its statistics. Return whether it is plain."""
+    is_plain = path_checks.is_plain(add.path) and add.deletion_vector is None
+    if not is_plain:
+        _check_place_of(add, location, policy)
+    if add.partition_values:
+        _check_entries(add, location, policy)
+    if add.tags:
+        _check_few(add.tags, f"{location}.tags")
+    if add.stats is not None:
+        _check_stats(add.stats, location, policy)
+    return is_plain and add.base_row_id is None and add.default_row_commit_version is None
 
 
 def _check_place_of(add: Add, location: str, policy: Policy) -> None:
@@ -233,40 +233,6 @@ def check_place(action: Add | Cdc, location: str) -> None:
         _check_vector(action.deletion_vector, f"{location}.deletionVector")
 
 
-def check_numbers(action: Add, location: str) -> None:
-    """Refuse a new file whose numbers are out of range. Raises: InvalidProposal."""
-    for name, value in (
-        ("baseRowId", action.base_row_id),
-        ("defaultRowCommitVersion", action.default_row_commit_version),
-        ("size", action.size),
-        ("modificationTime", action.modification_time),
-    ):
-        if value is not None:
-            _check_number(value, location, name)
-    check_moments(action, location)
-
-
-_MOMENTS: Final[Mapping[type[Action], tuple[str, str]]] = {
-    Add: ("modification_time", "modificationTime"),
-    Remove: ("deletion_timestamp", "deletionTimestamp"),
-    Txn: ("last_updated", "lastUpdated"),
-    Metadata: ("created_time", "createdTime"),
-}
-"""The time field of each kind of action: its name in the model and its name in the log."""
-
-
-def check_moments(action: Action, location: str) -> None:
-    """Refuse an action whose time is outside the range of a table's timestamps.
-
-    Raises: InvalidProposal.
-    """
-    field, name = _MOMENTS.get(type(action), ("", ""))
-    value = getattr(action, field) if field else None
-    if not is_moment(value):
-        problem = f"is {value}"
-        refuse(MALFORMED, f"{location}.{name}", problem, "give milliseconds since 1970, up to 2^53")
-
-
 def _check_vector(vector: DeletionVector, location: str, *, is_foreign: bool = False) -> None:
     """Refuse a new vector that is malformed, or neither inline nor in a file of the table.
 
@@ -292,37 +258,25 @@ def _check_vector(vector: DeletionVector, location: str, *, is_foreign: bool = F
             problem,
             "name a folder of letters and digits below the root, or none",
         )
-    if vector.cardinality < 0:
-        refuse(MALFORMED, f"{location}.cardinality", f"is {vector.cardinality}", "count the rows")
 
 
-def _check_remove(action: Remove, location: str, policy: Policy) -> None:
-    _check_path(action.path, path_checks.wrong_with_old(action.path), location)
-    if action.size is not None:
-        _check_number(action.size, location, "size")
-    check_moments(action, location)
-    if action.partition_values is not None:
-        _check_partition_values(action.partition_values, location, policy)
-    if action.extended_file_metadata and (action.size is None or action.partition_values is None):
-        refuse(
-            MALFORMED,
-            f"{location}.extendedFileMetadata",
-            "is true without size and partitionValues",
-            "copy them from the file's add action",
-        )
+def _check_remove(action: Remove, location: str, policy: Policy) -> bool:
+    """Refuse a remove by its path or its values. Return whether it is plain."""
+    is_plain = path_checks.is_plain(action.path)
+    if not is_plain:
+        _check_path(action.path, path_checks.wrong_with_old(action.path), location)
+    if action.partition_values:
+        _check_entries(action, location, policy)
+    return is_plain and action.deletion_vector is None
 
 
-def _check_change_file(action: Cdc, location: str, policy: Policy) -> None:
+def _check_change_file(action: Cdc, location: str, policy: Policy) -> bool:
     check_place(action, location)
-    _check_partition_values(action.partition_values, location, policy)
-    _check_number(action.size, location, "size")
-    if action.data_change:
-        refuse(MALFORMED, f"{location}.dataChange", "is true", "a change file says false")
+    _check_entries(action, location, policy)
+    return False
 
 
-def _check_txn(action: Txn, location: str) -> None:
-    _check_number(action.version, location, "version")
-    check_moments(action, location)
+def _check_txn(action: Txn, location: str, _: Policy) -> bool:
     if len(action.app_id) > NAME_CHARS_MAX:
         problem = f"is longer than {NAME_CHARS_MAX} characters"
         refuse(TOO_LARGE, f"{location}.appId", problem, "shorten it")
@@ -333,9 +287,10 @@ def _check_txn(action: Txn, location: str) -> None:
             f"app ids that begin with {OUR_APPS!r} are the committer's own",
             "use another app id",
         )
+    return False
 
 
-def _check_domain(action: DomainMetadata, location: str) -> None:
+def _check_domain(action: DomainMetadata, location: str, _: Policy) -> bool:
     if len(action.domain) > NAME_CHARS_MAX:
         problem = f"is longer than {NAME_CHARS_MAX} characters"
         refuse(TOO_LARGE, f"{location}.domain", problem, "shorten it")
@@ -346,6 +301,17 @@ def _check_domain(action: DomainMetadata, location: str) -> None:
             f"domains that begin with {DELTA_DOMAINS!r} belong to table features",
             "use a domain of your own",
         )
+    return False
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any, str, Policy], bool]]] = {
+    Add.wire_name: _check_add,
+    Remove.wire_name: _check_remove,
+    Cdc.wire_name: _check_change_file,
+    Txn.wire_name: _check_txn,
+    DomainMetadata.wire_name: _check_domain,
+}
+"""The checks of an action by its name. Each returns whether the action is of the usual form."""
 
 
 def _check_path(path: str, problem: str | None, location: str) -> None:
@@ -359,29 +325,25 @@ def _check_path(path: str, problem: str | None, location: str) -> None:
         )
 
 
-def _check_number(value: int, location: str, name: str) -> None:
-    if not 0 <= value <= LONG_MAX:
-        refuse(MALFORMED, f"{location}.{name}", f"is {value}", "give a number from 0 to 2^63 - 1")
-
-
-def _check_few(entries: Mapping[str, str | None] | None, location: str) -> None:
-    if entries is not None and len(entries) > ENTRIES_MAX:
-        problem = f"has {len(entries)} entries, {ENTRIES_MAX} are allowed"
-        refuse(TOO_LARGE, location, problem, "leave some out")
-
-
-def _check_partition_values(
-    values: Mapping[str, str | None], location: str, policy: Policy
-) -> None:
+def _check_entries(action: Add | Remove | Cdc, location: str, policy: Policy) -> None:
+    """Refuse too many partition values or tags, and values that are too long."""
+    values = action.partition_values or {}
     _check_few(values, f"{location}.partitionValues")
+    chars_max = policy.partition_value_chars_max
     for name, value in values.items():
-        if value is not None and len(value) > policy.partition_value_chars_max:
+        if value is not None and len(value) > chars_max:
             refuse(
                 PARTITION_VALUES,
                 f"{location}.partitionValues.{name[:64]}",
-                f"is longer than {policy.partition_value_chars_max} characters",
+                f"is longer than {chars_max} characters",
                 "partition by something shorter",
             )
+
+
+def _check_few(entries: Mapping[str, str | None], location: str) -> None:
+    if len(entries) > ENTRIES_MAX:
+        problem = f"has {len(entries)} entries, {ENTRIES_MAX} are allowed"
+        refuse(TOO_LARGE, location, problem, "leave some out")
 
 
 def _check_stats(stats: str, location: str, policy: Policy) -> None:

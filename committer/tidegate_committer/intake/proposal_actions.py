@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from tidegate_committer.intake.action_reader import ActionLine, add_line, body_of, is_add, read_row
-from tidegate_committer.intake.fast_action_reader import read_plain
 from tidegate_committer.intake.fast_dataclass import make_fast
 from tidegate_committer.intake.refusals import DUPLICATE, TOO_LARGE, flaw, refuse
 from tidegate_committer.policy import Policy
@@ -41,7 +40,8 @@ _VECTOR_NAME_CHARS_MAX: Final = 80
 _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
 _ODD_START: Final = ("", "/", ".")
 
-_SPELT_LATE: Final = frozenset({Metadata, Protocol, Txn})
+_SPELLED_LATE: Final = frozenset({Metadata.wire_name, Protocol.wire_name, Txn.wire_name})
+"""The actions whose lines are written by the version that they land in."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class CheckedActions:
 
 
 EMPTY: Final = CheckedActions()
-_BARE: Final = vars(EMPTY)
+_NONE: Final = vars(EMPTY)
 
 
 def _fields_from_adds(adds: Sequence[Add]) -> dict[str, Any]:
@@ -183,9 +183,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
 
     Raises: InvalidProposal, for the first row that is refused.
     """
-    adds: list[Any] = []
-    removes: list[Any] = []
-    actions: dict[type[Action], list[Any]] = {Add: adds, Remove: removes}
+    actions: dict[str, list[Any]] = {}
     kept: list[ActionLine] = []
     unknown, are_plain = 0, True
     for index, row in enumerate(rows):
@@ -196,26 +194,17 @@ def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
                 f"more than {policy.actions_max} actions",
                 "propose them in several steps",
             )
-        fast = read_plain(row, policy)
-        if fast is not None:
-            line, file = fast
-            kept.append(line)
-            (adds if type(file) is Add else removes).append(file)
-            continue
-        are_plain = False
-        line, action = read_row(row, f"actions[{index}]", policy)
-        kind = type(action)
+        line, action, is_plain = read_row(row, f"actions[{index}]", policy)
+        are_plain = are_plain and is_plain
         if action.model_extra:
             unknown += len(orjson.dumps(action.model_extra))
             if unknown > policy.record_bytes_max:
                 problem = f"fields that this release does not know, {unknown} bytes of them"
                 refuse(TOO_LARGE, "actions", problem, "leave them out")
-        actions.setdefault(kind, []).append(action)
-        if kind not in _SPELT_LATE:
+        actions.setdefault(action.wire_name, []).append(action)
+        if action.wire_name not in _SPELLED_LATE:
             kept.append(line)
-    if are_plain:
-        return _plain(adds, removes, kept)
-    return _content(actions, tuple(kept))
+    return _content(actions, tuple(kept), are_plain=are_plain)
 
 
 def content_of(commit: Commit) -> CheckedActions:
@@ -223,53 +212,43 @@ def content_of(commit: Commit) -> CheckedActions:
 
     Raises: InvalidProposal, if it has duplicate actions.
     """
-    actions: dict[type[Action], list[Action]] = {}
+    actions: dict[str, list[Any]] = {}
     for action in commit.actions:
-        actions.setdefault(type(action), []).append(action)
-    return _content(actions, ())
-
-
-def _plain(adds: list[Add], removes: list[Remove], lines: list[ActionLine]) -> CheckedActions:
-    """Return the content of files without vectors or row ids whose paths are all canonical."""
-    fields = dict(_BARE)
-    fields["lines"], fields["adds"], fields["removes"] = tuple(lines), tuple(adds), tuple(removes)
-    fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
-    fields["removed"] = removed = frozenset([remove.path for remove in removes])
-    fields["is_plain"] = True
-    content = make_fast(CheckedActions, fields)
-    if len(lines) > 1 and len(removed.union([add.path for add in adds])) < len(lines):
-        _check_duplicates(content)
-    return content
+        actions.setdefault(action.wire_name, []).append(action)
+    return _content(actions, (), are_plain=False)
 
 
 def _content(
-    actions: Mapping[type[Action], list[Action]], lines: tuple[ActionLine, ...]
+    actions: Mapping[str, list[Any]], lines: tuple[ActionLine, ...], *, are_plain: bool
 ) -> CheckedActions:
-    adds = _of(actions, Add)
-    special = [add for add in adds if add.deletion_vector is not None or _has_row_ids(add)]
-    removes = _of(actions, Remove)
-    content = CheckedActions(
-        lines=lines,
-        adds=adds,
-        removes=removes,
-        changes=_of(actions, Cdc),
-        txns=_one_per_application(_of(actions, Txn)),
-        domains=_of(actions, DomainMetadata),
-        metadata=_single(_of(actions, Metadata)),
-        protocol=_single(_of(actions, Protocol)),
-        removed=frozenset([canonical(remove.path) for remove in removes]),
-        added=_paths_of(adds),
-        vectors=vectors_of(special),
-        removed_vectors=vectors_of(removes),
-        has_row_ids=any(map(_has_row_ids, special)),
-    )
+    """Return the content of actions; `are_plain` says that all are of the usual form."""
+    adds, removes = _of(actions, Add), _of(actions, Remove)
+    fields = dict(_NONE)
+    fields["lines"], fields["adds"], fields["removes"] = lines, adds, removes
+    if are_plain:
+        fields["is_plain"] = True
+        fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
+        fields["removed"] = frozenset([remove.path for remove in removes])
+    else:
+        special = [add for add in adds if add.deletion_vector is not None or _has_row_ids(add)]
+        fields["added"] = _paths_of(adds)
+        fields["removed"] = frozenset([canonical(remove.path) for remove in removes])
+        fields["vectors"] = vectors_of(special)
+        fields["removed_vectors"] = vectors_of(removes)
+        fields["has_row_ids"] = any(map(_has_row_ids, special))
+        fields["changes"] = _of(actions, Cdc)
+        fields["txns"] = _one_per_application(_of(actions, Txn))
+        fields["domains"] = _of(actions, DomainMetadata)
+        fields["metadata"] = _single(_of(actions, Metadata))
+        fields["protocol"] = _single(_of(actions, Protocol))
+    content = make_fast(CheckedActions, fields)
     if len(lines) != 1:
         _check_duplicates(content)
     return content
 
 
-def _of(actions: Mapping[type[Action], list[Any]], kind: type[A]) -> tuple[A, ...]:
-    return tuple(actions.get(kind, ()))
+def _of(actions: Mapping[str, list[Any]], kind: type[A]) -> tuple[A, ...]:
+    return tuple(actions.get(kind.wire_name, ()))
 
 
 def _paths_of(adds: Sequence[Add]) -> tuple[tuple[str, PartitionValues], ...]:

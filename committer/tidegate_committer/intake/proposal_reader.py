@@ -31,8 +31,14 @@ from tidegate_delta.log import file_names
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import in_log, staged_version
 from tidegate_delta.value_limits import LONG_MAX
-from tidegate_messages.codec import FORMATS, Headers, other_format, parse_json, producer_of
-from tidegate_messages.fast_proposal_reader import read_proposal
+from tidegate_messages.codec import (
+    FORMATS,
+    Headers,
+    decode,
+    other_format,
+    parse_json,
+    producer_of,
+)
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import ClaimCheck, Proposal, ProposalKind
 from tidegate_messages.reply_headers import reply_request
@@ -99,7 +105,7 @@ def read_record(
     if (unread := _unread(value, digest, policy, headers)) is not None:
         return unread
     try:
-        proposal = read_proposal(value)
+        proposal = decode(Proposal, value)
     except MalformedRecord as error:
         unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)

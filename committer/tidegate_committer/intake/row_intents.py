@@ -10,15 +10,10 @@ from tidegate_committer.intake import path_checks
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
 from tidegate_committer.intake.refusals import BAD_PATH, DUPLICATE, MALFORMED, TOO_LARGE, refuse
 from tidegate_committer.policy import Policy
-from tidegate_delta.deletion_vectors.descriptors import (
-    INLINE,
-    RELATIVE,
-    frame_of,
-    inline_rows,
-    path_of,
-)
+from tidegate_delta.deletion_vectors.descriptors import INLINE, frame_of, inline_rows, path_of
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.log.actions import DeletionVector
+from tidegate_messages.proposed_actions import RowsToDelete
 from tidegate_messages.row_intent import RowIntent
 
 _SPELLING: Final = "write the vector as PROTOCOL.md spells a descriptor"
@@ -82,13 +77,13 @@ def _read(row_intent: RowIntent, location: str) -> RowDelete:
         problem = f"{row_intent.path[:128]!r} {mistake}"
         refuse(BAD_PATH, f"{location}.path", problem, remedy, path=row_intent.path[:1024])
     vector = _vector(row_intent, f"{location}.rows")
-    if not 0 < vector.cardinality <= row_intent.num_records:
+    if vector.cardinality > row_intent.num_records:
         problem = f"says {vector.cardinality} rows, of {row_intent.num_records}"
         refuse(
             MALFORMED,
             f"{location}.rows.cardinality",
             problem,
-            "delete one row at least, of the file",
+            "name rows of the file only",
         )
     inline = None
     try:
@@ -111,19 +106,10 @@ def _read(row_intent: RowIntent, location: str) -> RowDelete:
 
 def _vector(row_intent: RowIntent, location: str) -> DeletionVector:
     try:
-        vector = DeletionVector.model_validate(
+        return RowsToDelete.model_validate(
             row_intent.rows, strict=True, by_alias=True, by_name=False
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "".join(f".{str(part)[:64]}" for part in first["loc"])
         refuse(MALFORMED, f"{location}{field}", first["msg"], _SPELLING)
-    if vector.storage_type not in (INLINE, RELATIVE):
-        problem = f"is {vector.storage_type[:16]!r}, so it may lie outside of the table"
-        refuse(
-            MALFORMED,
-            f"{location}.storageType",
-            problem,
-            "write the rows inline, or below the root",
-        )
-    return vector

@@ -25,13 +25,7 @@ from tidegate_committer.admission.drop_feature_checks import (
 )
 from tidegate_committer.admission.existing_file_checks import files_left_behind
 from tidegate_committer.admission.post_rebase_checks import dead_file, in_another_partition
-from tidegate_committer.intake.action_reader import (
-    OUR_APPS,
-    check_moments,
-    check_numbers,
-    check_place,
-    read_action,
-)
+from tidegate_committer.intake.action_reader import OUR_APPS, check_place, read_action
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical, content_of
 from tidegate_committer.intake.refusals import (
@@ -186,16 +180,14 @@ def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
 def _check(
     name: str, body: Mapping[str, Any], location: str, is_live: Callable[[str], bool]
 ) -> None:
-    action = read_action(KINDS[name], body, location)
+    action = read_action(name, body, location)
     if isinstance(action, CommitInfo):
         _check_dates(body, location)
     field = _SAID.get(name)
     if field is not None and body.get(field) is None:
         remedy = "write it: not every reader takes its absence for false"
         refuse(MALFORMED, f"{location}.{field}", "is missing", remedy)
-    check_moments(action, location)
     if isinstance(action, Add):
-        check_numbers(action, location)
         _check_stats(action, location)
     if isinstance(action, Cdc) or (isinstance(action, Add) and not is_live(canonical(action.path))):
         check_place(action, location)

@@ -117,4 +117,4 @@ def test_a_flaw_names_field_rule_and_remedy() -> None:
     rejection = raised.value.rejection
     assert rejection.field == "actions[1].add.size"
     assert rejection.rule == "malformed"
-    assert "give a number" in rejection.reason
+    assert "should be greater than or equal to 0; write the action" in rejection.reason
