@@ -29,8 +29,7 @@ from tidegate_committer.conflicts.conflict_prefilter import passes_by
 from tidegate_committer.conflicts.conflict_rules import RULES
 from tidegate_committer.conflicts.rebase import adopt
 from tidegate_committer.conflicts.rebase_state import begin
-from tidegate_committer.decision import fast_path, steps
-from tidegate_committer.decision.fast_path import FastPath
+from tidegate_committer.decision import steps
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.group_commit.grouping import Group
@@ -127,9 +126,7 @@ def test_a_group_is_judged_as_if_each_step_and_each_rule_had_been_asked_of_each_
     candidates = [candidate_of(one, offset) for offset, one in enumerate(batch)]
     quick = decided(candidates, table)
     with monkeypatch.context() as context:
-        context.setattr(FastPath, "is_clear", lambda *asked: False)
-        assert decided(candidates, table) == quick
-        for module in (conflicts, steps, fast_path):
+        for module in (conflicts, steps):
             context.setattr(module, "passes_by", lambda *asked: False)
         context.setattr(Group, "may_meet_rows_of", lambda *asked: True)
         assert decided(candidates, table) == quick

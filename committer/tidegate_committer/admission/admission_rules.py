@@ -6,7 +6,6 @@ gets.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
@@ -37,8 +36,7 @@ PARTITIONS_MAX: Final = 4_096
 """Most partitions of a table whose values are cached as valid."""
 
 
-@dataclass(frozen=True)
-class AdmissionInput:
+class AdmissionInput(NamedTuple):
     """The table's root, its definition at the read version (None: no table yet), and the time."""
 
     root: str
@@ -136,19 +134,21 @@ def in_time(case: _Case) -> Rejection | None:
             advice="rerun",
         )
     age = 0 if since is None else case.input.now_ms - since
+    if age <= case.policy.files_age_max_ms:
+        return None
     candidate = case.candidate
     brings_files = candidate.content.adds or any(
         intent.inline is None for intent in candidate.intents
     )
-    if brings_files and age > case.policy.files_age_max_ms:
-        return flaw(
-            "files_too_old",
-            "files_since_ms",
-            f"the files are {age} ms old, so vacuum may have deleted them",
-            f"write them again; {case.policy.files_age_max_ms} ms are allowed",
-            advice="rerun",
-        )
-    return None
+    if not brings_files:
+        return None
+    return flaw(
+        "files_too_old",
+        "files_since_ms",
+        f"the files are {age} ms old, so vacuum may have deleted them",
+        f"write them again; {case.policy.files_age_max_ms} ms are allowed",
+        advice="rerun",
+    )
 
 
 def allowed_isolation(case: _Case) -> Rejection | None:
@@ -167,7 +167,8 @@ def allowed_isolation(case: _Case) -> Rejection | None:
 
 def understood(case: _Case) -> Rejection | None:
     """The predicates are ones that this release understands."""
-    mistake = wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
+    predicates = case.candidate.reads.predicates
+    mistake = wrong_with(predicates, case.policy.predicate_nodes_max) if predicates else None
     if mistake is not None:
         rule = TOO_LARGE if mistake.is_too_large else BAD_PREDICATE
         field, remedy = f"reads.predicates[{mistake.place}]", "use the grammar of read sets"

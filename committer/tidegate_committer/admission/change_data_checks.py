@@ -60,10 +60,11 @@ def columns_change(
 
     Readers of the change feed would each choose one of the column's two names.
     """
-    content, mode = candidate.content, mode_of(after.metadata)
-    if content.metadata is None or not content.has_files or mode is ColumnMappingMode.NONE:
+    content = candidate.content
+    if content.metadata is None or not (content.has_files and after.feeds_changes):
         return None
-    if not after.feeds_changes:
+    mode = mode_of(after.metadata)
+    if mode is ColumnMappingMode.NONE:
         return None
     if mode_of(read.metadata) is not ColumnMappingMode.NONE:
         schemas = read.schema, after.schema

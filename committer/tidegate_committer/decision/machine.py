@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tidegate_committer.admission.group_limit_properties import within
 from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict, target_of
-from tidegate_committer.decision.fast_path import FastPath
 from tidegate_committer.decision.steps import CANCEL_STEPS, QUESTION_STEPS, STEPS, Step
 from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.candidate import Candidate
@@ -66,17 +65,14 @@ def decide(view: DecisionInput, command: Consider) -> Verdict:
         if isinstance(answer, Verdict):
             return answer
         command = answer
-    return _accepted(command.candidate, view.group)
+    group = view.group
+    return Verdict(command.candidate, "committed", "membership", group.version, len(group.members))
 
 
 def _steps(candidate: Candidate) -> tuple[Step, ...]:
     if candidate.is_question:
         return QUESTION_STEPS
     return CANCEL_STEPS if candidate.is_cancel else STEPS
-
-
-def _accepted(candidate: Candidate, group: Group) -> Verdict:
-    return Verdict(candidate, "committed", "membership", group.version, len(group.members))
 
 
 def members_max(state: TableState, policy: Policy) -> int:
@@ -105,7 +101,6 @@ class BatchPlanner:
         self.verdicts: list[Verdict] = []
         self.is_closed = False
         self._policy = _of_table(state, policy)
-        self._fast_path = FastPath(state, self._policy)
 
     @property
     def taken(self) -> int:
@@ -124,11 +119,7 @@ class BatchPlanner:
         group, view = self.group, DecisionInput(self.state, self.group, self._policy, known)
         for candidate in batch:
             may_refuse = len(group.refused) < terms.refusals_max
-            command = Consider(candidate, terms.now_ms, may_refuse)
-            if self._fast_path.is_clear(view, command):
-                verdict = _accepted(candidate, group)
-            else:
-                verdict = decide(view, command)
+            verdict = decide(view, Consider(candidate, terms.now_ms, may_refuse))
             if verdict.needs == "another entry":
                 self.is_closed = True
                 return

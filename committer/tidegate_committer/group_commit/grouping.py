@@ -6,10 +6,10 @@ first proposal that does not fit closes the group and opens the next one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 from uuid import UUID
 
-from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.candidate import Candidate, ChangeKind
 from tidegate_committer.intake.identity_leases import LeasedBlocks
 from tidegate_committer.intake.proposal_actions import CheckedActions
 from tidegate_committer.policy import Policy
@@ -22,26 +22,6 @@ from tidegate_delta.log.actions import Add
 from tidegate_messages.outcome import Rejection
 
 NO_DELETES: Final[Mapping[str, Bitmap]] = {}
-
-GroupKind = Literal["append", "change", "rearrangement", "bare", "mixed"]
-
-
-def nature(candidate: Candidate) -> GroupKind:
-    """Return which kind of change a proposal is to a streaming reader of the table.
-
-    An append only adds rows; a change also removes some; a rearrangement (`dataChange` false) moves
-    rows between files, as OPTIMIZE does; a bare one names no files; a mixed one does several of
-    these at once.
-    """
-    content = candidate.content
-    if not (content.adds or content.removes or content.changes or candidate.intents):
-        return "bare"
-    flags = candidate.data_changes
-    if len(flags) > 1 or (content.changes and False in flags):
-        return "mixed"
-    if False in flags:
-        return "rearrangement"
-    return "change" if content.removes or content.changes or candidate.intents else "append"
 
 
 class Group:
@@ -73,7 +53,7 @@ class Group:
         self.domains: set[str] = set()
         self.marks: dict[str, int] = {}
         self.leases: dict[UUID, LeasedBlocks] = {}
-        self.nature: GroupKind = "bare"
+        self.change_kind: ChangeKind = "bare"
         self.has_changes = False
         self.changes_table = False
         self.moves_row_ids = False
@@ -101,8 +81,8 @@ class Group:
         if candidate.numbers is not None:
             self.marks.update(candidate.numbers.marks)
             self.leases.update(candidate.numbers.leases)
-        kind = nature(candidate)
-        self.nature = self.nature if kind == "bare" else kind
+        if candidate.change_kind != "bare":
+            self.change_kind = candidate.change_kind
         self.moves_row_ids = not intents and moves_row_ids(
             candidate.operation, content.adds, content.removes
         )
@@ -214,15 +194,15 @@ def like_with_like(group: Group, candidate: Candidate) -> bool:
     Rearrangements share only with their like, or they lose the weaker isolation that Delta allows
     a commit which changes no data.
     """
-    own = nature(candidate)
-    if "mixed" in (own, group.nature):
+    own = candidate.change_kind
+    if "mixed" in (own, group.change_kind):
         return False
-    return own == group.nature or "bare" in (own, group.nature)
+    return own == group.change_kind or "bare" in (own, group.change_kind)
 
 
 def change_files_for_all_or_none(group: Group, candidate: Candidate) -> bool:
     """One change file hides all adds and removes of a version from readers of the change feed."""
-    if nature(candidate) == "bare" or group.nature == "bare":
+    if candidate.change_kind == "bare" or group.change_kind == "bare":
         return True
     return bool(candidate.content.changes) == group.has_changes
 
@@ -236,17 +216,19 @@ def no_path_twice(group: Group, candidate: Candidate) -> bool:
     added = [path for path, _ in content.added]
     if merged and not (merged.isdisjoint(added) and merged.isdisjoint(content.removed)):
         return False
-    return (
-        touched.isdisjoint(added)
-        and touched.isdisjoint(content.removed)
-        and touched.isdisjoint(candidate.intended)
-        and touched.isdisjoint([file.path for file in content.changes])
+    if not (touched.isdisjoint(added) and touched.isdisjoint(content.removed)):
+        return False
+    if not (candidate.intents or content.changes):
+        return True
+    return touched.isdisjoint(candidate.intended) and touched.isdisjoint(
+        [file.path for file in content.changes]
     )
 
 
 def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
     """An entry writes each metadata domain at most once."""
-    return group.domains.isdisjoint([domain.domain for domain in candidate.content.domains])
+    domains = candidate.content.domains
+    return not domains or group.domains.isdisjoint([domain.domain for domain in domains])
 
 
 SHARING: Final[tuple[Sharing, ...]] = (
@@ -264,12 +246,12 @@ def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
     """Return whether a proposal may join a group; an empty group takes any."""
     if not group.members:
         return True
-    if not has_room(group, candidate, policy):
+    if not _has_room(group, candidate, policy):
         return False
     return all(may_share(group, candidate) for may_share in SHARING)
 
 
-def has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
+def _has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
     """Return whether an entry with one more proposal is no larger than allowed."""
     actions = len(candidate.content.lines) + len(candidate.txns)
     if candidate.intents:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 from uuid import UUID
 
 from tidegate_committer.cached_property import CachedProperty
@@ -52,6 +53,8 @@ _MIND_WINNERS = ROW_ID_OPERATIONS | REPLACES_TABLE
 """Operations whose own actions depend on what the winners wrote, though they read no rows."""
 
 _WHOLE_TABLE = ReadSet(whole_table=True)
+
+ChangeKind = Literal["append", "change", "rearrangement", "bare", "mixed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +181,24 @@ class Candidate:
             return frozenset((content.adds[0].data_change,))
         data_changes = {file.data_change for file in (*content.adds, *content.removes)}
         return frozenset(data_changes | {True} if self.intents else data_changes)
+
+    @CachedProperty
+    def change_kind(self) -> ChangeKind:
+        """Which kind of change it is to a streaming reader of the table.
+
+        An append only adds rows; a change also removes some; a rearrangement (`dataChange` false)
+        moves rows between files, as OPTIMIZE does; a bare one names no files; a mixed one does
+        several of these at once.
+        """
+        content = self.content
+        if not (content.adds or content.removes or content.changes or self.intents):
+            return "bare"
+        flags = self.data_changes
+        if len(flags) > 1 or (content.changes and False in flags):
+            return "mixed"
+        if False in flags:
+            return "rearrangement"
+        return "change" if content.removes or content.changes or self.intents else "append"
 
     @CachedProperty
     def only_deletes_rows(self) -> bool:

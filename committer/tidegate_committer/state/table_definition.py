@@ -144,14 +144,6 @@ class TableDefinition:
             return ()
         return tuple(path for path, field in self._fields if field.kind == VARIANT)
 
-    @CachedProperty
-    def is_unconstrained(self) -> bool:
-        """Whether new files have no requirements beyond those of every table."""
-        has_requirements = (
-            self.tracks_rows or self.feeds_changes or self.expressions or self.numbered
-        )
-        return not (has_requirements or self.never_null or self.unbounded_variants or self.unclear)
-
     @property
     def _fields(self) -> Iterator[tuple[FieldPath, StructField]]:
         return _fields_of(to_physical(self.schema, mode_of(self.metadata)))

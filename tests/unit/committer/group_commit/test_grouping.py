@@ -21,7 +21,6 @@ from tidegate_committer.group_commit.grouping import (
     change_files_for_all_or_none,
     fits,
     like_with_like,
-    nature,
     no_path_twice,
     one_of_each_domain,
     row_ids_move_alone,
@@ -76,7 +75,7 @@ COMPACTION = proposal(remove("u", dataChange=False), add("v", dataChange=False))
     ],
 )
 def test_the_nature_of_a_proposal(one: Proposal, expected: str) -> None:
-    assert nature(considered(one)) == expected
+    assert considered(one).change_kind == expected
 
 
 @pytest.mark.parametrize(
