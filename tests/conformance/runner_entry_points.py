@@ -63,7 +63,7 @@ def judge(case: dict[str, Any]) -> dict[str, Any]:
 
 def _records(snapshot: Snapshot) -> int | None:
     """Return the number of rows, or None unless every file has numRecords."""
-    result = column_bounds.parse_all(_texts(snapshot.files), exact_numbers=False)
+    result = [column_bounds.parsed(text, exact_numbers=False) for text in _texts(snapshot.files)]
     stated = [column_bounds.whole(item.get("numRecords")) for item in result]
     known = [count for count in stated if count is not None]
     if len(known) < len(stated):

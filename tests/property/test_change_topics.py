@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import pytest
 from avro.io import BinaryDecoder, DatumReader
-from avro.schema import parse
+from avro.schema import ArraySchema, MapSchema, parse
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -91,6 +91,19 @@ def read(
             Draft7Validator(json.loads(schema.schema_str or "")).validate(value)
             return value
 
+
+def _promotes(inside: str) -> Callable[[Any, Any], bool]:
+    """Return how a list or a map matches another: its items may be promoted, as the format says.
+
+    The library compares the names of their types only, where Java's compares as the format says.
+    """
+    return lambda reader, writer: (
+        reader.type == writer.type and getattr(reader, inside).match(getattr(writer, inside))
+    )
+
+
+ArraySchema.match = _promotes("items")  # type: ignore[method-assign]  # see above
+MapSchema.match = _promotes("values")  # type: ignore[method-assign]  # see above
 
 Reader = Callable[..., Any]
 """What reads a record as `read` does."""

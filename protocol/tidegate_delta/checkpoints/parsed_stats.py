@@ -19,6 +19,7 @@ from tidegate_delta.properties import table_properties
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.arrow_types import arrow_type
 from tidegate_delta.schema.column_mapping import mode_of, to_physical
+from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.schema.types import (
     BINARY,
     BOOLEAN,
@@ -35,7 +36,6 @@ from tidegate_delta.schema.types import (
 )
 from tidegate_delta.snapshots.raw_stats import texts
 
-FieldPath = tuple[str, ...]
 Build = Callable[[FieldPath, DataType], pa.Array]
 
 _DECIMALS: Final = Context(prec=76)
@@ -188,7 +188,7 @@ def typed_one_by_one(indexed: StructType, stats: pa.StringArray) -> pa.Array:
     Spec: "Per-file Statistics"
     """
     stats_texts = stats.to_pylist()
-    statistics = column_bounds.parse_all(stats_texts, exact_numbers=True)
+    statistics = [column_bounds.parsed(text, exact_numbers=True) for text in stats_texts]
 
     def at(name: str) -> Build:
         return lambda path, kind: pa.array(

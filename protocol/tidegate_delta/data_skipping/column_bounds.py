@@ -1,16 +1,15 @@
-"""Bounds of a column's values in each file, from statistics or partition values.
+"""Bounds of a column's values in a file, from statistics or partition values.
 
 Statistics come from many writers, so a bound is used only if it can't mislead: one that is
 missing, of another type or possibly rounded is widened or dropped.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping.predicate_tree import as_single
 from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.lenient_partition_values import cast
 from tidegate_delta.schema.types import FLOAT, STRING, DataType, DecimalType, PrimitiveType
 from tidegate_delta.value_limits import LONG_MAX, is_long, is_text
 
@@ -39,19 +39,18 @@ _DECIMAL_SLACK: Final = Decimal("1e-15")
 """The relative error of a decimal that its writer converted through a double."""
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """The bounds of one column in each file, in the order of the files.
+class Bounds(NamedTuple):
+    """The bounds of one column in one file.
 
-    `lower` and `upper` hold None where the bound is unknown. `may_be_null` and `may_hold_value` are
+    `lower` and `upper` are None where the bound is unknown. `may_be_null` and `may_hold_value` are
     true unless the file is known to have no null, or only nulls.
     Spec: "Per-file Statistics"
     """
 
-    lower: Sequence[Any]
-    upper: Sequence[Any]
-    may_be_null: Sequence[bool]
-    may_hold_value: Sequence[bool]
+    lower: Any
+    upper: Any
+    may_be_null: bool
+    may_hold_value: bool
 
 
 def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
@@ -63,95 +62,33 @@ def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
     return texts.combine_chunks().dictionary_encode(null_encoding="encode")
 
 
-def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
-    """Return the bounds of a partition column: each file has one value, null, or possibly either.
+def of_partition_text(text: str | None, kind: DataType) -> Bounds:
+    """Return the bounds of a partition column in a file: one value, null, or possibly either.
 
-    A timestamp that does not state its time zone gets bounds that cover every zone.
-
+    A timestamp that does not state its time zone gets bounds that cover every zone, a text that no
+    engine reads as a value of the type none.
     Spec: "Partition Value Serialization"
     """
-    known = {text: _partition_value(text, kind) for text in set(texts)}
-    values = [known[text] for text in texts]
-    return Bounds(
-        [value.lower for value in values],
-        [value.upper for value in values],
-        [value.may_be_null for value in values],
-        [value.may_hold_value for value in values],
-    )
-
-
-def parse_all(texts: Sequence[str | None], *, exact_numbers: bool) -> list[Mapping[str, Any]]:
-    """Return the statistics of each file as plain JSON.
-
-    Empty where there are none or they are invalid.
-    With `exact_numbers`, numbers with a point become decimals.
-    Spec: "Per-file Statistics"
-    """
-    return [_parsed(text, exact_numbers) for text in texts]
-
-
-def of_column(
-    statistics: Sequence[Mapping[str, Any]], path: tuple[str, ...], kind: DataType
-) -> Bounds:
-    """Return a column's bounds from the statistics of the files.
-
-    Spec: "Per-file Statistics"
-    """
-    nested = len(path) > 1
-    counts = [
-        (whole(value_at(statistic.get("nullCount"), path)), whole(statistic.get("numRecords")))
-        for statistic in statistics
-    ]
-    return Bounds(
-        [_lower(value_at(statistic.get("minValues"), path), kind) for statistic in statistics],
-        [_upper(value_at(statistic.get("maxValues"), path), kind) for statistic in statistics],
-        [nested or nulls != 0 for nulls, _ in counts],
-        [nulls is None or nulls != rows for nulls, rows in counts],
-    )
-
-
-def of_singles(bounds: Bounds) -> Bounds:
-    """Return bounds of a double column that also hold for files in which it was a float.
-
-    Such a file's bounds are the shortest texts of single-precision numbers, not the doubles to
-    which these widen.
-    Spec: "Reader Requirements for Type Widening"
-    """
-    lower = [None if bound is None else min(bound, as_single(bound)) for bound in bounds.lower]
-    upper = [None if bound is None else max(bound, as_single(bound)) for bound in bounds.upper]
-    return Bounds(lower, upper, bounds.may_be_null, bounds.may_hold_value)
-
-
-@dataclass(frozen=True)
-class _PartitionValue:
-    lower: Any
-    upper: Any
-    may_be_null: bool
-    may_hold_value: bool
-
-
-_NULL: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=False)
-_UNREADABLE: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=True)
-_EMPTY: Final = _PartitionValue("", "", may_be_null=True, may_hold_value=True)
-"""An empty string is null by the protocol, but a string to delta-spark."""
-
-
-def _partition_value(text: str | None, kind: DataType) -> _PartitionValue:
     if text == "" and kind == STRING:
         return _EMPTY
     if not text:
         return _NULL
     try:
-        value = partition_values.parse(text, kind)
+        value = cast(text, kind)
     except ValueError:
-        return _UNREADABLE
+        return UNREADABLE
     lower = upper = as_single(value) if kind == FLOAT else value
     if partition_values.lacks_zone(text, kind):
         lower, upper = _moved(value, -_ZONES_AWAY), _moved(value, _ZONES_AWAY)
-    return _PartitionValue(lower, upper, may_be_null=False, may_hold_value=True)
+    return Bounds(lower, upper, may_be_null=False, may_hold_value=True)
 
 
-def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
+def parsed(text: str | None, *, exact_numbers: bool) -> Mapping[str, Any]:
+    """Return the statistics of a file as plain JSON, empty where they are missing or invalid.
+
+    With `exact_numbers`, numbers with a point become decimals.
+    Spec: "Per-file Statistics"
+    """
     if not text:
         return {}
     try:
@@ -159,6 +96,46 @@ def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
     except (ValueError, ArithmeticError, RecursionError):
         return {}
     return statistics if isinstance(statistics, dict) else {}
+
+
+def of_column(statistics: Mapping[str, Any], path: tuple[str, ...], kind: DataType) -> Bounds:
+    """Return a column's bounds from the statistics of a file.
+
+    Spec: "Per-file Statistics"
+    """
+    nulls = whole(value_at(statistics.get("nullCount"), path))
+    return Bounds(
+        _lower(value_at(statistics.get("minValues"), path), kind),
+        _upper(value_at(statistics.get("maxValues"), path), kind),
+        # A struct may be null where its field has no null.
+        len(path) > 1 or nulls != 0,
+        nulls is None or nulls != whole(statistics.get("numRecords")),
+    )
+
+
+def of_single(bounds: Bounds) -> Bounds:
+    """Return bounds of a double column that also hold for a file in which it was a float.
+
+    Such a file's bounds are the shortest texts of single-precision numbers, not the doubles to
+    which these widen.
+    Spec: "Reader Requirements for Type Widening"
+    """
+    lower, upper = bounds.lower, bounds.upper
+    return bounds._replace(
+        lower=None if lower is None else min(lower, as_single(lower)),
+        upper=None if upper is None else max(upper, as_single(upper)),
+    )
+
+
+_NULL: Final = Bounds(None, None, may_be_null=True, may_hold_value=False)
+UNREADABLE: Final = Bounds(None, None, may_be_null=True, may_hold_value=True)
+"""The bounds of a partition value that no engine reads as one of its column's type.
+
+Spec: "Partition Value Serialization"
+"""
+
+_EMPTY: Final = Bounds("", "", may_be_null=True, may_hold_value=True)
+"""An empty string is null by the protocol, but a string to delta-spark."""
 
 
 def value_at(tree: Any, path: tuple[str, ...]) -> Any:

@@ -18,11 +18,13 @@ import pyarrow.json as pa_json
 from tidegate_delta.data_skipping.column_bounds import PREFIX_UNITS
 from tidegate_delta.data_skipping.predicate_tree import (
     COMPARISONS,
+    NEGATED,
     Predicate,
     kind_of,
     literal,
     path_of,
 )
+from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.schema.types import DATE, STRING, DataType, PrimitiveType
 from tidegate_delta.snapshots.chunked_arrays import missing
 from tidegate_delta.snapshots.raw_stats import PARSED
@@ -33,20 +35,6 @@ ROWS_MIN: Final = 4_096
 Spec: "Per-file Statistics"
 """
 
-NEGATED: Final[Mapping[str, str]] = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">=": "<",
-    ">": "<=",
-    "<=": ">",
-}
-"""The comparison that is true where the other is false, for values that are not null.
-
-Spec: "Per-file Statistics"
-"""
-
-FieldPath = tuple[str, ...]
 StatsColumns = Mapping[FieldPath, tuple[FieldPath, DataType]]
 """The predicate's columns: path in the predicate -> path in the log, and type."""
 

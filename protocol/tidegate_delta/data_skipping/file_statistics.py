@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.schema.types import (
     DATE,
     STRING,
@@ -36,8 +37,6 @@ _UNICODE_MAX: Final = "\U0010ffff"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATING: Final = frozenset({"float", "double"})
-
-FieldPath = tuple[str, ...]
 
 
 def compute(

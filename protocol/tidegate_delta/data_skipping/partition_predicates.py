@@ -5,45 +5,33 @@ functions are re-exported here, so that a caller needs one import.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from tidegate_delta.data_skipping.column_bounds import of_partition_texts
-from tidegate_delta.data_skipping.file_pruning import FilesWithBounds, marks_of, prune
+from tidegate_delta.data_skipping.column_bounds import UNREADABLE, Bounds, of_partition_text
+from tidegate_delta.data_skipping.file_predicates import (
+    bounds_test,
+    comparable,
+    compares_natively,
+    tree_test,
+)
+from tidegate_delta.data_skipping.file_pruning import prune
 from tidegate_delta.data_skipping.predicate_tree import (
-    COMPARISONS,
     Predicate,
-    as_single,
     children,
     columns_of,
     conjuncts,
     family,
     holds_opaque,
     kind_of,
-    literal,
-    order,
     path_of,
     paths_of,
 )
 from tidegate_delta.data_skipping.row_predicates import evaluate
-from tidegate_delta.schema.lenient_partition_values import cast
-from tidegate_delta.schema.partition_values import lacks_zone
-from tidegate_delta.schema.types import FLOAT, STRING, DataType, StructType
+from tidegate_delta.schema.types import STRING, DataType, StructType
 
 __all__ = ["Predicate", "columns_of", "conjuncts", "evaluate", "may_match_partition", "prune"]
 
-Value = Callable[[str], Any]
-"""Looks up the typed partition value of a column, by its name in any case."""
-
 _TRUE: Final[Predicate] = {"op": "true"}
-_SIGNS: Final[Mapping[str, tuple[int, ...]]] = {
-    "=": (0,),
-    "!=": (-1, 1),
-    "<": (-1,),
-    "<=": (-1, 0),
-    ">": (1,),
-    ">=": (0, 1),
-}
-"""Comparison -> the results of `order` that make it true."""
 
 
 def may_match_partition(
@@ -75,24 +63,22 @@ def partition_test(
     if not partition_columns:
         return lambda values: True
     kinds = _kinds(schema, partition_columns)
-    kept = [_widened(part, kinds) for part in about_partitions(predicate, partition_columns)]
 
-    def matches(values: Mapping[str, str | None]) -> bool:
-        typed = _lookup(values, kinds)
-        for part in kept:
-            # `_truth` is evaluated for every part: it raises for a value of the wrong type.
-            if _truth(part, typed) is not True and not _may_be_in_some_zone(part, values, kinds):
-                return False
-        return True
+    def leaf(node: Predicate, negated: bool) -> Callable[[Mapping[str, str | None]], bool]:
+        name, kind = kinds[path_of(node)[0].lower()]
+        native = compares_natively(node, kind)
+        test = bounds_test(node, kind, negated=negated, is_exact=True, is_native=native)
+        return lambda values: test(comparable(_bounds(values.get(name), kind), native))
 
-    def may_match(values: Mapping[str, str | None]) -> bool:
-        if matches(values):
-            return True
-        return "" in values.values() and matches(
-            {key: value or None for key, value in values.items()}
-        )
+    parts = [_widened(part, kinds) for part in about_partitions(predicate, partition_columns)]
+    return tree_test({"op": "and", "args": parts}, leaf)
 
-    return may_match
+
+def _bounds(text: str | None, kind: DataType) -> Bounds:
+    bounds = of_partition_text(text, kind)
+    if bounds is UNREADABLE or (text == "" and kind != STRING):
+        raise ValueError(f"the partition value {text!r} is no {kind}")
+    return bounds
 
 
 def about_partitions(predicate: Predicate, partition_columns: Sequence[str]) -> Sequence[Predicate]:
@@ -109,37 +95,6 @@ def _kinds(
 ) -> Mapping[str, tuple[str, DataType]]:
     fields = {field.name.lower(): field.kind for field in schema.fields}
     return {name.lower(): (name, fields.get(name.lower(), STRING)) for name in partition_columns}
-
-
-def _lookup(values: Mapping[str, str | None], kinds: Mapping[str, tuple[str, DataType]]) -> Value:
-    def value(name: str) -> Any:
-        column, kind = kinds[name.lower()]
-        return _typed(values.get(column), kind)
-
-    return value
-
-
-def _typed(text: str | None, kind: DataType) -> Any:
-    if text is None or (kind == STRING):
-        return text
-    if text == "":
-        raise ValueError(f"the partition value '' is no {kind}")
-    value = cast(text, kind)
-    return as_single(value) if kind == FLOAT else value
-
-
-def _may_be_in_some_zone(
-    part: Predicate, values: Mapping[str, str | None], kinds: Mapping[str, tuple[str, DataType]]
-) -> bool:
-    """Return whether a part may be true in some time zone of timestamps that do not state one."""
-    columns = {path: kinds[path[0].lower()] for path in paths_of(part)}
-    if not any(lacks_zone(values.get(name), kind) for name, kind in columns.values()):
-        return False
-    bounds = {
-        path: of_partition_texts([values.get(name)], kind) for path, (name, kind) in columns.items()
-    }
-    files = FilesWithBounds(1, {path: kind for path, (_, kind) in columns.items()}, bounds)
-    return marks_of(part, files, negated=False)[0]
 
 
 def _is_about(part: Predicate, names: Container[str]) -> bool:
@@ -159,60 +114,3 @@ def _is_mixed(node: Predicate, kinds: Mapping[str, tuple[str, DataType]]) -> boo
         column = kinds[path_of(node)[0].lower()][1]
         return family(column) != family(kind_of(node))
     return any(_is_mixed(arg, kinds) for arg in children(node))
-
-
-def _truth(node: Predicate, value: Value) -> bool | None:
-    match node["op"]:
-        case "true":
-            return True
-        case "and":
-            return _all(node["args"], value, stop=False)
-        case "or":
-            return _all(node["args"], value, stop=True)
-        case "not":
-            inner = _truth(node["arg"], value)
-            return None if inner is None else not inner
-        case "is_null":
-            return value(path_of(node)[0]) is None
-        case "is_not_null":
-            return value(path_of(node)[0]) is not None
-        case "in":
-            return _is_in(value(path_of(node)[0]), node)
-        case op if op in COMPARISONS:
-            compared_with = literal(node["value"], kind_of(node))
-            return _compared(op, value(path_of(node)[0]), compared_with)
-        case op:
-            raise ValueError(f"a predicate holds the operator {op!r}, which the grammar lacks")
-
-
-def _all(args: Sequence[Predicate], value: Value, *, stop: bool) -> bool | None:
-    """Return AND (`stop` false) or OR (`stop` true).
-
-    Arguments after the deciding one are not evaluated.
-    """
-    result: bool | None = not stop
-    for arg in args:
-        truth = _truth(arg, value)
-        if truth is stop:
-            return stop
-        if truth is None:
-            result = None
-    return result
-
-
-def _compared(op: str, left: Any, right: Any) -> bool | None:
-    if op == "<=>":
-        if left is None or right is None:
-            return left is right
-        return order(left, right) == 0
-    if left is None or right is None:
-        return None
-    return order(left, right) in _SIGNS[op]
-
-
-def _is_in(column_value: Any, node: Predicate) -> bool | None:
-    kind = kind_of(node)
-    truths = [_compared("=", column_value, literal(value, kind)) for value in node["values"]]
-    if True in truths:
-        return True
-    return None if None in truths else False

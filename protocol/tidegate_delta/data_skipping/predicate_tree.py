@@ -33,6 +33,19 @@ Predicate = Mapping[str, Any]
 COMPARISONS: Final = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
 LEAVES: Final = COMPARISONS | {"in", "is_null", "is_not_null"}
 
+NEGATED: Final[Mapping[str, str]] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+}
+"""The comparison that is true where the other is false, for values that are not null.
+
+Spec: "Per-file Statistics"
+"""
+
 _DECIMAL: Final = re.compile(r"decimal\(\d+,\s*\d+\)")
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _FLOATING: Final = frozenset({"float", "double"})

@@ -167,8 +167,8 @@ def test_statistics_are_not_looked_at_where_they_are_not_known_or_too_late() -> 
     assert meets(before, late)
 
 
-def test_a_file_counts_that_one_predicate_covers_and_another_reaches() -> None:
-    """The conflict rule does so too: bounds hide NaN, so partition values may exceed them."""
+def test_a_file_that_no_predicate_matches_alone_does_not_count() -> None:
+    """Each predicate is compared with its partition and its statistics together."""
     beyond: Row = {"op": ">", "column": "p", "value": 5.0, "type": "double"}
     equal: Row = {"op": "=", "column": "p", "value": 3.0, "type": "double"}
     predicates = (beyond, {"op": "and", "args": [equal, X_IS_5]})
@@ -180,8 +180,8 @@ def test_a_file_counts_that_one_predicate_covers_and_another_reaches() -> None:
     assert isinstance(table.protocol, Protocol)
     at = TableDefinition(table.metadata, table.protocol)
     before = begin(meeting.rebase_state.candidate, at, "Serializable", meeting.rebase_state.known)
-    assert meets(before, meeting.winner)
-    assert not passes_by(before, meeting.winner.write_summary, meeting.winner.adds)
+    assert not meets(before, meeting.winner)
+    assert passes_by(before, meeting.winner.write_summary, meeting.winner.adds)
 
 
 def test_what_was_carried_over_a_changed_table_is_judged_by_both() -> None:
