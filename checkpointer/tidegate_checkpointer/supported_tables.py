@@ -1,34 +1,12 @@
 """Which tables we checkpoint: those whose features do not change what a checkpoint holds."""
 
-from typing import Final
-
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.supported_features import FEATURES, Support, check_readable
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import reader_features, writer_features
 from tidegate_delta.properties.table_properties import checkpoint_policy
 
-V2_CHECKPOINT: Final = "v2Checkpoint"
-
-WRITER_ONLY_FEATURES: Final = frozenset(
-    {
-        "appendOnly",
-        "invariants",
-        "checkConstraints",
-        "changeDataFeed",
-        "generatedColumns",
-        "identityColumns",
-        "allowColumnDefaults",
-        "inCommitTimestamp",
-        "rowTracking",
-        "domainMetadata",
-        "clustering",
-    }
-)
-"""Features that constrain only writers of rows; a checkpoint keeps them by keeping every field.
-
-We can't write commits for some of them, but a checkpoint only repeats what commits say.
-"""
+V2_CHECKPOINT = "v2Checkpoint"
 
 
 def check_checkpointable(protocol: Protocol, metadata: Metadata, table: str) -> None:
@@ -39,7 +17,7 @@ def check_checkpointable(protocol: Protocol, metadata: Metadata, table: str) -> 
     check_readable(protocol, metadata, table)
     for name in sorted(writer_features(protocol)):
         feature = FEATURES.get(name)
-        if name not in WRITER_ONLY_FEATURES and (feature is None or feature.writes is Support.NO):
+        if feature is None or feature.writes is Support.NO:
             raise _refusal(table, name)
     if wants_v2(metadata) and V2_CHECKPOINT not in reader_features(protocol):
         raise _refusal(table, V2_CHECKPOINT)

@@ -32,10 +32,9 @@ from tidegate_committer.intake.refusals import (
 )
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.features import row_tracking
-from tidegate_delta.features.active_features import deletion_vectors
 from tidegate_delta.log.actions import Add
 from tidegate_delta.log.file_paths import is_absolute
-from tidegate_delta.properties.table_properties import append_only
+from tidegate_delta.properties.table_properties import append_only, deletion_vectors_enabled
 from tidegate_messages.outcome import Rejection
 
 CLUSTERING: Final = "delta.clustering"
@@ -72,7 +71,7 @@ def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | No
     if not candidate.content.vectors:
         return None
     supported = "deletionVectors" in after.features
-    enabled = deletion_vectors(after.metadata, after.schema)
+    enabled = deletion_vectors_enabled.is_on(after.metadata)
     if not (supported and (enabled or _repeats_vectors(candidate))):
         return flaw(
             VECTORS_NOT_ALLOWED,

@@ -22,10 +22,12 @@ from tidegate_delta.data_skipping.predicate_tree import COMPARISONS, size_of
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.features import row_tracking
-from tidegate_delta.features.active_features import change_data_feed
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import supported_features
-from tidegate_delta.properties.table_properties import variant_shredding_enabled
+from tidegate_delta.properties.table_properties import (
+    change_feed_enabled,
+    variant_shredding_enabled,
+)
 from tidegate_delta.schema.column_mapping import mode_of, physical_partition_columns, to_physical
 from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.schema.partitions import partition_kinds
@@ -114,7 +116,7 @@ class TableDefinition:
     @CachedProperty
     def feeds_changes(self) -> bool:
         """Whether readers may ask which rows a version changed."""
-        return "changeDataFeed" in self.features and change_data_feed(self.metadata, self.schema)
+        return "changeDataFeed" in self.features and change_feed_enabled.is_on(self.metadata)
 
     @CachedProperty
     def required(self) -> WriteRequirements:

@@ -15,7 +15,6 @@ from tidegate_delta.definitions.feature_directives import is_directive
 from tidegate_delta.definitions.iceberg_compat import iceberg_flaws, universal_flaws
 from tidegate_delta.definitions.stats_column_checks import stats_column_flaws
 from tidegate_delta.errors import InvalidRequest, TidegateError
-from tidegate_delta.features import active_features
 from tidegate_delta.features.supported_features import FEATURES, unlisted_features
 from tidegate_delta.log.protocol_versions import (
     LEGACY,
@@ -342,7 +341,7 @@ def _is_run_by_others(name: str, definition: Definition) -> bool:
     """Return whether a catalog or a named coordinator accepts the commits."""
     if name != "coordinatedCommits-preview":
         return True
-    return active_features.coordinated_commits(definition.metadata, definition.schema)
+    return bool(table_properties.commit_coordinator(definition.metadata))
 
 
 def change_columns_free(definition: Definition) -> Iterator[Flaw]:

@@ -202,7 +202,7 @@ def leaves_trace(name: str, action: Action) -> bool:
         case "v2Checkpoint", CheckpointMetadata() | Sidecar():
             return True
         case "deletionVectors", Metadata():
-            return active_features.deletion_vectors(action, parse_schema(action.schema_string))
+            return table_properties.deletion_vectors_enabled.is_on(action)
         case "deletionVectors", FileAction():
             return action.deletion_vector is not None
         case _:

@@ -1,9 +1,15 @@
 """Predicates that say whether a table's metadata uses a feature."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any
 
 from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties.property import Property
+from tidegate_delta.properties.table_properties import (
+    CONSTRAINT_PREFIX,
+    checkpoint_policy,
+    column_mapping_mode,
+)
 from tidegate_delta.schema.types import (
     NANOS,
     TIMESTAMP_NTZ,
@@ -14,23 +20,16 @@ from tidegate_delta.schema.types import (
 )
 from tidegate_delta.schema.types import walk as fields_of
 
-_TRUE: Final = "true"
+Active = Callable[[Metadata, StructType], bool]
+"""Returns whether a table's metadata uses a feature."""
 
 
-def never(metadata: Metadata, schema: StructType) -> bool:
-    """Return False: the metadata does not show whether the feature is used.
+def given(switch: Property[Any]) -> Active:
+    """Return the predicate for a feature that is used where a property has a text.
 
     Spec: "Active Features"
     """
-    return False
-
-
-def append_only(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether rows may only be added.
-
-    Spec: "Append-only Tables"
-    """
-    return _is_true(metadata, "delta.appendOnly")
+    return lambda metadata, schema: switch.key in metadata.configuration
 
 
 def invariants(metadata: Metadata, schema: StructType) -> bool:
@@ -46,17 +45,7 @@ def check_constraints(metadata: Metadata, schema: StructType) -> bool:
 
     Spec: "CHECK Constraints"
     """
-    return any(key.lower().startswith("delta.constraints.") for key in metadata.configuration)
-
-
-def change_data_feed(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether writers must write change data files.
-
-    The older property counts if the newer one is absent.
-    Spec: "Writer Requirements for AddCDCFile"
-    """
-    new, old = "delta.enableChangeDataFeed", "delta.enableChangeDataCapture"
-    return _is_true(metadata, new if new in metadata.configuration else old)
+    return any(key.lower().startswith(CONSTRAINT_PREFIX) for key in metadata.configuration)
 
 
 def generated_columns(metadata: Metadata, schema: StructType) -> bool:
@@ -83,42 +72,6 @@ def column_defaults(metadata: Metadata, schema: StructType) -> bool:
     Spec: "Default Columns"
     """
     return _any_field_has(schema, "CURRENT_DEFAULT")
-
-
-def in_commit_timestamps(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether commits have in-commit timestamps.
-
-    Spec: "In-Commit Timestamps"
-    """
-    return _is_true(metadata, "delta.enableInCommitTimestamps")
-
-
-def row_tracking(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether rows have ids.
-
-    Spec: "Row Tracking"
-    """
-    return _is_true(metadata, "delta.enableRowTracking")
-
-
-def iceberg_compat(version: str) -> Callable[[Metadata, StructType], bool]:
-    """Return the predicate for one version of Iceberg compatibility.
-
-    Spec: "Iceberg Compatibility V1"
-    """
-
-    def active(metadata: Metadata, schema: StructType) -> bool:
-        return _is_true(metadata, f"delta.enableIcebergCompat{version}")
-
-    return active
-
-
-def coordinated_commits(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether commits may be stored outside the table's log.
-
-    Spec: "Catalog-managed tables"
-    """
-    return bool(metadata.configuration.get("delta.coordinatedCommits.commitCoordinator-preview"))
 
 
 def timestamp_ntz(metadata: Metadata, schema: StructType) -> bool:
@@ -158,7 +111,7 @@ def column_mapping(metadata: Metadata, schema: StructType) -> bool:
 
     Spec: "Column Mapping"
     """
-    return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+    return metadata.configuration.get(column_mapping_mode.key, "none").lower() != "none"
 
 
 def type_changes(metadata: Metadata, schema: StructType) -> bool:
@@ -169,60 +122,12 @@ def type_changes(metadata: Metadata, schema: StructType) -> bool:
     return _any_field_has(schema, "delta.typeChanges")
 
 
-def type_widening(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether writers may widen the types of columns.
-
-    Spec: "Type Widening"
-    """
-    return _is_true(metadata, "delta.enableTypeWidening")
-
-
-def partitions_in_files(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether data files must hold the partition columns too.
-
-    Spec: "Data Files", except that the feature is proposed and not part of the specification yet.
-    """
-    return _is_true(metadata, "delta.enableMaterializePartitionColumnsFeature")
-
-
-def redirected(feature: str) -> Callable[[Metadata, StructType], bool]:
-    """Return the predicate for tables that are being moved or have been moved.
-
-    Spec: "Table Features", except that redirected tables are no part of the specification.
-    """
-
-    def active(metadata: Metadata, schema: StructType) -> bool:
-        return f"delta.{feature}" in metadata.configuration
-
-    return active
-
-
-def deletion_vectors(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether writers may write deletion vectors.
-
-    Spec: "Deletion Vectors"
-    """
-    return _is_true(metadata, "delta.enableDeletionVectors")
-
-
 def v2_checkpoints(metadata: Metadata, schema: StructType) -> bool:
     """Return whether checkpoints must be V2.
 
     Spec: "V2 Checkpoint Table Feature"
     """
-    return metadata.configuration.get("delta.checkpointPolicy", "classic").lower() == "v2"
-
-
-def variant_shredding(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether writers may shred variants.
-
-    Spec: "Variant Shredding"
-    """
-    return _is_true(metadata, "delta.enableVariantShredding")
-
-
-def _is_true(metadata: Metadata, key: str) -> bool:
-    return metadata.configuration.get(key, "").strip().lower() == _TRUE
+    return metadata.configuration.get(checkpoint_policy.key, "classic").lower() == "v2"
 
 
 def _any_field_has(schema: StructType, key: str) -> bool:

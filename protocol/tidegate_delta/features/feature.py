@@ -5,16 +5,15 @@ metadata uses it. `INACTIVE` means that a feature can be listed without any requ
 the metadata uses it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
+from typing import Any
 
-from tidegate_delta.features import active_features
+from tidegate_delta.features.active_features import Active
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.protocol_versions import LEGACY
+from tidegate_delta.properties.property import Property
 from tidegate_delta.schema.types import StructType
-
-Active = Callable[[Metadata, StructType], bool]
 
 
 class Support(Enum):
@@ -47,6 +46,7 @@ class Trait(Flag):
     LEAVES_TRACES: after a drop, old versions still need it: history is truncated or protected.
     FAILS_CONCURRENT: a transaction that read the table before the feature was listed must not be
     committed after, because its writer may not have met the feature's requirements.
+    BINDS_ROWS: it sets requirements for rows or their writers once the protocol lists it.
 
     Spec: "Supported Features"
     """
@@ -57,15 +57,18 @@ class Trait(Flag):
     REMOVABLE = auto()
     LEAVES_TRACES = auto()
     FAILS_CONCURRENT = auto()
+    BINDS_ROWS = auto()
 
 
 @dataclass(frozen=True)
 class Feature:
     """A row of the table: `capability` names what a release must implement to support the feature.
 
-    `used_by` describes when a table uses it, and `active` tests that. `wanted` tests whether the
-    metadata allows writers to use it, so that it must be listed before any does. `needs` are the
-    features that must be supported with it.
+    `switch` is the property that turns it on, if one does. Where that is not said by `true`,
+    `used_if` tests whether metadata uses it, and `used_text` says so in words. `wanted` is a
+    property by which writers may come to use it, so that it must be listed before any does. `needs`
+    are the features that must be supported with it, and `remedy` is what to do about a table that
+    is refused for it, where the usual one does not help.
 
     Spec: "Valid Feature Names in Table Features"
     """
@@ -75,15 +78,29 @@ class Feature:
     kind: FeatureKind
     reads: Support
     writes: Support
-    active: Active = active_features.never
-    used_by: str = ""
+    used_if: Active | None = None
+    used_text: str = ""
     traits: Trait = Trait.NOTHING
     needs: tuple[str, ...] = ()
-    wanted: Active = active_features.never
+    wanted: Property[Any] | None = None
+    switch: Property[Any] | None = None
+    remedy: str = ""
+
+    def active(self, metadata: Metadata, schema: StructType) -> bool:
+        """Return whether the metadata uses it."""
+        if self.used_if is not None:
+            return self.used_if(metadata, schema)
+        return self.switch is not None and self.switch.is_on(metadata)
 
     def is_required(self, metadata: Metadata, schema: StructType) -> bool:
         """Return whether the metadata requires the feature to be in the protocol."""
-        return self.active(metadata, schema) or self.wanted(metadata, schema)
+        is_wanted = self.wanted is not None and self.wanted.is_on(metadata)
+        return is_wanted or self.active(metadata, schema)
+
+    @property
+    def used_by(self) -> str:
+        """When a table uses it, in words."""
+        return self.used_text or f"`{self.switch.key if self.switch else ''}` is true"
 
     @property
     def reader_writer(self) -> bool:
@@ -119,6 +136,11 @@ class Feature:
     def leaves_traces(self) -> bool:
         """Whether versions from before a drop still need it."""
         return Trait.LEAVES_TRACES in self.traits
+
+    @property
+    def binds_rows(self) -> bool:
+        """Whether it sets requirements for rows or their writers once the protocol lists it."""
+        return Trait.BINDS_ROWS in self.traits
 
     @property
     def fails_concurrent(self) -> bool:

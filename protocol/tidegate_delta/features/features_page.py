@@ -170,7 +170,7 @@ def _rule_cells(row: Feature) -> list[str]:
 
 
 def _property_cells(prop: Property[Any]) -> list[str]:
-    enables = f"`{prop.enables}`" if prop.enables else ""
+    enables = next((f"`{row.name}`" for row in _rows() if row.switch is prop), "")
     expected = prop.expected if prop.settable else f"{prop.expected}, set by engines alone"
     return [f"`{prop.key}`", expected, _value(prop.default), prop.unit, enables]
 

@@ -11,14 +11,17 @@ import orjson
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol
 from tidegate_delta.log.protocol_versions import writer_features
+from tidegate_delta.properties.table_properties import (
+    row_tracking_enabled,
+    row_tracking_suspended,
+)
 
 FEATURE: Final = "rowTracking"
 DOMAIN: Final = "delta.rowTracking"
-ENABLED: Final = "delta.enableRowTracking"
+ENABLED: Final = row_tracking_enabled.key
 NO_HIGH_WATER_MARK: Final = -1
 """The high-water mark of a table that has assigned no id yet."""
 
-_SUSPENDED: Final = "delta.rowTrackingSuspended"
 _MARK: Final = "rowIdHighWaterMark"
 
 
@@ -35,7 +38,7 @@ def is_enabled(metadata: Metadata) -> bool:
 
     Spec: "Row Tracking"
     """
-    return _is_true(metadata, ENABLED)
+    return row_tracking_enabled.is_on(metadata)
 
 
 def is_suspended(metadata: Metadata) -> bool:
@@ -43,7 +46,7 @@ def is_suspended(metadata: Metadata) -> bool:
 
     Spec: "Writer Requirements for Row Tracking"
     """
-    return _is_true(metadata, _SUSPENDED)
+    return row_tracking_suspended.is_on(metadata)
 
 
 def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
@@ -105,7 +108,3 @@ def physical_records(stats: str | None) -> int | None:
     except (orjson.JSONDecodeError, AttributeError):
         return None
     return count if type(count) is int and count >= 0 else None
-
-
-def _is_true(metadata: Metadata, key: str) -> bool:
-    return metadata.configuration.get(key, "").strip().lower() == "true"

@@ -19,6 +19,7 @@ from tidegate_delta.log.protocol_versions import (
     reader_features,
     writer_features,
 )
+from tidegate_delta.properties import table_properties
 from tidegate_delta.schema.column_mapping import check_mapped
 from tidegate_delta.schema.field_paths import find_field
 from tidegate_delta.schema.type_widening import check_widened
@@ -38,178 +39,154 @@ _YES, _INACTIVE, _NO = Support.YES, Support.INACTIVE, Support.NO
 _WRITERS, _BOTH = FeatureKind.WRITER, FeatureKind.READER_WRITER
 _BY_HAND, _ITSELF, _NEW = Trait.NOTHING, Trait.ENABLES_ITSELF, Trait.ENABLES_NEW
 _DROPS, _TRACES, _FAILS = Trait.REMOVABLE, Trait.LEAVES_TRACES, Trait.FAILS_CONCURRENT
+_BINDS = Trait.BINDS_ROWS
+
+_CATALOG: Final = (
+    "a catalog decides which versions are the table's, so its log alone does not tell: open it "
+    "through its catalog"
+)
+_ELSEWHERE: Final = (
+    "the table is being moved or has been: use the one that its property "
+    f"{table_properties.redirect.key} or {table_properties.redirect_of_writers.key} names"
+)
 
 # Name, capability, kind, whether we read and write it; how a table uses it; what happens when it
 # is listed or dropped, and what it needs.
 # fmt: off
 _ROWS: Final = (
     Feature("appendOnly", "append-only tables", _WRITERS, _YES, _YES,
-            active_features.append_only, "`delta.appendOnly` is true",
-            _ITSELF),
+            switch=table_properties.append_only, traits=_ITSELF),
     Feature("invariants", "column invariants", _WRITERS, _YES, _YES,
             active_features.invariants, "a column has `delta.invariants`",
-            _ITSELF | _FAILS),
+            _ITSELF | _FAILS | _BINDS),
     Feature("checkConstraints", "CHECK constraints", _WRITERS, _YES, _YES,
             active_features.check_constraints, "there is a `delta.constraints.NAME`",
-            _ITSELF | _DROPS | _FAILS),
+            _ITSELF | _DROPS | _FAILS | _BINDS),
     Feature("changeDataFeed", "writing change data files", _WRITERS, _YES, _YES,
-            active_features.change_data_feed, "`delta.enableChangeDataFeed` is true",
-            _ITSELF),
+            switch=table_properties.change_feed_enabled, traits=_ITSELF | _BINDS),
     Feature("generatedColumns", "generated columns", _WRITERS, _YES, _YES,
             active_features.generated_columns, "a column has `delta.generationExpression`",
-            _ITSELF | _FAILS),
+            _ITSELF | _FAILS | _BINDS),
     Feature("identityColumns", "identity columns", _WRITERS, _YES, _YES,
             active_features.identity_columns, "a column has `delta.identity.start`",
             _ITSELF | _FAILS),
     Feature("allowColumnDefaults", "column defaults", _WRITERS, _YES, _YES,
             active_features.column_defaults, "a column has `CURRENT_DEFAULT`",
-            _FAILS),
+            _FAILS | _BINDS),
     Feature("inCommitTimestamp", "in-commit timestamps", _WRITERS, _YES, _YES,
-            active_features.in_commit_timestamps, "`delta.enableInCommitTimestamps` is true",
-            _ITSELF | _DROPS),
+            switch=table_properties.in_commit_timestamps_enabled, traits=_ITSELF | _DROPS),
     Feature("rowTracking", "row tracking", _WRITERS, _YES, _YES,
-            active_features.row_tracking, "`delta.enableRowTracking` is true",
-            _ITSELF | _DROPS, ("domainMetadata",)),
+            switch=table_properties.row_tracking_enabled, traits=_ITSELF | _DROPS,
+            needs=("domainMetadata",)),
     Feature("domainMetadata", "domain metadata", _WRITERS, _YES, _YES,
-            active_features.never, "the log has a live domain",
+            None, "the log has a live domain",
             _DROPS),
     Feature("clustering", "clustered tables", _WRITERS, _YES, _YES,
-            active_features.never, "the log has the domain `delta.clustering`",
+            None, "the log has the domain `delta.clustering`",
             _FAILS, ("domainMetadata",)),
     Feature("checkpointProtection", "checkpoint protection", _WRITERS, _YES, _YES,
-            active_features.never, "`delta.requireCheckpointProtectionBeforeVersion` is above 0",
+            None, "`delta.requireCheckpointProtectionBeforeVersion` is above 0",
             _DROPS | _FAILS),
     Feature("materializePartitionColumns", "partition columns in files", _WRITERS, _YES, _NO,
-            active_features.partitions_in_files,
-            "`delta.enableMaterializePartitionColumnsFeature` is true",
-            _ITSELF | _DROPS | _FAILS),
+            switch=table_properties.partitions_in_files_enabled, traits=_ITSELF | _DROPS | _FAILS),
     Feature("icebergCompatV1", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
-            active_features.iceberg_compat("V1"), "`delta.enableIcebergCompatV1` is true",
-            _ITSELF, ("columnMapping",)),
+            switch=table_properties.iceberg_compat_v1_enabled, traits=_ITSELF,
+            needs=("columnMapping",)),
     Feature("icebergCompatV2", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
-            active_features.iceberg_compat("V2"), "`delta.enableIcebergCompatV2` is true",
-            _ITSELF, ("columnMapping",)),
+            switch=table_properties.iceberg_compat_v2_enabled, traits=_ITSELF,
+            needs=("columnMapping",)),
     Feature("icebergCompatV3", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
-            active_features.iceberg_compat("V3"), "`delta.enableIcebergCompatV3` is true",
-            _ITSELF, ("columnMapping", "rowTracking")),
+            switch=table_properties.iceberg_compat_v3_enabled, traits=_ITSELF,
+            needs=("columnMapping", "rowTracking")),
     Feature("icebergWriterCompatV1", "Iceberg compatibility", _WRITERS, _YES, _NO,
-            active_features.never, "`delta.enableIcebergWriterCompatV1` is true",
+            None, "`delta.enableIcebergWriterCompatV1` is true",
             _FAILS, ("icebergCompatV2",)),
     Feature("icebergWriterCompatV3", "Iceberg compatibility", _WRITERS, _YES, _NO,
-            active_features.never, "`delta.enableIcebergWriterCompatV3` is true",
+            None, "`delta.enableIcebergWriterCompatV3` is true",
             _FAILS, ("icebergCompatV3",)),
     Feature("collations", "collations", _WRITERS, _YES, _NO,
-            active_features.never, "a column has `__COLLATIONS`",
+            None, "a column has `__COLLATIONS`",
             _FAILS, ("domainMetadata",)),
     Feature("collations-preview", "collations", _WRITERS, _YES, _NO,
-            active_features.never, "a column has `__COLLATIONS`",
+            None, "a column has `__COLLATIONS`",
             _FAILS, ("domainMetadata",)),
     Feature("columnMappingUsageTracking", "the record of column mapping", _WRITERS, _YES, _NO,
-            active_features.never, "its protocol lists it",
+            None, "its protocol lists it",
             _FAILS, ("columnMapping",)),
     Feature("redirectWriterOnly-preview", "redirected tables", _WRITERS, _YES, _NO,
-            active_features.redirected("redirectWriterOnly-preview"),
+            active_features.given(table_properties.redirect_of_writers),
             "`delta.redirectWriterOnly-preview` is set",
-            _ITSELF | _DROPS | _FAILS),
+            _ITSELF | _DROPS | _FAILS,
+            switch=table_properties.redirect_of_writers, remedy=_ELSEWHERE),
     Feature("coordinatedCommits-preview", "commits through a coordinator", _WRITERS, _INACTIVE, _NO,
-            active_features.coordinated_commits,
+            active_features.given(table_properties.commit_coordinator),
             "`delta.coordinatedCommits.commitCoordinator-preview` is set",
-            _ITSELF | _DROPS | _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck")),
+            _ITSELF | _DROPS | _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck"),
+            switch=table_properties.commit_coordinator),
     Feature("timestampNtz", "timestamps without a zone", _BOTH, _YES, _YES,
             active_features.timestamp_ntz, "a column holds `timestamp_ntz`",
             _NEW),
     Feature("vacuumProtocolCheck", "the protocol check of VACUUM", _BOTH, _YES, _YES,
-            active_features.never, "its protocol lists it",
+            None, "its protocol lists it",
             _DROPS | _TRACES),
     Feature("columnMapping", "column mapping", _BOTH, _YES, _YES,
             active_features.column_mapping, "`delta.columnMapping.mode` is name or id",
-            _ITSELF | _DROPS | _TRACES),
+            _ITSELF | _DROPS | _TRACES, switch=table_properties.column_mapping_mode),
     Feature("typeWidening", "widened column types", _BOTH, _YES, _YES,
             active_features.type_changes, "`delta.enableTypeWidening` is true",
-            _ITSELF | _DROPS | _TRACES, (), active_features.type_widening),
+            _ITSELF | _DROPS | _TRACES, (),
+            table_properties.type_widening_enabled, table_properties.type_widening_enabled),
     Feature("typeWidening-preview", "widened column types", _BOTH, _YES, _YES,
             active_features.type_changes, "a column has `delta.typeChanges`",
             _DROPS | _TRACES),
     Feature("deletionVectors", "deletion vectors", _BOTH, _YES, _YES,
-            active_features.deletion_vectors, "`delta.enableDeletionVectors` is true",
-            _ITSELF | _DROPS | _TRACES),
+            switch=table_properties.deletion_vectors_enabled, traits=_ITSELF | _DROPS | _TRACES),
     Feature("v2Checkpoint", "V2 checkpoints", _BOTH, _YES, _YES,
             active_features.v2_checkpoints, "`delta.checkpointPolicy` is v2",
-            _ITSELF | _DROPS | _TRACES),
+            _ITSELF | _DROPS | _TRACES, switch=table_properties.checkpoint_policy),
     Feature("variantType", "the variant type", _BOTH, _YES, _YES,
             active_features.variant_type, "a column holds `variant`",
-            _ITSELF | _FAILS),
+            _ITSELF | _FAILS | _BINDS),
     Feature("variantType-preview", "the variant type", _BOTH, _YES, _YES,
-            active_features.never, "a column holds `variant`",
+            None, "a column holds `variant`",
             _FAILS),
     Feature("variantShredding", "shredded variants", _BOTH, _YES, _YES,
-            active_features.variant_shredding, "`delta.enableVariantShredding` is true",
-            _ITSELF | _FAILS, ("variantType",)),
+            switch=table_properties.variant_shredding_enabled, traits=_ITSELF | _FAILS,
+            needs=("variantType",)),
     Feature("variantShredding-preview", "shredded variants", _BOTH, _YES, _YES,
-            active_features.never, "`delta.enableVariantShredding` is true",
+            None, "`delta.enableVariantShredding` is true",
             _FAILS, ("variantType",)),
     Feature("catalogManaged", "catalog-managed tables", _BOTH, _NO, _NO,
-            active_features.never, "its protocol lists it",
-            _BY_HAND, ("inCommitTimestamp", "vacuumProtocolCheck")),
+            None, "its protocol lists it",
+            _BY_HAND, ("inCommitTimestamp", "vacuumProtocolCheck"), remedy=_CATALOG),
     Feature("catalogOwned-preview", "catalog-managed tables", _BOTH, _NO, _NO,
-            active_features.never, "its protocol lists it",
-            _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck")),
+            None, "its protocol lists it",
+            _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck"), remedy=_CATALOG),
     Feature("geospatial", "geometry and geography types", _BOTH, _YES, _NO,
             active_features.geospatial, "a column holds `geometry` or `geography`",
             _ITSELF | _DROPS | _TRACES | _FAILS),
     Feature("geospatial-dev", "geometry and geography types", _BOTH, _NO, _NO,
-            active_features.never, "a column holds `geometry` or `geography`",
+            None, "a column holds `geometry` or `geography`",
             _DROPS | _TRACES | _FAILS),
     Feature("timestampNanos", "timestamps in nanoseconds", _BOTH, _YES, _NO,
             active_features.timestamp_nanos, "a column holds `timestamp_nanos`",
             _FAILS),
     Feature("redirectReaderWriter-preview", "redirected tables", _BOTH, _NO, _NO,
-            active_features.redirected("redirectReaderWriter-preview"),
+            active_features.given(table_properties.redirect),
             "`delta.redirectReaderWriter-preview` is set",
-            _ITSELF | _DROPS | _FAILS),
+            _ITSELF | _DROPS | _FAILS,
+            switch=table_properties.redirect, remedy=_ELSEWHERE),
     Feature("adaptiveMetadata-preview", "adaptive metadata", _BOTH, _NO, _NO,
-            active_features.never, "its protocol lists it",
+            None, "its protocol lists it",
             _FAILS, ("catalogManaged", "rowTracking", "domainMetadata", "deletionVectors",
-                     "columnMapping")),
+                     "columnMapping"),
+            remedy="its files stand in a tree of manifests beside the log: use an engine that "
+                   "knows them"),
 )
 # fmt: on
 
 FEATURES: Final[Mapping[str, Feature]] = {row.name: row for row in _ROWS}
 """Every known feature by its exact name."""
-
-_BINDS_ROWS: Final = frozenset(
-    {
-        "invariants",
-        "checkConstraints",
-        "changeDataFeed",
-        "generatedColumns",
-        "allowColumnDefaults",
-        "variantType",
-    }
-)
-"""Features that set requirements for rows or their writers once the protocol lists them."""
-
-_INSTEAD: Final[Mapping[str, str]] = {
-    name: remedy
-    for names, remedy in (
-        (
-            ("catalogManaged", "catalogOwned-preview"),
-            "a catalog decides which versions are the table's, so its log alone does not tell: "
-            "open it through its catalog",
-        ),
-        (
-            ("redirectReaderWriter-preview", "redirectWriterOnly-preview"),
-            "the table is being moved or has been: use the one that its property "
-            "delta.redirectReaderWriter-preview or delta.redirectWriterOnly-preview names",
-        ),
-        (
-            ("adaptiveMetadata-preview",),
-            "its files stand in a tree of manifests beside the log: use an engine that knows them",
-        ),
-    )
-    for name in names
-}
-"""The remedy for a refused feature, where the usual one does not apply."""
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
@@ -324,7 +301,7 @@ def _check_listed(protocol: Protocol, metadata: Metadata, table: str) -> None:
     Writers differ in whether they apply these.
     """
     for name in unlisted_features(protocol, metadata):
-        if name in _BINDS_ROWS:
+        if FEATURES[name].binds_rows:
             raise UnsupportedFeature(
                 f"table {table} uses the feature {name!r} ({FEATURES[name].capability}), but its "
                 "protocol does not list it, so that writers differ in what they ask of rows",
@@ -355,5 +332,5 @@ def _refusal(name: str, table: str, action: str) -> UnsupportedFeature:
         f"table {table} uses the feature {name!r} ({meaning}), with which this release does not "
         f"{action} tables",
         feature=name,
-        remedy=_INSTEAD.get(name, usual),
+        remedy=(row.remedy if row else "") or usual,
     )

@@ -14,8 +14,9 @@ T = TypeVar("T")
 class Property(Generic[T]):
     """A property of a table.
 
-    `older` keys are read where the key is absent; `enables` is the feature that it turns on; a
-    property that is not `settable` is written by engines only, never on a user's request.
+    `older` keys are read where the key is absent. A property that is not `settable` is written by
+    engines only, never on a user's request. The feature that a property turns on names it
+    (`features.supported_features`).
     Units: `unit` is what the value counts.
     Spec: "Table Properties"
     """
@@ -25,7 +26,6 @@ class Property(Generic[T]):
     read: Callable[[str], T]
     expected: str
     unit: str = ""
-    enables: str = ""
     older: tuple[str, ...] = ()
     settable: bool = True
 
@@ -39,6 +39,13 @@ class Property(Generic[T]):
             if key in configuration:
                 return self._read(key, configuration[key])
         return self.default
+
+    def is_on(self, metadata: Metadata) -> bool:
+        """Return whether its text is `true`: by any other one, valid or not, no feature is used."""
+        for key in (self.key, *self.older):
+            if key in metadata.configuration:
+                return metadata.configuration[key].strip().lower() == "true"
+        return False
 
     def _read(self, key: str, text: str) -> T:
         try:

@@ -28,20 +28,20 @@ _TEXT: Final = "a text"
 _LONG_MIN: Final = -(2**63)
 
 
-def _flag(key: str, *, default: bool = False, enables: str = "") -> Property[bool]:
-    return Property(f"delta.{key}", default, boolean, "true or false", enables=enables)
+def _flag(key: str, *, default: bool = False) -> Property[bool]:
+    return Property(f"delta.{key}", default, boolean, "true or false")
 
 
-def _choice(key: str, enables: str = "") -> Property[bool | None]:
-    return Property(f"delta.{key}", None, boolean, "true or false", enables=enables)
+def _choice(key: str) -> Property[bool | None]:
+    return Property(f"delta.{key}", None, boolean, "true or false")
 
 
 def _interval(key: str, default: str) -> Property[int]:
     return Property(f"delta.{key}", interval_ms(default), interval_ms, _INTERVAL, "ms")
 
 
-def _text(key: str, enables: str = "") -> Property[str | None]:
-    return Property(f"delta.{key}", None, str, _TEXT, enables=enables)
+def _text(key: str) -> Property[str | None]:
+    return Property(f"delta.{key}", None, str, _TEXT)
 
 
 def _number(key: str, default: int, least: int, expected: str, unit: str) -> Property[int]:
@@ -56,27 +56,24 @@ def _map(key: str) -> Property[Mapping[str, str]]:
     return Property(f"delta.{key}", {}, string_map, "a JSON object of strings")
 
 
-append_only: Final = _flag("appendOnly", enables="appendOnly")
+append_only: Final = _flag("appendOnly")
 change_feed_enabled: Final = Property(
     "delta.enableChangeDataFeed",
     default=False,
     read=boolean,
     expected="true or false",
-    enables="changeDataFeed",
     older=("delta.enableChangeDataCapture",),
 )
-deletion_vectors_enabled: Final = _flag("enableDeletionVectors", enables="deletionVectors")
-in_commit_timestamps_enabled: Final = _flag("enableInCommitTimestamps", enables="inCommitTimestamp")
-row_tracking_enabled: Final = _flag("enableRowTracking", enables="rowTracking")
+deletion_vectors_enabled: Final = _flag("enableDeletionVectors")
+in_commit_timestamps_enabled: Final = _flag("enableInCommitTimestamps")
+row_tracking_enabled: Final = _flag("enableRowTracking")
 row_tracking_suspended: Final = _flag("rowTrackingSuspended")
-type_widening_enabled: Final = _flag("enableTypeWidening", enables="typeWidening")
-variant_shredding_enabled: Final = _flag("enableVariantShredding", enables="variantShredding")
-iceberg_compat_v1_enabled: Final = _choice("enableIcebergCompatV1", "icebergCompatV1")
-iceberg_compat_v2_enabled: Final = _choice("enableIcebergCompatV2", "icebergCompatV2")
-iceberg_compat_v3_enabled: Final = _choice("enableIcebergCompatV3", "icebergCompatV3")
-partitions_in_files_enabled: Final = _choice(
-    "enableMaterializePartitionColumnsFeature", "materializePartitionColumns"
-)
+type_widening_enabled: Final = _flag("enableTypeWidening")
+variant_shredding_enabled: Final = _flag("enableVariantShredding")
+iceberg_compat_v1_enabled: Final = _choice("enableIcebergCompatV1")
+iceberg_compat_v2_enabled: Final = _choice("enableIcebergCompatV2")
+iceberg_compat_v3_enabled: Final = _choice("enableIcebergCompatV3")
+partitions_in_files_enabled: Final = _choice("enableMaterializePartitionColumnsFeature")
 symlink_manifests_enabled: Final = _flag("compatibility.symlinkFormatManifest.enabled")
 log_cleanup_enabled: Final = _flag("enableExpiredLogCleanup", default=True)
 checkpoint_stats_as_json: Final = _flag("checkpoint.writeStatsAsJson", default=True)
@@ -131,14 +128,12 @@ checkpoint_policy: Final = Property(
     "classic",
     word(("classic", "v2")),
     "classic or v2",
-    enables="v2Checkpoint",
 )
 column_mapping_mode: Final = Property(
     "delta.columnMapping.mode",
     "none",
     any_case(("none", "name", "id")),
     "none, name or id",
-    enables="columnMapping",
 )
 compression_codec: Final = Property(
     "delta.parquet.compression.codec",
@@ -154,9 +149,10 @@ universal_formats: Final[Property[tuple[str, ...]]] = Property(
 )
 row_id_column: Final = _text("rowTracking.materializedRowIdColumnName")
 row_commit_version_column: Final = _text("rowTracking.materializedRowCommitVersionColumnName")
-commit_coordinator: Final = _text(
-    "coordinatedCommits.commitCoordinator-preview", "coordinatedCommits-preview"
-)
+commit_coordinator: Final = _text("coordinatedCommits.commitCoordinator-preview")
+
+redirect: Final = _text("redirectReaderWriter-preview")
+redirect_of_writers: Final = _text("redirectWriterOnly-preview")
 
 ALL: Final[tuple[Property[Any], ...]] = (
     append_only,
@@ -210,8 +206,8 @@ ALL: Final[tuple[Property[Any], ...]] = (
     _interval("sampleRetentionDuration", "interval 7 days"),
     _map("coordinatedCommits.commitCoordinatorConf-preview"),
     _map("coordinatedCommits.tableConf-preview"),
-    _text("redirectReaderWriter-preview", "redirectReaderWriter-preview"),
-    _text("redirectWriterOnly-preview", "redirectWriterOnly-preview"),
+    redirect,
+    redirect_of_writers,
 )
 """Every property with a meaning in the spec or in delta-spark; the last ones are only stored."""
 

@@ -162,11 +162,11 @@ def test_every_property_of_delta_spark_and_the_specification_is_known() -> None:
     } == table_properties.OLDER
 
 
-def test_a_property_enables_a_feature_that_there_is() -> None:
-    assert [
-        record.key for record in table_properties.ALL if record.enables not in {"", *FEATURES}
-    ] == []
-    assert table_properties.checkpoint_policy.enables == "v2Checkpoint"
+def test_each_switch_of_a_feature_is_a_property_and_turns_on_one_feature() -> None:
+    switches = [feature.switch for feature in FEATURES.values() if feature.switch is not None]
+    assert len({switch.key for switch in switches}) == len(switches)
+    assert {switch.key for switch in switches} <= {record.key for record in table_properties.ALL}
+    assert FEATURES["v2Checkpoint"].switch is table_properties.checkpoint_policy
 
 
 def test_an_old_name_stands_in_for_a_property_that_is_absent() -> None:
