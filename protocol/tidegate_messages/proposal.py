@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, InstanceOf, JsonValue, Strict, StringConstraints, model_validator
+from pydantic import Field, InstanceOf, Strict, StringConstraints, model_validator
 
 from tidegate_messages.identity_values import LONG_MAX, IdentityDemand, IdentityUsage
 from tidegate_messages.message import Message
@@ -11,7 +11,7 @@ from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.read_set import ReadSet
 from tidegate_messages.row_intent import RowIntent
 from tidegate_messages.row_mapping import RowMapping
-from tidegate_messages.strict_types import Count, HyphenatedUuid, Whole
+from tidegate_messages.strict_types import Count, HyphenatedUuid, JsonObject, Whole
 
 ProposalKind = Literal[
     "commit", "cancel", "app_versions", "register", "halt", "reopen", "drop", "verbatim"
@@ -25,12 +25,15 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 TableRoot = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://.*[^/]$")]
 
 
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
 class Operation(Message):
     """The operation of the commit's `commitInfo`, by Delta's names (`WRITE`, `DELETE`, ...)."""
 
     name: str = "WRITE"
-    parameters: Mapping[str, JsonValue] = {}
-    metrics: Mapping[str, JsonValue] = {}
+    parameters: JsonObject = _NOTHING
+    metrics: JsonObject = _NOTHING
 
 
 class ClaimCheck(Message):

@@ -8,7 +8,7 @@ its refusals quote them, and the published schema is made from them.
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, Strict, model_validator
+from pydantic import ConfigDict, Field, Strict
 from pydantic.config import JsonDict
 
 from tidegate_delta.log.actions import (
@@ -102,15 +102,6 @@ class ProposedRemove(Remove):
     model_config = ConfigDict(json_schema_extra=_EXTENDED)
     size: Count | None = None
     deletion_timestamp: Moment | None = None
-
-    @model_validator(mode="after")
-    def _is_extended(self) -> "ProposedRemove":
-        if self.extended_file_metadata and (self.size is None or self.partition_values is None):
-            raise ValueError(
-                "`extendedFileMetadata` is true without `size` and `partitionValues`, which the "
-                "file's add action has"
-            )
-        return self
 
 
 class ProposedCdc(Cdc):

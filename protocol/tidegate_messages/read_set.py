@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from tidegate_messages.message import Message
-from tidegate_messages.strict_types import Flag
+from tidegate_messages.strict_types import Flag, JsonObject
 
 Predicate = Mapping[str, JsonValue]
 
@@ -33,7 +33,7 @@ class ReadSet(Message):
     """
 
     whole_table: Flag = False
-    predicates: tuple[Predicate, ...] = ()
+    predicates: tuple[JsonObject, ...] = ()
     files: tuple[str, ...] = ()
     app_ids: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()

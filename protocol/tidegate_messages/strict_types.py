@@ -3,10 +3,11 @@
 Pydantic alone would read `"0"`, `0.0` and `true` as the integer 0 or 1.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import BeforeValidator, Field, Strict
+from pydantic import BeforeValidator, Field, InstanceOf, JsonValue, Strict
 
 UUID_CHARS: Final = 36
 """The length of a UUID in its usual form: 32 hexadecimal digits and four hyphens."""
@@ -19,6 +20,9 @@ def _hyphenated(value: Any) -> Any:
 
 
 _UUID_FORM: Final = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+
+JsonObject = InstanceOf[Mapping[str, JsonValue]]
+"""An object of JSON, as it was parsed: its values are not looked at, and not copied."""
 
 Whole = Annotated[int, Strict()]
 Count = Annotated[int, Strict(), Field(ge=0)]

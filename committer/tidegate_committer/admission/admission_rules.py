@@ -242,8 +242,8 @@ def clear(case: _Case) -> Rejection | None:
 
 def removable(case: _Case) -> Rejection | None:
     """No row is removed from a table that was append-only when it was read."""
-    read = case.input.read
-    return feature_checks.wrong_removal(case.candidate.content, read) if read else None
+    content, read = case.candidate.content, case.input.read
+    return feature_checks.wrong_removal(content, read) if content.removes and read else None
 
 
 def legal_by_features(case: _Case) -> Rejection | None:
@@ -264,20 +264,18 @@ def held_to_constraints(case: _Case) -> Rejection | None:
     candidate, after, read = case.candidate, case.after, case.input.read
     if after is None:
         return None
-    rejection = (
-        constraint_checks.not_validated(candidate, read, after) if read is not None else None
-    )
-    return (
-        rejection
-        or constraint_checks.not_enforced(candidate, after)
-        or constraint_checks.wrong_statistics(candidate, after)
-    )
+    rejection = None
+    if read is not None and read is not after:
+        rejection = constraint_checks.not_validated(candidate, read, after)
+    if rejection is None and after.expressions:
+        rejection = constraint_checks.not_enforced(candidate, after)
+    return rejection or constraint_checks.wrong_statistics(candidate, after)
 
 
 def change_data_complete(case: _Case) -> Rejection | None:
     """Readers of the table's change feed can tell which rows the proposal changes."""
     candidate, after, read = case.candidate, case.after, case.input.read
-    if after is None:
+    if after is None or not after.feeds_changes:
         return None
     rejection = change_data_checks.columns_change(candidate, read, after) if read else None
     return rejection or change_data_checks.wrong_mode(candidate, after)

@@ -1,6 +1,6 @@
 """Checks of a proposal against the table at the head, after it is rebased over all winners."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
 from tidegate_committer.admission.admission_rules import unlike_partitioning
@@ -24,7 +24,7 @@ from tidegate_committer.intake.refusals import (
 from tidegate_committer.policy import Policy
 from tidegate_committer.row_level import row_delete_checks
 from tidegate_committer.state.fetched_inputs import FetchedInputs
-from tidegate_committer.state.live_files import GONE
+from tidegate_committer.state.live_files import GONE, LiveFiles
 from tidegate_committer.state.path_normal_form import misspelt, spelling_of
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState
@@ -49,10 +49,9 @@ def wrong_at_head(
         rejection = _traces(
             candidate, state, table_definition.after(content.metadata, content.protocol)
         )
-    rejection = rejection or rows_without_ids(candidate, state) or files_left_behind(content, state)
-    if rejection is not None:
-        return rejection
-    rejection = feature_checks.wrong_removal(content, table_definition)
+    if rejection is None and content.metadata is not None:
+        rejection = rows_without_ids(candidate, state) or files_left_behind(content, state)
+    rejection = rejection or feature_checks.wrong_removal(content, table_definition)
     if rejection is not None:
         return rejection
     after = table_definition.after(content.metadata, content.protocol)
@@ -62,8 +61,10 @@ def wrong_at_head(
         mark = row_tracking.high_water_mark(state.domains)
         rejection = feature_checks.no_ids_left(candidate, after, mark)
     rejection = rejection or dead_file(content, live) or oddly_named(content, state, policy.roots)
-    rejection = rejection or _live_file(content, live)
-    rejection = rejection or misspelt(content, live, state.spelt) or in_another_partition(content)
+    rejection = rejection or _live_file(content, live) or misspelt(content, live, state.spelt)
+    if rejection is not None or not (content.vectors or content.removed_vectors):
+        return rejection
+    rejection = in_another_partition(content)
     return rejection or row_delete_checks.wrong_vectors(candidate, live, known, policy)
 
 
@@ -104,13 +105,14 @@ def _traces(candidate: Candidate, state: TableState, after: TableDefinition) -> 
     )
 
 
-def dead_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejection | None:
+def dead_file(content: CheckedActions, live: LiveFiles) -> Rejection | None:
     """Return which removed file is not live, or not live with this vector, or None."""
+    if not content.removed:
+        return None
     vectors = content.removed_vectors
     missing: list[str] = []
     changed: list[str] = []
-    for path in content.removed:
-        vector = live.get(path, GONE)
+    for path, vector in zip(content.removed, live.vectors_of(content.removed), strict=True):
         if vector != vectors.get(path):
             (missing if vector == GONE else changed).append(path)
     if missing:
@@ -170,13 +172,14 @@ def oddly_named(
     return None
 
 
-def _live_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejection | None:
-    vectors = content.vectors
-    for add, (path, _) in zip(content.adds, content.added, strict=True):
+def _live_file(content: CheckedActions, live: LiveFiles) -> Rejection | None:
+    paths = [path for path, _ in content.added]
+    for add, path, vector in zip(content.adds, paths, live.vectors_of(paths), strict=True):
         if path in content.removed:
             # The file is removed with its vector and added again with another one.
             continue
-        if path in live and (add.data_change or live[path] != vectors.get(path)):
+        is_live = vector != GONE
+        if is_live and (add.data_change or vector != content.vectors.get(path)):
             return flaw(
                 "added_file_live",
                 "actions",
@@ -184,7 +187,7 @@ def _live_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejec
                 "write new rows under a new name, or remove the file with the vector that it has",
                 path=path,
             )
-        if not (add.data_change or content.removes or path in live):
+        if not (add.data_change or content.removes or is_live):
             return flaw(
                 "rows_from_nowhere",
                 "actions",

@@ -248,7 +248,8 @@ def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
         return True
     if not _has_room(group, candidate, policy):
         return False
-    return all(may_share(group, candidate) for may_share in SHARING)
+    # A list costs less than a generator: nearly always all are asked.
+    return all([may_share(group, candidate) for may_share in SHARING])
 
 
 def _has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:

@@ -67,20 +67,17 @@ _DEFAULTS: Final = {"domainMetadata": {"removed": False}, "cdc": {"dataChange": 
 _SPELLING: Final = "write the action as PROTOCOL.md spells it"
 
 
-def read_row(row: Any, location: str, policy: Policy) -> tuple[ActionLine, Action, bool]:
+def read_row(row: Any, policy: Policy) -> tuple[ActionLine, Action, bool]:
     """Return the log line for a row, the action that it holds, and whether it is of the usual form.
 
     That is a data file without a deletion vector or row ids whose path is its own canonical form.
-    Raises: InvalidProposal.
+    Raises: InvalidProposal, which names the field within the row.
     """
-    name, body = _named(row, location)
-    if name in _DEFAULTS:
-        body = {**_DEFAULTS[name], **body}
-    path = f"{location}.{name}"
-    action = read_action(name, body, path)
-    line = body if name == "remove" else _line({name: body}, path)
+    name, body = _named(row)
+    action = read_action(name, body, name)
+    line = body if name == "remove" else _line({name: body}, name)
     check = _CHECKS.get(name)
-    return line, action, check is not None and check(action, path, policy)
+    return line, action, check is not None and check(action, name, policy)
 
 
 def dated(line: ActionLine, now_ms: int) -> bytes:
@@ -133,26 +130,27 @@ def _line(row: Mapping[str, Any], location: str) -> bytes:
         refuse(MALFORMED, location, f"cannot be written as JSON: {error}", _SPELLING)
 
 
-def _named(row: Any, location: str) -> tuple[str, dict[str, Any]]:
+def _named(row: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the body of a row's action; the body has no field without a value."""
     if not isinstance(row, dict):
-        refuse(MALFORMED, location, "is no object", "give one action a row")
+        refuse(MALFORMED, "", "is no object", "give one action a row")
     named = [name for name in row if row[name] is not None]
     if len(named) != 1:
-        refuse(MALFORMED, location, f"holds {len(named)} actions", "give exactly one action a row")
+        refuse(MALFORMED, "", f"holds {len(named)} actions", "give exactly one action a row")
     name = named[0]
     body = row[name]
     if name not in PROPOSED:
         refuse(
             NOT_SUPPORTED,
-            f"{location}.{name[:64]}",
+            name[:64],
             "is no action that a proposal may hold",
             f"leave it out: a proposal holds {', '.join(PROPOSED)}",
         )
     if not isinstance(body, dict):
-        refuse(MALFORMED, f"{location}.{name}", "is no object", _SPELLING)
-    if None not in body.values():
-        return name, body
-    return name, {key: value for key, value in body.items() if value is not None}
+        refuse(MALFORMED, name, "is no object", _SPELLING)
+    if None in body.values():
+        body = {key: value for key, value in body.items() if value is not None}
+    return name, {**_DEFAULTS[name], **body} if name in _DEFAULTS else body
 
 
 def read_action(name: str, body: Mapping[str, Any], location: str) -> Action:
@@ -267,6 +265,13 @@ def _check_remove(action: Remove, location: str, policy: Policy) -> bool:
         _check_path(action.path, path_checks.wrong_with_old(action.path), location)
     if action.partition_values:
         _check_entries(action, location, policy)
+    if action.extended_file_metadata and (action.size is None or action.partition_values is None):
+        refuse(
+            MALFORMED,
+            f"{location}.extendedFileMetadata",
+            "is true without size and partitionValues",
+            "copy them from the file's add action",
+        )
     return is_plain and action.deletion_vector is None
 
 

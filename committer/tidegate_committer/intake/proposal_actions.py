@@ -13,7 +13,13 @@ import orjson
 
 from tidegate_committer.intake.action_reader import ActionLine, add_line, body_of, is_add, read_row
 from tidegate_committer.intake.fast_dataclass import make_fast
-from tidegate_committer.intake.refusals import DUPLICATE, TOO_LARGE, flaw, refuse
+from tidegate_committer.intake.refusals import (
+    DUPLICATE,
+    TOO_LARGE,
+    InvalidProposal,
+    flaw,
+    refuse,
+)
 from tidegate_committer.policy import Policy
 from tidegate_delta.log.actions import (
     Action,
@@ -194,7 +200,10 @@ def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
                 f"more than {policy.actions_max} actions",
                 "propose them in several steps",
             )
-        line, action, is_plain = read_row(row, f"actions[{index}]", policy)
+        try:
+            line, action, is_plain = read_row(row, policy)
+        except InvalidProposal as error:
+            raise error.within(f"actions[{index}]") from None
         are_plain = are_plain and is_plain
         if action.model_extra:
             unknown += len(orjson.dumps(action.model_extra))

@@ -89,6 +89,16 @@ class InvalidProposal(ValueError):
         super().__init__(rejection.reason)
         self.rejection = rejection
 
+    def within(self, location: str) -> "InvalidProposal":
+        """Return the refusal of the same field inside of what `location` names."""
+        field, reason = self.rejection.field, self.rejection.reason
+        joint = "." if field else ""
+        outer = {
+            "field": f"{location}{joint}{field or ''}",
+            "reason": f"{location}{joint}{reason}",
+        }
+        return InvalidProposal(self.rejection.model_copy(update=outer))
+
 
 def refuse(
     rule: str, field: str, problem: str, remedy: str, *, path: str | None = None
