@@ -46,7 +46,7 @@ def test_a_broker_that_is_killed_and_stays_away_loses_and_doubles_nothing(
     committer = line.started("committer")
     table = create_table(line.kafka, line.tables / "t")
     proposers = append_with(line.kafka, table, WRITERS, ROWS)
-    until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
+    until(lambda: all(proposer.outcomes for proposer in proposers), "the first outcome of each")
     fragile.kill()
     time.sleep(AWAY_S)
     fragile.start()
@@ -86,7 +86,7 @@ def test_a_store_that_takes_nothing_for_a_while_holds_up_its_table_only(line: Li
     log = folder_of(table) / "_delta_log"
     aside = log.with_name("_delta_log.away")
     proposers = append_with(line.kafka, table, WRITERS, ROWS)
-    until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
+    until(lambda: all(proposer.outcomes for proposer in proposers), "the first outcome of each")
     with suspended(committer.child.pid):
         # A file in place of the folder fails reads and writes below it, even for root.
         log.rename(aside)
