@@ -1,12 +1,14 @@
 """Which tables we checkpoint: those whose features do not change what a checkpoint holds."""
 
+from typing import Final
+
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.supported_features import FEATURES, Support, check_readable
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import reader_features, writer_features
 from tidegate_delta.properties.table_properties import checkpoint_policy
 
-V2_CHECKPOINT = "v2Checkpoint"
+V2_CHECKPOINT: Final = "v2Checkpoint"
 
 
 def check_checkpointable(protocol: Protocol, metadata: Metadata, table: str) -> None:

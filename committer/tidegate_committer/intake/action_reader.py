@@ -170,8 +170,7 @@ def read_action(name: str, body: Mapping[str, Any], location: str) -> Action:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "".join(f".{str(part)[:64]}" for part in first["loc"])
-        problem = first["msg"].removeprefix("Value error, ")
-        refuse(MALFORMED, f"{location}{field}", problem, _SPELLING)
+        refuse(MALFORMED, f"{location}{field}", first["msg"], _SPELLING)
     return action
 
 

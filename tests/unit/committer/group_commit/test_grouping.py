@@ -74,7 +74,7 @@ COMPACTION = proposal(remove("u", dataChange=False), add("v", dataChange=False))
         (proposal(remove("x", dataChange=False), add("y", dataChange=False), CDC), "mixed"),
     ],
 )
-def test_the_nature_of_a_proposal(one: Proposal, expected: str) -> None:
+def test_the_kind_of_change_that_a_proposal_is(one: Proposal, expected: str) -> None:
     assert considered(one).change_kind == expected
 
 

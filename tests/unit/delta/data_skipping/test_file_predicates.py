@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.delta.data_skipping.test_file_pruning import TABLE, between, is_, left_of
+from tests.unit.delta.data_skipping.test_file_pruning import TABLE, between, is_
 from tidegate_delta.data_skipping import file_predicates
 from tidegate_delta.data_skipping.file_predicates import FileTests
 from tidegate_delta.data_skipping.predicate_tree import size_of, weight_of
@@ -68,7 +68,8 @@ BOUNDS: dict[str, list[Any]] = {
 @pytest.mark.parametrize("column", VALUES)
 @pytest.mark.parametrize("op", ["in", "or", "not in", "not or"])
 def test_a_list_of_values_is_what_its_values_are_one_by_one(column: str, op: str) -> None:
-    """Lookup in a sorted list gives the same result per file as `prune`, which tests each value."""
+    """Lookup in a sorted list gives the same result per file as a test of each value."""
+    tests = FileTests(TABLE)
     for size in range(4):
         for values in combinations(VALUES[column], size):
             equal = [is_("=", value, column) for value in values]
@@ -81,8 +82,12 @@ def test_a_list_of_values_is_what_its_values_are_one_by_one(column: str, op: str
                 "not in": {"op": "not", "arg": listed},
                 "not or": {"op": "not", "arg": {"op": "or", "args": equal}},
             }[op]
+            fold = all if op.startswith("not") else any
+            single = "!=" if op.startswith("not") else "="
+            each = [tests.of(is_(single, value, column)) for value in values]
             for low, high, nulls in product(BOUNDS[column], BOUNDS[column], (0, 10)):
-                left_of(predicate, [file(**between(column, low, high, nulls))])
+                one = file(**between(column, low, high, nulls))
+                assert tests.of(predicate)(one) is fold(test(one) for test in each)
 
 
 def test_a_list_is_one_question_and_so_are_the_equalities_of_a_column() -> None:
