@@ -16,7 +16,6 @@ from tidegate_runtime.gc_control import GarbageSweeper
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.service.runner import Running
-from tidegate_runtime.storage.kafka_ratified_store import RatifyLog, ratifying
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.storage.store_qualification import StoreQualification
 
@@ -51,12 +50,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
     dependencies = Dependencies(
         bus=bus,
         topics=topics,
-        open_store=ratifying(
-            lambda root: open_store(root, settings.storage, settings.committer.roots),
-            lambda: RatifyLog(bus, topics, clock),
-            settings.committer.ratified_roots,
-            lambda: new_id(clock),
-        ),
+        open_store=lambda root: open_store(root, settings.storage, settings.committer.roots),
         clock=clock,
         new_id=lambda: new_id(clock),
         settings=settings.committer,

@@ -19,10 +19,6 @@ class CommitterSection(Section):
     """
 
     roots: tuple[str, ...] = ()
-    ratified_roots: tuple[str, ...] = ()
-    """URI prefixes on stores without put-if-absent. There the topic `ratify` decides which writer
-    gets a version, before the file is written.
-    """
     group_members_max: PositiveInt = Policy.group_members_max
     group_actions_max: PositiveInt = Policy.group_actions_max
     group_bytes_max: PositiveInt = Policy.group_bytes_max
@@ -67,7 +63,7 @@ class CommitterSection(Section):
     A value shorter than such a writer needs to try again has no effect.
     """
 
-    @field_validator("roots", "ratified_roots")
+    @field_validator("roots")
     @classmethod
     def _spelled_as_roots_are(cls, roots: tuple[str, ...]) -> tuple[str, ...]:
         try:

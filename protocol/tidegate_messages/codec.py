@@ -23,7 +23,6 @@ from tidegate_messages.published_records import (
     LeaseRecord,
     TableRecord,
 )
-from tidegate_messages.ratification import Ratification
 from tidegate_messages.schema_change import SchemaChange
 
 M = TypeVar("M", bound=Message)
@@ -46,7 +45,6 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     TableRecord: "table/1",
     FollowerRecord: "follower/1",
     LeaseRecord: "lease/1",
-    Ratification: "ratification/1",
     SchemaChange: "schema-change/1",
     ChangeSignal: "change-signal/1",
 }

@@ -36,7 +36,7 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
         *_on("topic", "proposals admin", "Read"),
         *_on("topic", "outcomes commits dead-letters", "Write"),
         *_on("topic", "replies.*", "Write"),
-        *_on("topic", "table-state ratify", "Read", "Write"),
+        *_on("topic", "table-state", "Read", "Write"),
         *_on("group", "committer", "Read"),
     ),
     "checkpointer": (

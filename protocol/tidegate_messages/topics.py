@@ -80,11 +80,6 @@ class Topics:
         return self._name("dead-letters")
 
     @property
-    def ratify(self) -> str:
-        """Key: table root. Value: a claim to a version, on stores without put-if-absent."""
-        return self._name("ratify")
-
-    @property
     def cdc_positions(self) -> str:
         """Key: table id. Value: the last version whose changes are published."""
         return self._name("cdc-positions")
@@ -191,7 +186,4 @@ class Topics:
             Topic(self.cdc_heartbeats, "table", 1, "compact,delete", _DAY_MS, short),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
             Topic(self.leases, "holder/table", 1, "compact", -1, short),
-            # One partition for ever: a table that moved to another partition would be decided
-            # twice.
-            Topic(self.ratify, "table_root", 1, "delete", -1, dated),
         )

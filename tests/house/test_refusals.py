@@ -25,13 +25,9 @@ SETTLING = (
 
 DOORS_THAT_LOG = (
     *("service/health", "kafka/librdkafka_logs", "kafka/replies"),
-    *("storage/object_store", "storage/kafka_ratified_store"),
-    *("storage/s3_bucket", "table_registry", "service/runner"),
+    *("storage/object_store", "storage/s3_bucket", "table_registry", "service/runner"),
 )
 """Runtime files whose log lines appear in the committer's log."""
-
-RATIFIED = ("runtime/tidegate_runtime/storage/kafka_ratified_store.py",)
-"""Files that only the committer uses."""
 
 FAULT = {"fault"}
 """Events logged with a traceback, and therefore by the logging library's own call."""
@@ -139,7 +135,7 @@ def test_the_manual_explains_every_event_of_the_services_that_follow() -> None:
         f"runtime/tidegate_runtime/{name}.py"
         for name in ("service/health", "kafka/librdkafka_logs", "kafka/replies", "service/runner")
     }
-    result = events(name for name in sources if name not in {*dependencies, *RATIFIED})
+    result = events(name for name in sources if name not in dependencies)
     assert {"set_aside", "took_over", "compacted"} <= result
     assert result - {"unchanged", "overtaken"} == explained(OPERATIONS, "Log lines")
 

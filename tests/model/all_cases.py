@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.model import cases_priority_ratify, cases_protocol, cases_verbatim
+from tests.model import cases_priority, cases_protocol, cases_verbatim
 from tests.model.cases import figures, named, smallest_configurations
 
 CASES: Final = named(
@@ -12,8 +12,7 @@ CASES: Final = named(
         *cases_protocol.WITHOUT,
         *cases_verbatim.VERBATIM,
         *cases_verbatim.WITHOUT,
-        *cases_priority_ratify.WAY,
-        *cases_priority_ratify.RATIFY,
+        *cases_priority.WAY,
     )
 )
 

@@ -19,7 +19,6 @@ from tidegate_messages.published_records import (
     LeaseRecord,
     TableRecord,
 )
-from tidegate_messages.ratification import Ratification
 from tidegate_messages.schema_change import SchemaChange
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -191,9 +190,6 @@ TABLE = message(
 STAGED = st.tuples(st.integers(0, 10**20 - 1), st.uuids()).map(
     lambda parts: f"{parts[0]:020d}.{parts[1]}.json"
 )
-RATIFICATION = message(
-    {"table_root": ROOTS, "version": st.integers(-1, 2**62)}, {"staged": STAGED, "sha256": SHA256}
-)
 FOLLOWER = message(
     {
         "service": TEXT,
@@ -269,7 +265,6 @@ WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     Outcome: OUTCOME,
     CommitRecord: COMMIT,
     TableRecord: TABLE,
-    Ratification: RATIFICATION,
     FollowerRecord: FOLLOWER,
     LeaseRecord: LEASE,
     SchemaChange: SCHEMA_CHANGE,

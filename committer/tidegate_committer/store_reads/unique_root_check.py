@@ -1,7 +1,7 @@
 """Checks that the folder of a table to be registered is not registered under another root.
 
 Two registrations of one folder would have two committers, each of which publishes, checkpoints and
-halts the table by itself; without put-if-absent (`ratify`) they would not even notice each other.
+halts the table by itself.
 """
 
 from collections.abc import Iterable, Iterator

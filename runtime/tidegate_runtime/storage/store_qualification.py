@@ -18,7 +18,6 @@ from typing import Final
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.storage import s3_bucket
-from tidegate_runtime.storage.kafka_ratified_store import RatifiedStore
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.put_if_absent_probe import CONTESTS, ProbeReport, probe
 from tidegate_runtime.storage.root_paths import decoded_root
@@ -110,11 +109,8 @@ class StoreQualification:
     def vet(self, store: LogStore) -> None:
         """Accept a store that may hold a table; one of an unknown kind is probed first.
 
-        A ratified store passes: it needs no put-if-absent below it.
         Raises: Misconfigured (`UnsafeStore`); Unavailable, also while a probe is running.
         """
-        if isinstance(store, RatifiedStore):
-            return
         location = _probe_scope(store.root)
         if not self._contests or location in self._passed or self._is_known(store.root):
             return

@@ -45,7 +45,7 @@ from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.storage.log_store import NO_CONDITION, Put
+from tidegate_runtime.storage.log_store import Put
 from tidegate_runtime.table_io import checkpoint_writer
 from tidegate_runtime.table_io.checkpoint_reader import read_sidecar_names
 from tidegate_runtime.table_io.open_table import open_checkpoint, open_snapshot
@@ -391,22 +391,6 @@ def test_a_table_whose_store_is_away_is_set_aside_and_others_go_on(
         assert checksum_name(0) not in log_of(table)
     service.poll()
     assert checksum_name(0) in log_of(table)
-
-
-def test_a_store_that_takes_no_condition_is_looked_at_and_written_to(
-    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> Put:
-        raise Unavailable("501 NotImplemented", error_class=NO_CONDITION)
-
-    monkeypatch.setattr(LocalStore, "put_if_absent", refuse)
-    theirs = table.folder / "_delta_log" / checksum_name(0)
-    theirs.write_bytes(b"theirs")
-    checkpointer(bus).poll()
-    assert theirs.read_bytes() == b"theirs"
-    theirs.unlink()
-    checkpointer(bus).poll()
-    assert version_checksum.decode(theirs.read_bytes()) is not None
 
 
 def test_what_another_wrote_first_is_left_as_it_is(table: WrittenTable, bus: MemoryBus) -> None:

@@ -16,7 +16,6 @@ from tidegate_messages.published_records import (
     LeaseRecord,
     TableRecord,
 )
-from tidegate_messages.ratification import Ratification
 from tidegate_messages.schema_change import SchemaChange
 
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -58,7 +57,7 @@ def test_a_record_of_a_table_has_no_proposal_in_its_headers() -> None:
 
 def test_every_message_has_a_format_of_its_own() -> None:
     assert set(FORMATS) == {
-        *(Proposal, Outcome, CommitRecord, TableRecord, FollowerRecord, LeaseRecord, Ratification),
+        *(Proposal, Outcome, CommitRecord, TableRecord, FollowerRecord, LeaseRecord),
         SchemaChange,
         ChangeSignal,
     }

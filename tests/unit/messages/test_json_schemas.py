@@ -12,7 +12,6 @@ from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import AppTxn, Proposal
 from tidegate_messages.published_records import CommitRecord, FollowerRecord, TableRecord
-from tidegate_messages.ratification import Ratification
 from tidegate_messages.read_set import ReadSet
 
 SHIPPED = files("tidegate_messages").joinpath(FOLDER)
@@ -66,9 +65,6 @@ MESSAGES: list[Message] = [
         since_ms=1,
         attempts=1,
         next_try_ms=30_001,
-    ),
-    Ratification(
-        table_root="file:///t", version=8, staged=f"{8:020d}.{UUID(int=3)}.json", sha256=SHA256
     ),
 ]
 

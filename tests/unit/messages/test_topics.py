@@ -15,14 +15,6 @@ def test_what_goes_with_a_table_has_as_many_partitions_as_proposals() -> None:
     assert counts[topics.dead_letters] == counts[topics.cdc_positions] == 1
 
 
-def test_what_decides_has_one_partition_and_is_kept_for_ever() -> None:
-    topics = Topics("x.", 5)
-    [ratify] = [topic for topic in topics.declared() if topic.name == topics.ratify]
-    assert ratify.partitions == 1
-    assert ratify.properties["cleanup.policy"] == "delete"
-    assert ratify.properties["retention.ms"] == "-1"
-
-
 def test_proposals_and_commits_are_never_compacted() -> None:
     topics = Topics()
     cleanup = {topic.name: topic.properties["cleanup.policy"] for topic in topics.declared()}

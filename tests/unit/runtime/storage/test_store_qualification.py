@@ -2,16 +2,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from tests.builders import StillClock
-from tests.fakes.memory_store import MemoryBus, MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.errors import Misconfigured, Unavailable
-from tidegate_messages.topics import Topics
 from tidegate_runtime.storage import store_qualification as store_vetting
-from tidegate_runtime.storage.kafka_ratified_store import RatifiedStore, RatifyLog
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore, Put, Turn, at_once
 from tidegate_runtime.storage.put_if_absent_probe import ProbeReport
@@ -120,12 +117,6 @@ def test_a_store_that_forgets_the_condition_is_refused_with_what_it_did() -> Non
         with pytest.raises(Misconfigured, match="both were told that they won") as refused:
             qualification.vet(Overwriting("s3://bucket/t"))
         assert refused.value.error_class == "UnsafeStore"
-
-
-def test_where_a_partition_decides_the_store_need_not_be_able_to() -> None:
-    below, topics = Overwriting("s3://bucket/t"), Topics()
-    log = RatifyLog(MemoryBus(topics.declared()), topics)
-    StoreQualification({"endpoint_url": "http://store"}, 5).vet(RatifiedStore(below, log, uuid4))
 
 
 def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,20 +1,14 @@
-"""Cases beside the protocol: verbatim priority, and stores without put-if-absent."""
+"""Cases of verbatim priority."""
 
 from typing import Any, Final
 
 from tests.model.cases import Case
-from tests.model.ratify import Ratify, RatifySetting
 from tests.model.verbatim_priority import RightOfWay, WaySetting
 
 
 def way(**setting: Any) -> RightOfWay:
     """Return the model of verbatim priority."""
     return RightOfWay(WaySetting(**setting))
-
-
-def ratify(**setting: Any) -> Ratify:
-    """Return the model of stores without put-if-absent."""
-    return Ratify(RatifySetting(**setting))
 
 
 WAY: Final = (
@@ -85,40 +79,3 @@ WAY: Final = (
     ),
 )
 """Verbatim priority with work that never ends."""
-
-RATIFY: Final = (
-    Case(
-        "ratify.fold",
-        "the partition decides, without any fencing",
-        ratify(repeats=0),
-        asks_progress=True,
-    ),
-    Case("ratify.fold.dups", "the same with repeats", ratify(), asks_progress=True),
-    Case(
-        "ratify.fold.leak",
-        "fencing that leaks does no harm",
-        ratify(is_fenced=True, leaks=1, repeats=0),
-    ),
-    Case(
-        "ratify.fence-only", "perfect fencing alone", ratify(folds=False, is_fenced=True, repeats=0)
-    ),
-    Case(
-        "ratify.fence-only.leak",
-        "one record slips past the fence",
-        ratify(folds=False, is_fenced=True, leaks=1, repeats=0, timeouts=0),
-        "StoreFollowsLog",
-    ),
-    Case(
-        "ratify.unordered",
-        "published out of order",
-        ratify(publishing="unordered", rebalances=0, repeats=0, timeouts=0),
-        "NoGap",
-    ),
-    Case(
-        "ratify.early",
-        "published before the record was read back",
-        ratify(publishing="early", repeats=0, timeouts=0),
-        "StoreFollowsLog",
-    ),
-)
-"""Stores without put-if-absent."""
