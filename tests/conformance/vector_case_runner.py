@@ -14,9 +14,9 @@ import orjson
 from tidegate_committer.admission.constraint_checks import new_files
 from tidegate_committer.admission.identity_allocation import ends
 from tidegate_committer.conflicts.conflict_rules import CONCURRENT
-from tidegate_committer.conflicts.metadata_directives import settled
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.decision.steps import settled
 from tidegate_committer.group_commit.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.identity_leases import LeasedBlocks

@@ -38,7 +38,7 @@ HOMES: Final = {
         f"{PRODUCERS}writing/partial_overwrite.py",
         f"{PRODUCERS}writing/restore.py",
         f"{PRODUCERS}writing/row_delete.py",
-        f"{COMMITTER}state/live_file_block.py",
+        f"{COMMITTER}state/live_files.py",
         f"{CHECKPOINTER}data_file_check.py",
         f"{CHECKPOINTER}repair.py",
         f"{CHECKPOINTER}cli/health_command.py",

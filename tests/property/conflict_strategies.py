@@ -13,7 +13,7 @@ from tests.fakes.memory_store import MemoryStore
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
-from tidegate_committer.intake.relocated_rows import Relocation
+from tidegate_committer.intake.row_intents import Relocation
 from tidegate_committer.policy import Level, Policy
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_committer.state.table_state import TableState

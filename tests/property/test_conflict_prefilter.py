@@ -25,10 +25,8 @@ from tests.property.conflict_strategies import (
 )
 from tests.property.test_machine import ORIGIN
 from tidegate_committer.conflicts import conflict_rules as conflicts
-from tidegate_committer.conflicts.conflict_prefilter import passes_by
-from tidegate_committer.conflicts.conflict_rules import RULES
-from tidegate_committer.conflicts.rebase import adopt
-from tidegate_committer.conflicts.rebase_state import begin
+from tidegate_committer.conflicts.conflict_rules import RULES, passes_by
+from tidegate_committer.conflicts.rebase import adopt, begin
 from tidegate_committer.decision import steps
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate_committer.state import live_file_block, live_files
+from tidegate_committer.state import live_files
 from tidegate_committer.state.live_files import LiveFiles
 from tidegate_delta.log.file_paths import canonical_path, canonical_paths
 
@@ -28,7 +28,7 @@ def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live_files, "PART_FILES", 2)
         patch.setattr(live_files, "CHANGES_MIN", 1)
-        patch.setattr(live_file_block, "SLICE", 3)
+        patch.setattr(live_files, "SLICE", 3)
         yield
 
 
@@ -46,7 +46,7 @@ def test_it_is_a_dict_of_canonical_paths_changed_alike(
     column: pa.ChunkedArray, held: dict[str, str], after: list[Change], hashed: object
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live_file_block, "hash", hashed, raising=False)
+        patch.setattr(live_files, "hash", hashed, raising=False)
         found = LiveFiles.of(canonical_paths(column), held)
         plain: Files = {
             (path := canonical_path(item)): held.get(path) for item in column.to_pylist()

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate_committer.conflicts.patch_touches import touches
+from tidegate_committer.conflicts.metadata_patches import touches
 from tidegate_committer.state.metadata_diff import (
     columns_by_physical,
     field_definition,

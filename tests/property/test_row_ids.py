@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import NOW_MS, ROOT, TABLE, Row, add, commit, info, metadata, protocol, remove
 from tidegate_committer.conflicts.conflict_rules import Conflict, check, follow
-from tidegate_committer.conflicts.rebase_state import RebaseState, begin
+from tidegate_committer.conflicts.rebase import RebaseState, begin
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
 from tidegate_committer.group_commit.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.intake.candidate import Candidate

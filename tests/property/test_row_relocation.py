@@ -16,7 +16,7 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tidegate_committer.intake.relocated_rows import Relocation, moved_rows
+from tidegate_committer.intake.row_intents import Relocation, moved_rows
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows

@@ -30,8 +30,8 @@ from tidegate_committer.group_commit.entry_encoding import (
 from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.identity_leases import IdentityEffects, LeasedBlocks
 from tidegate_committer.loop import (
-    entry_encoder,
     operator_requests,
+    pending_commits,
     poison_records,
     table_committer,
 )
@@ -154,7 +154,7 @@ def without_later_times() -> AbstractContextManager[object]:
     ) -> EncodedEntry:
         return encode(replace(state, timestamp=0), group, origin, attempt)
 
-    return mock.patch.object(entry_encoder, "encode", believe)
+    return mock.patch.object(pending_commits, "encode", believe)
 
 
 @contextmanager

@@ -6,11 +6,11 @@ from unittest import mock
 
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
 from tidegate_committer.conflicts import conflict_rules as conflicts
-from tidegate_committer.conflicts import patched_proposal
-from tidegate_committer.conflicts.rebase_state import Finding, RebaseState
-from tidegate_committer.intake import relocated_rows
+from tidegate_committer.conflicts import metadata_patches
+from tidegate_committer.conflicts.rebase import Finding, RebaseState
+from tidegate_committer.intake import row_intents
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.relocated_rows import Relocation
+from tidegate_committer.intake.row_intents import Relocation
 from tidegate_committer.loop.entry_put import EntryPut
 from tidegate_committer.policy import Policy
 from tidegate_committer.row_level import row_relocation
@@ -69,7 +69,7 @@ def without_counting_out_rows_that_were_gone() -> AbstractContextManager[object]
     def moved(rows: Bitmap, move: Relocation, base: Bitmap) -> Bitmap:
         return kept(rows, move, Bitmap())
 
-    kept = relocated_rows.moved_rows
+    kept = row_intents.moved_rows
     return mock.patch.object(row_relocation, "moved_rows", moved)
 
 
@@ -83,8 +83,8 @@ def without_the_table_at_the_head() -> AbstractContextManager[object]:
     ) -> Candidate | Rejection:
         return kept(candidate, state.table_definition_at(candidate.read_version), state, policy)
 
-    kept = patched_proposal.with_patch
-    return mock.patch.object(patched_proposal, "with_patch", as_it_was_read)
+    kept = metadata_patches.with_patch
+    return mock.patch.object(metadata_patches, "with_patch", as_it_was_read)
 
 
 ROW_MUTANTS: Final[dict[str, Mutant]] = {

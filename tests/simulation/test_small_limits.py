@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.world import World
 from tidegate_committer.loop import read_ahead, table_cache
-from tidegate_committer.store_reads import version_history_reads
+from tidegate_committer.store_reads import table_loading
 
 SEEDS = range(1_000, 1_012)
 
@@ -14,7 +14,7 @@ SEEDS = range(1_000, 1_012)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_records_are_held_back_and_set_aside_and_all_invariants_hold(seed: int) -> None:
     with (
-        mock.patch.object(version_history_reads, "FETCHED_MAX", 0),
+        mock.patch.object(table_loading, "FETCHED_MAX", 0),
         mock.patch.object(table_cache, "FETCHED_MAX", 0),
         mock.patch.object(read_ahead, "HANDLED_MAX", 3),
     ):

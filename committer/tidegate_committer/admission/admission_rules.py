@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
-from tidegate_committer.admission.drop_feature_checks import DROP_FEATURE
+from tidegate_committer.admission.feature_checks import DROP_FEATURE
 from tidegate_committer.admission.identity_allocation import BRING_BACK
 from tidegate_committer.admission.table_change_checks import wrong_table
 from tidegate_committer.intake.action_reader import NAME_CHARS_MAX, OUR_APPS

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
 from tidegate_committer.admission.admission_rules import unlike_partitioning
-from tidegate_committer.admission.drop_feature_checks import before_drop, in_use, left_in
-from tidegate_committer.admission.existing_file_checks import (
+from tidegate_committer.admission.feature_checks import before_drop, in_use, left_in
+from tidegate_committer.admission.table_change_checks import (
     drops_row_ids,
     files_left_behind,
     rows_without_ids,
+    wrong_table,
 )
-from tidegate_committer.admission.table_change_checks import wrong_table
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.path_checks import ELSEWHERE, NEARER, lies_under, wrong_with_new
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
@@ -22,7 +22,7 @@ from tidegate_committer.intake.refusals import (
     flaw,
 )
 from tidegate_committer.policy import Policy
-from tidegate_committer.row_level import row_delete_checks
+from tidegate_committer.row_level import row_deletes
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.live_files import GONE, LiveFiles
 from tidegate_committer.state.path_normal_form import misspelt, spelling_of
@@ -65,7 +65,7 @@ def wrong_at_head(
     if rejection is not None or not (content.vectors or content.removed_vectors):
         return rejection
     rejection = in_another_partition(content)
-    return rejection or row_delete_checks.wrong_vectors(candidate, live, known, policy)
+    return rejection or row_deletes.wrong_vectors(candidate, live, known, policy)
 
 
 def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:

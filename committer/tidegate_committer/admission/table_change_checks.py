@@ -1,32 +1,47 @@
-"""Check that a proposal's metaData and protocol are legal, and supported by this release."""
+"""Check that a proposal's metaData and protocol are legal, and supported by this release.
+
+What enabling or disabling row tracking or column mapping requires of the existing files.
+
+With row tracking every file has row ids; once it is dropped, none has. The log says of each file
+whether it has some, but the state does not, so the version read is scanned once. Each file has its
+columns under the names by which they were mapped when it was written. A proposal that maps them
+otherwise must rewrite all files in the same version.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidegate_committer.admission.file_checks import PROPERTY as VERIFY_FILES
-from tidegate_committer.admission.file_checks import wrong_flag
-from tidegate_committer.admission.group_limit_properties import wrong_limit
-from tidegate_committer.admission.unsafe_writers import PROPERTY as UNSAFE_WRITERS
-from tidegate_committer.admission.unsafe_writers import wrong_word
-from tidegate_committer.intake.candidate import REPLACES_TABLE
+from tidegate_committer.admission.feature_checks import DROP_FEATURE
+from tidegate_committer.admission.tidegate_properties import UNSAFE_WRITERS as UNSAFE_WRITERS
+from tidegate_committer.admission.tidegate_properties import VERIFY_FILES as VERIFY_FILES
+from tidegate_committer.admission.tidegate_properties import (
+    group_limit_problem,
+    unsafe_writers_problem,
+    verify_files_problem,
+)
+from tidegate_committer.intake.candidate import REPLACES_TABLE, Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions
 from tidegate_committer.intake.refusals import (
     BAD_METADATA,
     BAD_PROTOCOL,
     FEATURE_NOT_LISTED,
     NOT_SUPPORTED,
+    ROWS_WITHOUT_IDS,
     UNKNOWN_FEATURE,
     fault_in,
     flaw,
 )
 from tidegate_committer.policy import Policy
+from tidegate_committer.state.metadata_diff import columns_by_physical
 from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState
 from tidegate_delta.constraints.column_defaults import check_defaults
 from tidegate_delta.constraints.generated_columns import check_generated
 from tidegate_delta.constraints.identity_columns import check_identities
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
+from tidegate_delta.features import row_tracking
 from tidegate_delta.features.supported_features import FEATURES, check_writable, unlisted_features
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import (
@@ -35,6 +50,8 @@ from tidegate_delta.log.protocol_versions import (
     writer_features,
 )
 from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.column_mapping import mode_of
+from tidegate_delta.schema.field_paths import FieldPath, dotted
 from tidegate_delta.schema.types import (
     VARIANT,
     DecimalType,
@@ -43,6 +60,7 @@ from tidegate_delta.schema.types import (
     parse_schema,
     walk,
 )
+from tidegate_messages.metadata_patch import SetProperty
 from tidegate_messages.outcome import Rejection
 
 PREVIEW: Final = "-preview"
@@ -178,15 +196,15 @@ def _wrong_property(
     metadata: Metadata, table_definition: TableDefinition | None
 ) -> Rejection | None:
     """Return what is wrong with the committer's own table properties, or None."""
-    limit = wrong_limit(metadata.configuration)
+    limit = group_limit_problem(metadata.configuration)
     if limit is not None:
         problem = f"{limit} is {metadata.configuration[limit][:64]!r}, which limits nothing"
         remedy = "say a whole number from 1 on, or leave it out"
         return flaw(BAD_METADATA, f"{_METADATA}.configuration", problem, remedy)
     changed = _changed_properties(metadata, table_definition)
     for name, value, allowed in (
-        (UNSAFE_WRITERS, wrong_word(changed), "`warn` or `halt`"),
-        (VERIFY_FILES, wrong_flag(changed), "`true` or `false`"),
+        (UNSAFE_WRITERS, unsafe_writers_problem(changed), "`warn` or `halt`"),
+        (VERIFY_FILES, verify_files_problem(changed), "`true` or `false`"),
     ):
         if value is not None:
             problem, remedy = f"{name} is {value[:64]!r}", f"say {allowed}, or leave it out"
@@ -266,3 +284,92 @@ def _wrong_schema(
             "leave at least one column for the data files",
         )
     return None
+
+
+_WRITE_ANEW: Final = "remove every file in the same version, and write its rows again"
+_OTHER_MODE: Final = "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE"
+
+
+def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
+    """Return whether a proposal depends on which files have row ids."""
+    if not (candidate.changes_definition and state.remembers(candidate.read_version)):
+        return False
+    return drops_row_ids(candidate, state) or _turns_on(candidate, state)
+
+
+def drops_row_ids(candidate: Candidate, state: TableState) -> bool:
+    """Return whether a proposal would drop row tracking from the table that it read."""
+    protocol = candidate.content.protocol
+    if candidate.operation != DROP_FEATURE or protocol is None or row_tracking.supports(protocol):
+        return False
+    if not state.remembers(candidate.read_version):
+        return False
+    return row_tracking.FEATURE in state.table_definition_at(candidate.read_version).features
+
+
+def _turns_on(candidate: Candidate, state: TableState) -> bool:
+    """Return whether a proposal enables row tracking on a table where it is disabled."""
+    if row_tracking.is_enabled(state.table_definition_at(candidate.read_version).metadata):
+        return False
+    metadata, patch = candidate.content.metadata, candidate.patch
+    keys = list(metadata.configuration) if metadata else []
+    if patch is not None:
+        keys += [change.key for change in patch.changes if isinstance(change, SetProperty)]
+    # Property names get their canonical case later.
+    return row_tracking.ENABLED.lower() in map(str.lower, keys)
+
+
+def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | None:
+    """Return why row tracking can't be enabled, or None: some existing rows have no ids.
+
+    Readers fail at a file without row ids if the table says that each row has one.
+    """
+    metadata = candidate.content.metadata
+    if metadata is None or not row_tracking.is_enabled(metadata):
+        return None
+    if row_tracking.is_enabled(state.table_definition.metadata):
+        return None
+    row_ids = state.row_ids.get(candidate.read_version)
+    if row_ids is None or len(state.files) == len(candidate.content.removed):
+        return None
+    lacked = row_ids.lacked or _added_without_ids(candidate, state)
+    if not lacked:
+        return None
+    problem = f"turns on {row_tracking.ENABLED}: {lacked}"
+    remedy = (
+        "give every file row ids first (list the feature rowTracking, then add the files again as "
+        "`ROW TRACKING BACKFILL`), or copy the rows into a new table"
+    )
+    return flaw(ROWS_WITHOUT_IDS, "metaData.configuration", problem, remedy)
+
+
+def files_left_behind(content: CheckedActions, state: TableState) -> Rejection | None:
+    """Return why files that stay could no longer be read, or None."""
+    after, before = content.metadata, state.table_definition.metadata
+    if after is None or mode_of(after) is mode_of(before):
+        return None
+    if len(state.files) == sum(path in state.files for path in content.removed):
+        return None
+    names, known = _names_in_files(after), _names_in_files(before)
+    moved = [path for path in sorted(names.keys() & known.keys()) if names[path] != known[path]]
+    if not moved:
+        return None
+    change = f"{mode_of(before).value} to {mode_of(after).value}"
+    problem = (
+        f"maps columns otherwise ({change}), and files have {dotted(moved[0])!r} by another name"
+    )
+    rejection = flaw(BAD_METADATA, "actions.metaData.configuration", problem, _WRITE_ANEW)
+    return rejection.model_copy(update={"error_class": _OTHER_MODE})
+
+
+def _names_in_files(metadata: Metadata) -> Mapping[FieldPath, FieldPath]:
+    """Return the path of each column in the data files, by its logical path."""
+    return {column.path: physical for physical, column in columns_by_physical(metadata).items()}
+
+
+def _added_without_ids(candidate: Candidate, state: TableState) -> str:
+    """Return which version after the read version added files without row ids, in words."""
+    for entry in state.since(candidate.read_version):
+        if entry.added and not state.table_definition_at(entry.version).tracks_rows:
+            return f"version {entry.version} added files without row ids"
+    return ""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import PartitionValues, canonical
-from tidegate_committer.row_level.row_delete_conflicts import come_for
+from tidegate_committer.row_level.row_deletes import come_for
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.log_entry import Entry
 from tidegate_delta.data_skipping.file_predicates import FileTest, FileTests

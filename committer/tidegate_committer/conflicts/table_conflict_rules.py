@@ -6,10 +6,10 @@ Each compares one winner with a proposal that is rebased over all winners before
 
 from typing import Final
 
-from tidegate_committer.admission.drop_feature_checks import in_use, left_by, moves_bound
+from tidegate_committer.admission.feature_checks import in_use, left_by, moves_bound
 from tidegate_committer.conflicts.metadata_compatibility import conflict_free, neither_on_nor_off
-from tidegate_committer.conflicts.rebase_over_patch import PatchEffect, minded
-from tidegate_committer.conflicts.rebase_state import Finding, RebaseState
+from tidegate_committer.conflicts.metadata_patches import PatchEffect, minded
+from tidegate_committer.conflicts.rebase import Finding, RebaseState
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.metadata_diff import in_common, touched
 from tidegate_delta.features import row_tracking

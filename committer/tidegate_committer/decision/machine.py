@@ -10,7 +10,7 @@ the entry closes the group and opens the next.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate_committer.admission.group_limit_properties import within
+from tidegate_committer.admission.tidegate_properties import within_group_limits
 from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict, target_of
 from tidegate_committer.decision.steps import CANCEL_STEPS, QUESTION_STEPS, STEPS, Step
 from tidegate_committer.group_commit.grouping import Group
@@ -82,7 +82,7 @@ def members_max(state: TableState, policy: Policy) -> int:
 
 def _of_table(state: TableState, policy: Policy) -> Policy:
     return (
-        within(policy, state.table_definition.metadata.configuration)
+        within_group_limits(policy, state.table_definition.metadata.configuration)
         if state.table_definitions
         else policy
     )

@@ -11,7 +11,7 @@ from itertools import chain
 from tidegate_committer.admission.admission_rules import level_of
 from tidegate_committer.conflicts.concurrent_appends import needs_statistics
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.row_level.row_delete_conflicts import concerned
+from tidegate_committer.row_level.row_deletes import concerned
 from tidegate_committer.row_level.row_relocation import at_head, passed, vectors_of_moves
 from tidegate_committer.state.fetched_inputs import (
     FetchedInputs,

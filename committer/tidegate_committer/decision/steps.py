@@ -3,6 +3,11 @@
 The proposal id is looked up before conflicts are checked, because a committed proposal would
 conflict with itself. A rejection is a promise: if neither the log nor the bytes imply it, it is
 written into the log before it is published.
+
+Resolve a proposal's metaData: apply and remove feature directives, and list the features in use.
+
+A writer that turns a feature on by a property need not compute the protocol. If it also writes a
+protocol, nothing is changed.
 """
 
 from collections.abc import Callable
@@ -12,13 +17,10 @@ from typing import Final
 from tidegate_committer.admission import admission_rules as admission
 from tidegate_committer.admission import change_data_checks, post_rebase_checks
 from tidegate_committer.admission.identity_allocation import IdentityCounters, numbers, with_reached
-from tidegate_committer.conflicts import patched_proposal
+from tidegate_committer.conflicts import metadata_patches
 from tidegate_committer.conflicts.concurrent_appends import asks_too_much
-from tidegate_committer.conflicts.conflict_prefilter import passes_by
-from tidegate_committer.conflicts.conflict_rules import RULES_VERSION, Conflict, follow
-from tidegate_committer.conflicts.metadata_directives import settled
-from tidegate_committer.conflicts.rebase import with_own_ids_only
-from tidegate_committer.conflicts.rebase_state import begin
+from tidegate_committer.conflicts.conflict_rules import RULES_VERSION, Conflict, follow, passes_by
+from tidegate_committer.conflicts.rebase import begin, with_own_ids_only
 from tidegate_committer.decision import decision_types
 from tidegate_committer.decision.decision_types import (
     Consider,
@@ -38,14 +40,49 @@ from tidegate_committer.intake.refusals import (
     MALFORMED,
     NOT_SUPPORTED,
 )
-from tidegate_committer.row_level import row_delete_checks, row_relocation
-from tidegate_committer.row_level.row_delete_conflicts import concerned
+from tidegate_committer.row_level import row_deletes, row_relocation
+from tidegate_committer.row_level.row_deletes import concerned
 from tidegate_committer.state.log_entry import Entry
-from tidegate_committer.state.table_definition import table_definition_after
+from tidegate_committer.state.table_definition import TableDefinition, table_definition_after
 from tidegate_committer.state.table_state import DecidedProposal
+from tidegate_delta.definitions.definition import Flaw
+from tidegate_delta.definitions.resolve_definition import resolve_definition
+from tidegate_delta.errors import TidegateError
 from tidegate_delta.properties.table_properties import txn_retention_ms
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import NO_APP_VERSION
+
+
+def settled(candidate: Candidate, read: TableDefinition) -> Candidate | Rejection:
+    """Return the proposal with the definition that it asks for, or a refusal if it can't have that.
+
+    Metadata that can't be parsed is left to admission, which says why.
+    """
+    content = candidate.content
+    if content.metadata is None or content.protocol is not None:
+        return candidate
+    try:
+        resolved = resolve_definition(read.definition, content.metadata)
+    except (TidegateError, ValueError, RecursionError):
+        return candidate
+    if resolved.flaws:
+        return _refusal(resolved.flaws[0])
+    metadata, protocol = resolved.definition
+    if metadata == content.metadata and protocol == read.protocol:
+        return candidate
+    listed = None if protocol == read.protocol else protocol
+    return replace(candidate, content=replace(content, metadata=metadata, protocol=listed))
+
+
+def _refusal(flaw: Flaw) -> Rejection:
+    return Rejection(
+        rule=flaw.rule,
+        reason=f"actions.{flaw}",
+        advice="fix",
+        error_class=flaw.error_class,
+        field=f"actions.{flaw.field}",
+    )
+
 
 Step = Callable[[DecisionInput, Consider], Verdict | Consider | None]
 """Returns a verdict; or the command with a changed candidate for the next step; or None, to go on
@@ -219,7 +256,7 @@ def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
-    rejection = patched_proposal.wrong_patch(candidate, state, view.policy)
+    rejection = metadata_patches.wrong_patch(candidate, state, view.policy)
     return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
@@ -232,13 +269,13 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
     if not (candidate.intents or candidate.tolerates_row_deletes):
         return None
     if state.version < 0:
-        rejection: Rejection | None = row_delete_checks.no_table() if candidate.intents else None
+        rejection: Rejection | None = row_deletes.no_table() if candidate.intents else None
     elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
-        rejection = row_delete_checks.too_heavy(view.policy)
+        rejection = row_deletes.too_heavy(view.policy)
     else:
         needed = vectors_for(state, candidate, view.known)
-        unreadable = row_delete_checks.unreadable(needed, view.known)
-        rejection = unreadable or row_delete_checks.wrong_rows(candidate, view.known)
+        unreadable = row_deletes.unreadable(needed, view.known)
+        rejection = unreadable or row_deletes.wrong_rows(candidate, view.known)
     return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
@@ -306,7 +343,7 @@ def patched(view: DecisionInput, command: Consider) -> Verdict | Consider | None
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
-    result = patched_proposal.with_patch(candidate, state.table_definition, state, view.policy)
+    result = metadata_patches.with_patch(candidate, state.table_definition, state, view.policy)
     if isinstance(result, Rejection):
         # The patch was legal when its writer read: a winner's table change makes it illegal.
         rejection = result.model_copy(update={"advice": "rerun"})
@@ -339,9 +376,9 @@ def rows_wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None
     if not (candidate.intents or candidate.moved_away):
         return None
     entries = list(state.since(candidate.read_version))
-    rejection = row_delete_checks.may_not_delete(
+    rejection = row_deletes.may_not_delete(
         candidate, state.table_definition
-    ) or row_delete_checks.wrong_files(candidate, state.files, entries, view.known)
+    ) or row_deletes.wrong_files(candidate, state.files, entries, view.known)
     rejection = rejection or row_relocation.wrong_origins(candidate, entries, view.known)
     return _negative(view, command, rejection, is_implied=False) if rejection else None
 

@@ -15,8 +15,13 @@ from tidegate_committer.intake.proposal_actions import CheckedActions
 from tidegate_committer.policy import Policy
 from tidegate_committer.row_level.deletion_vector_merge import MergedDeletes
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
-from tidegate_committer.state.log_entry import Entry, member_entry, moves_row_ids, revisions
-from tidegate_committer.state.write_summary import WriteSummary
+from tidegate_committer.state.log_entry import (
+    Entry,
+    WriteSummary,
+    member_entry,
+    moves_row_ids,
+    revisions,
+)
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.log.actions import Add
 from tidegate_messages.outcome import Rejection

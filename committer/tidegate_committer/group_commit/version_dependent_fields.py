@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from tidegate_committer.admission.drop_feature_checks import BOUND, moves_bound
+from tidegate_committer.admission.feature_checks import BOUND, moves_bound
 from tidegate_committer.conflicts.metadata_compatibility import numbers_only
 from tidegate_committer.intake.action_reader import ActionLine, add_line, dated, is_add, tracked
 from tidegate_committer.intake.candidate import Candidate

@@ -8,8 +8,7 @@ from uuid import UUID
 from tidegate_committer.cached_property import CachedProperty
 from tidegate_committer.intake.identity_leases import IdentityEffects
 from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, canonical
-from tidegate_committer.intake.relocated_rows import Relocations
-from tidegate_committer.intake.row_intents import RowDelete
+from tidegate_committer.intake.row_intents import Relocations, RowDelete
 from tidegate_committer.policy import Level
 from tidegate_delta.data_skipping.predicate_tree import weight_of
 from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING

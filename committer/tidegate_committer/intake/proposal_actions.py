@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from tidegate_committer.intake.action_reader import ActionLine, add_line, body_of, is_add, read_row
-from tidegate_committer.intake.fast_dataclass import make_fast
 from tidegate_committer.intake.refusals import (
     DUPLICATE,
     TOO_LARGE,
@@ -36,6 +35,21 @@ from tidegate_delta.log.actions import (
 from tidegate_delta.log.commit import Commit, sha256
 from tidegate_delta.log.file_paths import canonical_path
 from tidegate_messages.outcome import Rejection
+
+T = TypeVar("T")
+
+_set: Final = object.__setattr__
+
+
+def make_fast(kind: type[T], fields: dict[str, Any]) -> T:
+    """Return a frozen dataclass made from all its fields, in their order; it keeps the dict.
+
+    Law: vars(made(kind, fields)) == vars(kind(**fields))
+    """
+    instance = kind.__new__(kind)
+    _set(instance, "__dict__", fields)
+    return instance
+
 
 PartitionValues = Mapping[str, str | None]
 PartitionKey = frozenset[tuple[str, str | None]]

@@ -2,6 +2,10 @@
 
 A record whose proposal id, table and read version can be read becomes a candidate even if the rest
 is malformed. Its `flaw` then decides it: a final refusal.
+
+Refuse fields of a proposal that this release does not know: one may request a protection.
+
+The actions are left out: PROTOCOL.md lets them have fields that a release does not know.
 """
 
 import re
@@ -13,18 +17,29 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.fast_dataclass import make_fast
-from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, overfull, read_content
+from tidegate_committer.intake.proposal_actions import (
+    EMPTY,
+    CheckedActions,
+    make_fast,
+    overfull,
+    read_content,
+)
 from tidegate_committer.intake.refusals import (
     MALFORMED,
+    NOT_SUPPORTED,
     TOO_LARGE,
     UNKNOWN_KIND,
     InvalidProposal,
     flaw,
 )
-from tidegate_committer.intake.relocated_rows import NO_MOVES, Relocations, read_moves
-from tidegate_committer.intake.row_intents import RowDelete, check_apart, read_intents
-from tidegate_committer.intake.unknown_fields import unknown_field
+from tidegate_committer.intake.row_intents import (
+    NO_MOVES,
+    Relocations,
+    RowDelete,
+    check_apart,
+    read_intents,
+    read_moves,
+)
 from tidegate_committer.policy import Policy
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.log import file_names
@@ -39,11 +54,64 @@ from tidegate_messages.codec import (
     parse_json,
     producer_of,
 )
+from tidegate_messages.message import Message
+from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import ClaimCheck, Proposal, ProposalKind
+from tidegate_messages.read_set import ReadSet
 from tidegate_messages.reply_headers import reply_request
 from tidegate_messages.row_intent import ROW_INTENT, RowIntent
+from tidegate_messages.row_mapping import RowMapping
 from tidegate_messages.trace_context import passed_on
+
+_NAME_CHARS: Final = 64
+_OBJECTS: Final[Mapping[type[Message], tuple[str, ...]]] = {
+    Proposal: ("operation", "reads", "claim_check", "app_txn", "metadata_patch"),
+}
+"""The fields of a message that hold one."""
+
+_LISTS: Final[Mapping[type[Message], tuple[str, ...]]] = {
+    Proposal: ("app_txns", "dv_intents", "identity_usage", "identity_leases", "row_mapping"),
+    RowMapping: ("sources",),
+    MetadataPatch: ("changes",),
+}
+"""The fields of a message that hold a list of them."""
+
+
+def unknown_field(message: Message, location: str = "") -> Rejection | None:
+    """Return the refusal of a message's first unknown field, or None. `location` is its place."""
+    if message.model_extra:
+        return _refused(message, f"{location}{min(message.model_extra)[:_NAME_CHARS]}")
+    kind, fields = type(message), vars(message)
+    for name in _OBJECTS.get(kind, ()):
+        child = fields[name]
+        if child is not None and (child.model_extra or type(child) in _LISTS):
+            rejection = unknown_field(child, f"{location}{name}.")
+            if rejection is not None:
+                return rejection
+    for name in _LISTS.get(kind, ()):
+        if fields[name]:
+            for index, child in enumerate(fields[name]):
+                rejection = unknown_field(child, f"{location}{name}[{index}].")
+                if rejection is not None:
+                    return rejection
+    return None
+
+
+def _refused(message: Message, field: str) -> Rejection:
+    kind = type(message)
+    if kind is ReadSet:
+        # It may say that more was read, and no conflict check would see that.
+        problem = f"is not known: a read set has {', '.join(ReadSet.model_fields)}"
+        remedy = "correct the name, say `whole_table`, or upgrade the committer"
+        return flaw(NOT_SUPPORTED, field, problem, remedy)
+    if kind is Proposal:
+        problem = f"is not a field of {FORMATS[Proposal]}"
+    else:
+        problem = f"is not known: there are {', '.join(kind.model_fields)}"
+    remedy = "correct the name (the schema lists all fields), or upgrade the committer"
+    return flaw(NOT_SUPPORTED, field, problem, remedy)
+
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(file_names.STAGED_FOLDER)

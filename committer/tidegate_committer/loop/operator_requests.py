@@ -1,31 +1,41 @@
 """Operators' requests about a table: halt it, reopen it, drop it.
 
-A request comes on a topic of its own (`request_intake`). Proposals that come while it waits are
+A request comes on a topic of its own. Proposals that come while it waits are
 decided after it is carried out. A drop waits for the proposals that came before it, unless a halt
 follows. A halt is for incidents: it waits only for the PUT in flight, and waiting proposals are
 denied with the advice to retry.
+
+The intake of operators' requests: a topic partition beside that of the proposals.
+
+A request is never held back: it is routed as soon as it is read, before or after any proposal. A
+record that kills the process is not looked for here: who may write this topic may drop every table,
+and its records are small.
 """
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.admission.unsafe_writers import what_halts
+from tidegate_committer.admission.tidegate_properties import what_halts
 from tidegate_committer.decision.decision_types import Verdict, denied
 from tidegate_committer.decision.published_record_limits import short
 from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
 from tidegate_committer.loop import table_registration
+from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.policy import Policy
 from tidegate_delta.errors import InvalidRequest, Unavailable
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import OPERATOR_REQUESTS
 from tidegate_messages.published_records import Ruling, TableRecord
-from tidegate_messages.topics import Topics
+from tidegate_messages.topics import REQUEST_BYTES_MAX, Topics
 from tidegate_runtime.containment import attempted, class_of, is_fault, reason_of
+from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.metrics import FAULTS
 
@@ -288,3 +298,40 @@ def dropped(record: TableRecord, ruling: Ruling) -> TableRecord:
 def ruling(candidate: Candidate, record: TableRecord, stream: str) -> Ruling:
     """Return what the registry keeps of a request that is carried out."""
     return Ruling(number=record.rulings + 1, stream=stream, offset=candidate.offset)
+
+
+_LIMITS = Policy(record_bytes_max=REQUEST_BYTES_MAX)
+
+
+@dataclass
+class RequestIntake:
+    """The operators' requests of one topic partition.
+
+    Offsets: `read_to` is the next to read, `committed` the last one committed to the group.
+    """
+
+    at: TopicPartition
+    publisher: OutcomePublisher
+    read_to: int = 0
+    position: Offset | None = None
+    committed: Offset | None = None
+
+    def take(self, record: Record) -> Candidate | DeadLetter:
+        """Read a request, and count it as one without an outcome."""
+        self.position = Offset(record.offset + 1)
+        self.publisher.requests[record.offset] = None
+        sent_ms = record.timestamp_ms if record.timestamp_ms > 0 else None
+        read = read_record(record.value, record.offset, _LIMITS, record.headers, sent_ms)
+        return read if isinstance(read, DeadLetter) else replace(read, is_admin=True)
+
+    @property
+    def unsettled(self) -> int:
+        """How many requests have no outcome yet."""
+        return len(self.publisher.requests)
+
+    @property
+    def due(self) -> Offset | None:
+        """The offset to commit, once outcomes are durable; None if it has not advanced."""
+        first = next(iter(self.publisher.requests), None)
+        safe = self.position if first is None else Offset(first)
+        return safe if safe != self.committed else None

@@ -14,22 +14,20 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.admission.unsafe_writers import halts, is_unsafe, unsafe
+from tidegate_committer.admission.tidegate_properties import halts, is_unsafe, unsafe_writer_error
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.dependencies import Dependencies, reach
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
-from tidegate_committer.loop.maintenance_schedule import MaintenanceSchedule
-from tidegate_committer.loop.operator_requests import awaits_halt
+from tidegate_committer.loop.operator_requests import RequestIntake, awaits_halt
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, read_poison
 from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
-from tidegate_committer.loop.request_intake import RequestIntake
+from tidegate_committer.loop.scheduling import MaintenanceSchedule, is_unread
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter, seat_of
 from tidegate_committer.loop.table_registration import table_halted
 from tidegate_committer.loop.table_router import TableRouter
-from tidegate_committer.loop.table_scheduler import is_unread
 from tidegate_committer.state.log_entry import Entry
 from tidegate_delta.errors import Contended, TidegateError, Unavailable
 from tidegate_runtime.containment import attempted, class_of, contained, is_fault, reason_of
@@ -506,7 +504,7 @@ class PartitionWorker:
         assert table_committer.cache.state is not None, "what is published was read"
         properties = table_committer.cache.state.table_definition.metadata.configuration
         if halts(properties, self.dependencies.settings.unsafe_writers):
-            self._halt(table_committer, unsafe(entry, table_committer.record))
+            self._halt(table_committer, unsafe_writer_error(entry, table_committer.record))
             return True
         UNSAFE_VERSIONS.labels(table_committer.label).inc()
         level = logging.WARNING

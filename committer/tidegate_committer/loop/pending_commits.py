@@ -1,5 +1,6 @@
 """What is decided and not yet in the log: the entry in flight, and the draft of the next one."""
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -14,21 +15,59 @@ from tidegate_committer.decision.machine import (
 )
 from tidegate_committer.decision.required_reads import wanted
 from tidegate_committer.dependencies import Dependencies
-from tidegate_committer.group_commit.entry_encoding import EncodedEntry
+from tidegate_committer.group_commit.entry_encoding import (
+    Attempt,
+    EncodedEntry,
+    EntryWriter,
+    encode,
+)
 from tidegate_committer.group_commit.fair_queue import FairQueue
 from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.loop.entry_encoder import EntryEncoder
 from tidegate_committer.loop.entry_put import EntryPut, PutResult
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
-from tidegate_committer.store_reads.own_files import needs_own_files
+from tidegate_committer.store_reads.decision_reads import needs_own_files
 from tidegate_delta.errors import Contended
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.containment import attempted
+from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
+
+AHEAD_MS: Final = 5 * 60 * 1000
+"""How far a commit's timestamp may be ahead of our clock before a warning is logged."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EntryEncoder:
+    """Encodes the entries of one table; `label` is its name in logs."""
+
+    dependencies: Dependencies
+    origin: EntryWriter
+    label: str
+
+    def spell(
+        self, state: TableState, plan: BatchPlan, written_ms: int | None = None
+    ) -> EncodedEntry:
+        """Return the entry that follows a state and makes a plan's verdicts true.
+
+        If in-commit timestamps begin with it, `written_ms` of the last version must be known.
+        Units: `written_ms` since the Unix epoch.
+        """
+        now_ms = self.dependencies.clock.now_ms()
+        if follows_untimed(state, plan.group.members):
+            assert written_ms is not None, "the store was asked for it"
+            now_ms = max(now_ms, written_ms + 1)
+        if state.timestamp > now_ms + AHEAD_MS:
+            ahead, level = state.timestamp - now_ms, logging.WARNING
+            log_event(_log, "time_ahead", level=level, table=self.label, ahead_ms=ahead)
+        inline_bytes_max = self.dependencies.settings.inline_vector_bytes_max
+        attempt = Attempt(self.dependencies.new_id(), now_ms, inline_bytes_max)
+        return encode(state, plan.group, self.origin, attempt)
+
 
 DECISION_AGE_MAX_S: Final = 1.0
 """How old a decision may be when its PUT starts; an older one is made again."""

@@ -16,10 +16,10 @@ from tidegate_committer.group_commit.entry_encoding import EntryWriter
 from tidegate_committer.loop import read_ahead
 from tidegate_committer.loop.gauges import Gauges, observe, stranded
 from tidegate_committer.loop.open_transactions import OpenTransactions
+from tidegate_committer.loop.operator_requests import RequestIntake
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.partition_worker import PartitionWorker
 from tidegate_committer.loop.poison_records import SuspectNote, note_text, take_over
-from tidegate_committer.loop.request_intake import RequestIntake
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.policy import Policy

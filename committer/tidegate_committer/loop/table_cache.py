@@ -18,8 +18,7 @@ from tidegate_committer.store_executor import PendingRead
 from tidegate_committer.store_reads.decision_reads import DecisionRead
 from tidegate_committer.store_reads.read_cache import ReadCache
 from tidegate_committer.store_reads.recovery import NO_PAST, missing
-from tidegate_committer.store_reads.table_loading import LoadedTable
-from tidegate_committer.store_reads.version_history_reads import FETCHED_MAX, VersionHistory
+from tidegate_committer.store_reads.table_loading import FETCHED_MAX, LoadedTable, VersionHistory
 from tidegate_delta.errors import TidegateError
 from tidegate_runtime.storage.log_store import LogStore
 

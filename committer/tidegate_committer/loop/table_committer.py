@@ -11,12 +11,15 @@ PUT is prepared. If the first PUT does not land, the next entry is dropped unsen
 
 The loop never waits for a store: `TableCache` reads it in other threads, and the methods here
 return nothing until the result is there.
+
+How long a group of proposals stays open for more members.
 """
 
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Final
 
 from tidegate_committer.decision import machine, verbatim_decision
@@ -32,11 +35,10 @@ from tidegate_committer.group_commit.entry_encoding import EntryWriter
 from tidegate_committer.group_commit.fair_queue import FairQueue
 from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.loop.adaptive_linger import AdaptiveLinger
-from tidegate_committer.loop.entry_encoder import EntryEncoder
 from tidegate_committer.loop.entry_put import PAUSE_S, EntryPut, PutResult
 from tidegate_committer.loop.pending_commits import (
     RACES_MAX,
+    EntryEncoder,
     NextEntry,
     PendingCommit,
     contended,
@@ -46,8 +48,7 @@ from tidegate_committer.loop.pending_commits import (
 )
 from tidegate_committer.loop.table_cache import TableCache
 from tidegate_committer.state.table_state import TableState
-from tidegate_committer.store_reads.decision_reads import DecisionRead
-from tidegate_committer.store_reads.own_files import needs_own_files
+from tidegate_committer.store_reads.decision_reads import DecisionRead, needs_own_files
 from tidegate_committer.store_reads.table_loading import LoadedTable, read, read_unregistered
 from tidegate_committer.verbatim.verbatim_priority import VerbatimPriority
 from tidegate_messages.published_records import TableRecord
@@ -55,6 +56,65 @@ from tidegate_runtime.containment import Faults
 from tidegate_runtime.kafka.client_protocols import Headers
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.storage.log_store import LogStore, Put
+
+REMEMBERED: Final = 16
+"""How many recent PUTs are kept: their median is the expected duration of the next one."""
+
+QUIET_SHARE: Final = 0.2
+"""How long a group stays open after the last arrival, as a share of a PUT, while half of the
+expected members are there."""
+
+LINGER_GROWTH_MAX: Final = 2.0
+"""The most by which the wait may grow when few members have come and many are expected."""
+
+STREAM_SHARE: Final = 0.03
+"""How recent an arrival must be, as a share of a PUT, to count as part of a stream of arrivals."""
+
+
+@dataclass
+class AdaptiveLinger:
+    """How long a table's group stays open, from the durations of PUTs and the expected members.
+
+    `crowd` is the number of expected members: those of the last entry plus the proposals that
+    waited when it landed. `published_s` is when the outcomes of that entry were published.
+    Units: seconds, moments by `Clock.boot_s`.
+    """
+
+    took_s: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    crowd: int = 0
+    published_s: float = 0.0
+
+    def landed(self, took_s: float, members: int, waiting: int) -> None:
+        """Record an entry that landed, its member count, and how many proposals were waiting."""
+        self.took_s.append(took_s)
+        self.crowd = members + waiting
+
+    @property
+    def put_s(self) -> float:
+        """The expected duration of a PUT: the median of the recent ones; 0 before the first."""
+        return median(self.took_s) if self.took_s else 0.0
+
+    def lingers_until_s(self, waiting: int, newest_s: float, share: float) -> float:
+        """Return until when the group stays open, from the number waiting and the last arrival.
+
+        A writer that just got its outcome may propose again at once. If the group closes without
+        it, both wait for two PUTs: their own and the other's. So the group waits for `crowd`
+        members, until `share` of a PUT after `published_s`, and closes earlier if no proposal came
+        for a while. Both times grow, within LINGER_GROWTH_MAX, with the number of missing members
+        per waiting one. A lone writer never waits.
+        """
+        if waiting >= self.crowd:
+            return 0.0
+        out = max(1.0, (self.crowd - waiting) / max(1, waiting))
+        usual_s, last_s = share * self.put_s, max(self.published_s, newest_s)
+        patient_s = min(
+            self.published_s + min(LINGER_GROWTH_MAX, out) * usual_s,
+            last_s + QUIET_SHARE * self.put_s * out,
+        )
+        # Wait on while proposals stream in: otherwise writers that propose together are split over
+        # two groups, and stay split.
+        longer_s = min(LINGER_GROWTH_MAX * usual_s, usual_s + QUIET_SHARE * self.put_s)
+        return max(patient_s, min(self.published_s + longer_s, last_s + STREAM_SHARE * self.put_s))
 
 
 @dataclass

@@ -9,10 +9,15 @@ from pydantic import JsonValue
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions, vectors_of
 from tidegate_committer.intake.refusals import DUPLICATE, flaw
-from tidegate_committer.intake.relocated_rows import ROWS_MAX, Relocation, leaving_with, moved_rows
-from tidegate_committer.intake.row_intents import RowDelete
+from tidegate_committer.intake.row_intents import (
+    ROWS_MAX,
+    Relocation,
+    RowDelete,
+    leaving_with,
+    moved_rows,
+)
 from tidegate_committer.row_level.deletion_vector_merge import with_wide_bounds
-from tidegate_committer.row_level.row_delete_conflicts import only_lost_rows
+from tidegate_committer.row_level.row_deletes import only_lost_rows
 from tidegate_committer.state.fetched_inputs import FetchedInputs, key_of, unique_id
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition

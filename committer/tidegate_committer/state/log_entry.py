@@ -1,10 +1,12 @@
 """An entry: what the state keeps of a version, for conflict rules and for publishing.
 
 It is made from the commit file alone, so that every committer has the same.
+
+A write summary: the effects of one or more winners with which proposals can conflict.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
@@ -12,10 +14,14 @@ from uuid import UUID
 
 from tidegate_committer.cached_property import CachedProperty
 from tidegate_committer.intake.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
-from tidegate_committer.intake.proposal_actions import PartitionValues, canonical, vectors_of
-from tidegate_committer.intake.relocated_rows import Relocations, moves_of
+from tidegate_committer.intake.proposal_actions import (
+    PartitionKey,
+    PartitionValues,
+    canonical,
+    vectors_of,
+)
+from tidegate_committer.intake.row_intents import Relocations, moves_of
 from tidegate_committer.state.path_normal_form import NormalForms, unusual
-from tidegate_committer.state.write_summary import WriteSummary
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING
 from tidegate_delta.features.row_tracking import mark_in
@@ -30,6 +36,43 @@ from tidegate_delta.log.actions import (
 )
 from tidegate_delta.log.commit import Commit
 from tidegate_messages.commit_provenance import Provenance, deleting_proposals, of
+
+
+@dataclass
+class WriteSummary:
+    """The joint effects of winners; `version` is that of the last one.
+
+    `is_blind_append` says that all of them are blind appends; `is_plain` that they only add and
+    remove files (compactions included), write txn actions and set domains.
+    """
+
+    version: int
+    removed: Set[str] = frozenset()
+    app_ids: Set[str] = frozenset()
+    domains: Set[str] = frozenset()
+    is_blind_append: bool = True
+    is_plain: bool = True
+    _values: list[PartitionValues] = field(default_factory=list)
+    _places: dict[PartitionKey, list[int]] = field(default_factory=dict)
+    _placed: int = 0
+
+    def add(self, files: Iterable[tuple[str, PartitionValues]]) -> None:
+        """Add new files."""
+        self._values += [values for _, values in files]
+
+    @property
+    def count(self) -> int:
+        """The number of new files."""
+        return len(self._values)
+
+    @property
+    def added(self) -> Mapping[PartitionKey, Sequence[int]]:
+        """The indexes of the new files, by partition values; computed on first use."""
+        for index in range(self._placed, len(self._values)):
+            key = frozenset(self._values[index].items())
+            self._places.setdefault(key, []).append(index)
+        self._placed = len(self._values)
+        return self._places
 
 
 class Revision(NamedTuple):

@@ -7,6 +7,10 @@ of the lost version were promises. The newest versions come first, because write
 A table's folder may also be removed, and another table be made in it. Where its versions go on past
 ours, PUTs win there. So while versions come, an older head is read again every second, beside the
 PUTs: only our own table has that file.
+
+Probes whether another writer has written the next version of an idle table.
+
+A store may be slow and there may be a thousand tables, so the loop does not wait for the result.
 """
 
 from collections.abc import Mapping
@@ -168,3 +172,33 @@ def hashes(store: LogStore, versions: list[int], cleaned: int = -1) -> Mapping[i
 
 def _missing_versions(hashes_by_version: Mapping[int, str]) -> list[int]:
     return [version for version, digest in hashes_by_version.items() if digest == GONE]
+
+
+@dataclass
+class IdleProbe:
+    """The probe of one table that is in progress, if any: for which version, and since when.
+
+    Units: `asked_s` by `Clock.boot_s`.
+    """
+
+    version: int = -1
+    asked_s: float = 0.0
+    answer: Future[bool] | None = None
+
+    def begin(self, store: LogStore, version: int, now_s: float, executor: StoreExecutor) -> None:
+        """Start to read whether a version exists."""
+        path = in_log(commit_name(version))
+        self.version, self.asked_s = version, now_s
+        self.answer = executor.begin(store.root, lambda: store.read(path) is not None)
+
+    def end(self, following: int) -> bool | None:
+        """Return whether version `following` exists; None without a result, or if it is about
+        another version.
+
+        Raises: Unavailable.
+        """
+        if self.answer is None or not self.answer.done():
+            return None
+        answer, self.answer = self.answer, None
+        is_there = answer.result()
+        return is_there if self.version == following else None

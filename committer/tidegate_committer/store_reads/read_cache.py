@@ -23,7 +23,7 @@ from tidegate_committer.state.fetched_inputs import (
 )
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState
-from tidegate_committer.store_reads.table_open_limit import whole_table
+from tidegate_committer.store_reads.recovery import whole_table
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.errors import BrokenLog, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Add, DeletionVector

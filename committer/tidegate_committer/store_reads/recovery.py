@@ -2,15 +2,21 @@
 
 The registry only says up to which version records were published; the table's log is the truth.
 Most functions here read the store, in a thread beside the loop.
+
+Opens whole tables one at a time in each store, because each may take much memory.
+
+Threads that read for decisions wait here for others of the same store only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import takewhile
+from threading import RLock
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.admission.existing_file_checks import minds_row_ids
+from tidegate_committer.admission.table_change_checks import minds_row_ids
 from tidegate_committer.conflicts.rebase import wanted_in_full
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.candidate import Candidate
@@ -32,7 +38,7 @@ from tidegate_committer.state.table_state import (
     settled_by,
     with_full_adds,
 )
-from tidegate_committer.store_reads.table_open_limit import whole_table
+from tidegate_committer.store_executor import store_of
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.features.row_tracking import (
     FEATURE,
@@ -44,14 +50,33 @@ from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import LOG_FOLDER, commit_name, in_log
 from tidegate_delta.log.file_paths import unusual_in
-from tidegate_delta.snapshots.snapshot import LiveKeys
+from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
 from tidegate_delta.value_limits import TIMESTAMP_MAX
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.overwrite_detection import SERVE_ANEW, check_restored
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows
-from tidegate_runtime.table_io.open_table import head_version, oldest_commit, open_keys, read_commit
+from tidegate_runtime.table_io.open_table import (
+    head_version,
+    oldest_commit,
+    open_keys,
+    open_snapshot,
+    read_commit,
+)
 from tidegate_runtime.table_io.row_ids import files_with_row_ids, files_without_row_ids
+
+_TURNS: Final[dict[str, AbstractContextManager[bool]]] = {}
+
+
+@contextmanager
+def whole_table(store: LogStore, version: int) -> Iterator[Snapshot]:
+    """Open a version of a table with all its files, for the time of the `with` block.
+
+    Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
+    """
+    with _TURNS.setdefault(store_of(store.root), RLock()):
+        yield open_snapshot(store, version)
+
 
 REPUBLISHED_MAX: Final = 10_000
 """The most versions that are published again for a table whose registration was lost."""

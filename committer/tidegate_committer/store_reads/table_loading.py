@@ -1,11 +1,21 @@
-"""Loads a whole table from its log, in a thread beside the loop."""
+"""Loads a whole table from its log, in a thread beside the loop.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+Reads history: versions before a table's window, for proposals that read a very old version.
+
+A thread reads them beside the loop, which goes on with the table's other proposals. They stay in
+the table's state for the next such proposal (`state/version_history.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState
+from tidegate_committer.state.version_history import BYTES_MAX, weight
 from tidegate_committer.store_reads import recovery
 from tidegate_committer.store_reads.unique_root_check import check_alone
 from tidegate_messages.published_records import TableRecord
@@ -66,3 +76,63 @@ def _read(
     unpublished_entries = recovery.unpublished(store, state, published_through)
     is_young = listed_s - began_s <= dependencies.settings.view_age_max_s
     return LoadedTable(state, unpublished_entries, listed_s if is_young else began_s)
+
+
+FETCHED_MAX: Final = 64
+"""Versions before the window that are read while the table waits; more count as history."""
+
+SLICE: Final = 128
+"""Versions that are read at a time."""
+
+REMOTE_READS: Final = 16
+"""Concurrent requests to an object store. A local disk is as fast with one at a time."""
+
+
+@dataclass
+class VersionHistory:
+    """The versions before a table's window that have been read, newest first.
+
+    `is_whole`: the log holds none before them. `is_full`: no more may be kept.
+    """
+
+    store: LogStore
+    entries: dict[int, Entry] = field(default_factory=dict)
+    size_bytes: int = 0
+    is_whole: bool = False
+    is_full: bool = False
+
+    def holds(self, versions: range) -> bool:
+        """Return whether all of some versions were read, except those that the log no longer holds
+        and a few that a fetch may read.
+        """
+        if self.is_whole:
+            return True
+        return len(versions) - sum(version in self.entries for version in versions) <= FETCHED_MAX
+
+    def read(self, versions: range) -> "VersionHistory":
+        """Read some versions, newest first, until one is missing or no more may be kept.
+
+        Raises: BrokenLog; Unavailable.
+        """
+        for version, entry in self._read(versions):
+            if entry is None:
+                self.is_whole = True
+                break
+            self.entries[version] = entry
+            self.size_bytes += weight(entry)
+            if self.size_bytes > BYTES_MAX:
+                self.is_full = True
+                break
+        return self
+
+    def _read(self, versions: range) -> Iterator[tuple[int, Entry | None]]:
+        left = [version for version in reversed(versions) if version not in self.entries]
+        if urlsplit(self.store.root).scheme in ("file", "memory"):
+            for version in left:
+                yield version, recovery.read_entry(self.store, version)
+            return
+        with ThreadPoolExecutor(REMOTE_READS, thread_name_prefix="history") as threads:
+            for start in range(0, len(left), SLICE):
+                batch = left[start : start + SLICE]
+                read = threads.map(lambda version: recovery.read_entry(self.store, version), batch)
+                yield from zip(batch, read, strict=True)

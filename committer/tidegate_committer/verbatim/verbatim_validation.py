@@ -17,14 +17,14 @@ from typing import Any, Final
 import orjson
 
 from tidegate_committer.admission.admission_rules import unlike_partitioning
-from tidegate_committer.admission.drop_feature_checks import (
+from tidegate_committer.admission.feature_checks import (
     DROP_FEATURE,
     before_drop,
     in_use,
     left_in,
 )
-from tidegate_committer.admission.existing_file_checks import files_left_behind
 from tidegate_committer.admission.post_rebase_checks import dead_file, in_another_partition
+from tidegate_committer.admission.table_change_checks import files_left_behind
 from tidegate_committer.intake.action_reader import OUR_APPS, check_place, read_action
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical, content_of

@@ -7,7 +7,11 @@ import pytest
 from tests.builders import Gate, add, create, info, metadata, proposal, protocol
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.verbatim_proposals import verbatim
-from tidegate_committer.admission.group_limit_properties import PROPERTIES, within, wrong_limit
+from tidegate_committer.admission.tidegate_properties import (
+    GROUP_LIMITS,
+    group_limit_problem,
+    within_group_limits,
+)
 from tidegate_committer.policy import Policy
 from tidegate_messages.proposal import Operation, Proposal
 
@@ -28,7 +32,7 @@ def table_with(**configuration: str) -> Proposal:
         ({}, (10, 20, 30)),
         ({MEMBERS: "3"}, (3, 20, 30)),
         ({MEMBERS: "11"}, (10, 20, 30)),
-        ({name: "7" for name in PROPERTIES}, (7, 7, 7)),
+        ({name: "7" for name in GROUP_LIMITS}, (7, 7, 7)),
         ({MEMBERS: "0"}, (10, 20, 30)),
         ({MEMBERS: "three"}, (10, 20, 30)),
     ],
@@ -36,16 +40,16 @@ def table_with(**configuration: str) -> Proposal:
 def test_a_property_lowers_its_limit(
     configuration: Mapping[str, str], expected: tuple[int, int, int]
 ) -> None:
-    result = within(POLICY, configuration)
+    result = within_group_limits(POLICY, configuration)
     limits = (result.group_members_max, result.group_actions_max, result.group_bytes_max)
     assert limits == expected
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "three", "", "1.5", "\u0661", "9" * 19])
-@pytest.mark.parametrize("name", PROPERTIES)
+@pytest.mark.parametrize("name", GROUP_LIMITS)
 def test_what_limits_nothing_is_found(name: str, text: str) -> None:
-    assert wrong_limit({name: text}) == name
-    assert wrong_limit({name: "1"}) is None
+    assert group_limit_problem({name: text}) == name
+    assert group_limit_problem({name: "1"}) is None
 
 
 def test_a_table_that_wants_its_commits_apart_has_them_apart() -> None:

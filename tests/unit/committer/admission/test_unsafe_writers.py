@@ -9,7 +9,7 @@ from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate_committer.admission.unsafe_writers import is_unsafe
+from tidegate_committer.admission.tidegate_properties import is_unsafe
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_delta.log.file_names import commit_name, in_log

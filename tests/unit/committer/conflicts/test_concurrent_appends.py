@@ -20,7 +20,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
-from tidegate_committer.conflicts import concurrent_appends, conflict_prefilter
+from tidegate_committer.conflicts import concurrent_appends, conflict_rules
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.file_names import commit_name, in_log
@@ -304,7 +304,7 @@ def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
     gate = Gate()
     gate.ask(create(["p"]), proposal(add("p=9/old")))
     monkeypatch.setattr(conflicts, "LOOKS_MAX", 6)
-    monkeypatch.setattr(conflict_prefilter, "LOOKS_MAX", 6)
+    monkeypatch.setattr(conflict_rules, "LOOKS_MAX", 6)
     one_of = [{"op": "=", "column": "p", "value": at, "type": "integer"} for at in range(5)]
     listed: dict[str, Any] = {"op": "or", "args": one_of}
     gone = {"reads": ReadSet(files=("p=9/old",), predicates=(listed,))}

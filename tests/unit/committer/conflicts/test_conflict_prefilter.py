@@ -11,12 +11,10 @@ from tests.builders import Row, add, compact, info, metadata, proposal, remove, 
 from tests.builders import commit as made
 from tests.property.conflict_strategies import PLAIN, TRACKED, candidate_of, domain, vector
 from tests.property.test_conflict_prefilter import table_definition
-from tidegate_committer.conflicts.conflict_prefilter import passes_by
-from tidegate_committer.conflicts.conflict_rules import RULES
-from tidegate_committer.conflicts.rebase import adopt
-from tidegate_committer.conflicts.rebase_state import RebaseState, begin
+from tidegate_committer.conflicts.conflict_rules import RULES, passes_by
+from tidegate_committer.conflicts.rebase import RebaseState, adopt, begin
 from tidegate_committer.group_commit.grouping import Group
-from tidegate_committer.intake.relocated_rows import Relocation
+from tidegate_committer.intake.row_intents import Relocation
 from tidegate_committer.policy import Level
 from tidegate_committer.state.fetched_inputs import NO_VECTOR, FetchedInputs, key_of
 from tidegate_committer.state.log_entry import Entry, entry_of

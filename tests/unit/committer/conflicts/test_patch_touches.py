@@ -18,7 +18,7 @@ from tests.builders import (
     rows_of,
 )
 from tests.unit.committer.row_level.test_row_delete_conflicts import write
-from tidegate_committer.conflicts.patch_touches import touches
+from tidegate_committer.conflicts.metadata_patches import touches
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.types import parse_schema

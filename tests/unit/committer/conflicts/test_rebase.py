@@ -13,8 +13,7 @@ from tests.unit.committer.conflicts.test_table_conflict_rules import (
 )
 from tests.unit.committer.decision.test_machine import planned, rules, table
 from tidegate_committer.conflicts.conflict_rules import follow
-from tidegate_committer.conflicts.rebase import wanted_in_full, with_own_ids_only
-from tidegate_committer.conflicts.rebase_state import RebaseState
+from tidegate_committer.conflicts.rebase import RebaseState, wanted_in_full, with_own_ids_only
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_messages.proposal import Operation, Proposal

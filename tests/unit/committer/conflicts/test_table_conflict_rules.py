@@ -15,7 +15,7 @@ from tidegate_committer.conflicts.conflict_rules import (
     check,
     follow,
 )
-from tidegate_committer.conflicts.rebase_state import RebaseState, begin
+from tidegate_committer.conflicts.rebase import RebaseState, begin
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_messages.proposal import Operation, Proposal

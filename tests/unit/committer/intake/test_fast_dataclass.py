@@ -2,8 +2,7 @@ from dataclasses import fields
 
 from tests.builders import add, proposal, remove, value_of
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.fast_dataclass import make_fast
-from tidegate_committer.intake.proposal_actions import CheckedActions
+from tidegate_committer.intake.proposal_actions import CheckedActions, make_fast
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
 

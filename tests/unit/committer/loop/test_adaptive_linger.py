@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate_committer.loop.adaptive_linger import (
+from tidegate_committer.loop.table_committer import (
     LINGER_GROWTH_MAX,
     QUIET_SHARE,
     STREAM_SHARE,

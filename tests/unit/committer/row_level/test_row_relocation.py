@@ -26,7 +26,7 @@ from tests.unit.committer.row_level.test_row_delete_conflicts import (
     vector,
     write,
 )
-from tidegate_committer.intake.relocated_rows import SOURCES_MAX, Relocation, moved_rows
+from tidegate_committer.intake.row_intents import SOURCES_MAX, Relocation, moved_rows
 from tidegate_committer.state.table_state import bounded
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector

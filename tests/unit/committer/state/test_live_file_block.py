@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from tidegate_committer.state import live_file_block
-from tidegate_committer.state.live_file_block import HASH_BITS, FileBlock, blocks_of, hash_of
+from tidegate_committer.state import live_files
+from tidegate_committer.state.live_files import HASH_BITS, FileBlock, blocks_of, hash_of
 
 PATHS = [f"p={number % 3}/f{number}" for number in range(500)]
 
@@ -37,7 +37,7 @@ def test_paths_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> No
             return 7
 
     monkeypatch.setattr(
-        live_file_block, "_hashes", lambda paths: pa.array([7] * len(paths), pa.uint32())
+        live_files, "_hashes", lambda paths: pa.array([7] * len(paths), pa.uint32())
     )
     block = FileBlock.of(["a", "b"], {"b": "u1"})
     places = [block.place(Same("a")), block.place(Same("b"))]
@@ -68,10 +68,10 @@ def test_halves_are_what_lies_below_a_hash_and_the_rest() -> None:
 
 
 def test_paths_are_cut_a_few_at_a_time_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_file_block, "SLICE", 70)
+    monkeypatch.setattr(live_files, "SLICE", 70)
     chunks = [PATHS[:3], PATHS[3:5], [], PATHS[5:480], PATHS[480:]]
     column = pa.chunked_array(chunks, pa.string())
-    windows = list(live_file_block._windows(column, 200))
+    windows = list(live_files._windows(column, 200))
     assert [len(window) for window in windows] == [5, 200, 200, 95]
     blocks = blocks_of(column, {}, 3)
     assert sorted(path for block in blocks for path, _ in block.items()) == sorted(PATHS)
@@ -80,9 +80,9 @@ def test_paths_are_cut_a_few_at_a_time_and_none_is_lost(monkeypatch: pytest.Monk
 def test_more_text_than_an_offset_reaches_is_cut_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live_file_block, "TEXT_MAX", 10)
+    monkeypatch.setattr(live_files, "TEXT_MAX", 10)
     column = pa.chunked_array([[path] for path in PATHS])
-    assert [len(window) for window in live_file_block._windows(column, 200)] == [1] * len(PATHS)
+    assert [len(window) for window in live_files._windows(column, 200)] == [1] * len(PATHS)
     blocks = blocks_of(column, {}, 3)
     assert sorted(path for block in blocks for path, _ in block.items()) == sorted(PATHS)
 

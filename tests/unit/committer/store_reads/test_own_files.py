@@ -6,8 +6,8 @@ import pytest
 
 from tests.builders import ROOT, Gate, Row, add, create, metadata, proposal, protocol, remove
 from tests.fakes.memory_store import MemoryStore
-from tidegate_committer.admission import file_checks
-from tidegate_committer.store_reads import own_files
+from tidegate_committer.admission import tidegate_properties
+from tidegate_committer.store_reads import decision_reads
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal
 
@@ -119,8 +119,8 @@ def test_files_of_the_table_are_not_looked_at(gate: Gate, store: MemoryStore) ->
 
 
 def test_only_so_many_files_are_looked_at(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_checks, "FILES_MAX", 1)
-    monkeypatch.setattr(own_files, "FILES_MAX", 1)
+    monkeypatch.setattr(tidegate_properties, "FILES_MAX", 1)
+    monkeypatch.setattr(decision_reads, "FILES_MAX", 1)
     [outcome] = gate.ask(verified(add("a", size=1), add("gone", size=1)))
     assert answer(outcome) == ("rejected", "too_large", "verify_files")
 

@@ -10,7 +10,7 @@ from tests.unit.committer.held_reads import Held
 from tidegate_committer.loop import table_cache
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.state import version_history as kept
-from tidegate_committer.store_reads import version_history_reads
+from tidegate_committer.store_reads import table_loading
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.proposal import Proposal
@@ -40,7 +40,7 @@ class Counting(MemoryStore):
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limit so that three versions need a background read."""
-    monkeypatch.setattr(version_history_reads, "FETCHED_MAX", 2)
+    monkeypatch.setattr(table_loading, "FETCHED_MAX", 2)
     monkeypatch.setattr(table_cache, "FETCHED_MAX", 2)
 
 
@@ -165,7 +165,7 @@ def test_a_version_below_the_log_is_expired(gate: Gate) -> None:
 def test_what_is_too_much_to_keep_is_denied_and_asked_for_once(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(version_history_reads, "BYTES_MAX", 10 * kept.ENTRY_BYTES)
+    monkeypatch.setattr(table_loading, "BYTES_MAX", 10 * kept.ENTRY_BYTES)
     commits_read(gate)
     [result] = gate.ask(stale("a"))
     assert result.status == "denied"

@@ -1,23 +1,40 @@
-"""Which effects of a winning patch a proposal can be rebased over.
+"""Metadata patches: what they touch, how they are applied, and what can follow them.
+
+What a metadata patch touches of a table.
+
+What a patch touches is determined from the table that its writer read. What a winner touched is
+determined by comparing the metadata before and after it. If the two have nothing in common, the
+patch means the same for the table after the winner as before it: docs/adr/0021 has the proof.
+
+Check a metadata patch against the table that was read, and apply it to the table at the head.
+
+Which effects of a winning patch a proposal can be rebased over.
 
 delta-spark rebases a proposal over few changes of metadata. A patch states everything that it
 changes, so a proposal can be rebased over more of them: docs/adr/0021 has the list and the reasons.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import orjson
 
+from tidegate_committer.admission.constraint_checks import not_validated
 from tidegate_committer.admission.feature_checks import CLUSTERING
+from tidegate_committer.admission.table_change_checks import wrong_table
 from tidegate_committer.conflicts.metadata_compatibility import (
     TOLERATED,
     MetadataChange,
     changed_field,
 )
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.state.metadata_diff import SchemaColumn, columns_by_physical
+from tidegate_committer.intake.refusals import BAD_METADATA, fault_in, flaw
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.metadata_diff import MetadataTouch, SchemaColumn, columns_by_physical
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState
 from tidegate_delta.constraints import (
     column_defaults,
     generated_columns,
@@ -25,15 +42,171 @@ from tidegate_delta.constraints import (
     row_constraints,
 )
 from tidegate_delta.data_skipping.predicate_tree import holds_opaque, paths_of
+from tidegate_delta.definitions.definition import Definition, refuse
+from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.errors import InvalidRequest, TidegateError
+from tidegate_delta.features.clustering import physical_clustering_columns
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties import table_properties
-from tidegate_delta.schema.column_mapping import physical_partition_columns
+from tidegate_delta.schema.column_mapping import mode_of, physical_name, physical_partition_columns
 from tidegate_delta.schema.column_mapping_assignment import MAPPING_KEYS
-from tidegate_delta.schema.field_paths import FieldPath, dotted
+from tidegate_delta.schema.field_paths import FieldPath, dotted, resolve, steps_inside
+from tidegate_delta.schema.sql_column_references import columns_in
 from tidegate_delta.schema.type_widening import TYPE_CHANGES, TypeChange, changes, widens
-from tidegate_delta.schema.types import ArrayType, DataType, MapType, StructField
+from tidegate_delta.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+from tidegate_delta.schema_evolution import alter_columns
 from tidegate_delta.schema_evolution.alter_columns import COMMENT
 from tidegate_delta.schema_evolution.type_changes import changed
+from tidegate_messages.metadata_patch import (
+    AddColumn,
+    DropColumn,
+    MetadataPatch,
+    PatchChange,
+    RenameColumn,
+    SetDefault,
+    SetProperty,
+    UnsetProperty,
+    metadata_hash,
+)
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.patch_apply import PatchedTable, applied, canonical_property
+
+
+def touches(patch: MetadataPatch, read: Definition) -> frozenset[MetadataTouch]:
+    """Return what a patch touches of the table that its writer read.
+
+    A property that names columns touches them, because it depends on them.
+    Raises: InvalidRequest for a change that the table does not allow.
+    """
+    touched = set[MetadataTouch]()
+    patched = PatchedTable(read, read.metadata)
+    for change in patch.changes:
+        touched.update(_touches(change, patched.metadata))
+        patched = patched.after(change)
+    return frozenset(touched)
+
+
+def _touches(change: PatchChange, metadata: Metadata) -> Iterator[MetadataTouch]:
+    physical = partial(_physical, metadata)
+    match change:
+        case AddColumn():
+            name = str(change.column.get("name", "")).lower()
+            yield MetadataTouch("name", (*physical(change.parent), name))
+            if change.after is not None:
+                yield MetadataTouch("column", physical((*change.parent, change.after)))
+        case RenameColumn():
+            yield MetadataTouch("column", physical(change.path))
+            yield MetadataTouch("name", (*physical(change.path[:-1]), change.name.lower()))
+            yield from _followed(metadata)
+        case DropColumn():
+            yield MetadataTouch("column", physical(change.path))
+            yield from _followed(metadata)
+        case SetDefault():
+            yield MetadataTouch("column", physical((change.column,)))
+        case SetProperty() | UnsetProperty():
+            key = canonical_property(change.key)
+            yield MetadataTouch("property", (key,))
+            if isinstance(change, SetProperty):
+                yield from (
+                    MetadataTouch("column", physical(path))
+                    for path in _named(metadata, key, change)
+                )
+        case _:
+            yield MetadataTouch("column", physical(change.path))
+
+
+def _followed(metadata: Metadata) -> Iterator[MetadataTouch]:
+    """Yield the property of statistics columns, if set: it follows dropped and renamed columns."""
+    if alter_columns.STATISTICS_COLUMNS in metadata.configuration:
+        yield MetadataTouch("property", (alter_columns.STATISTICS_COLUMNS,))
+
+
+def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[FieldPath]:
+    """Return the columns that a property names, or all columns if it can't be parsed."""
+    schema = parse_schema(metadata.schema_string)
+    all_columns = [(name,) for name in schema.names]
+    if key == alter_columns.STATISTICS_COLUMNS:
+        try:
+            return table_properties.stats_columns.of({key: change.value}) or ()
+        except InvalidRequest:
+            return all_columns
+    if not key.startswith(table_properties.CONSTRAINT_PREFIX):
+        return ()
+    named = columns_in(change.value, schema)
+    return all_columns if named is None else named
+
+
+def _physical(metadata: Metadata, path: FieldPath) -> FieldPath:
+    """Return the physical path of a path, or the path itself if it does not exist."""
+    mode = mode_of(metadata)
+    kind: DataType = parse_schema(metadata.schema_string)
+    try:
+        resolved = resolve(kind, path) if isinstance(kind, StructType) else path
+    except InvalidRequest:
+        return tuple(path)
+    physical: list[str] = []
+    for step in resolved:
+        if isinstance(kind, StructType):
+            column = kind.get(step)
+            assert column is not None, "a path that was resolved leads somewhere"
+            physical.append(physical_name(column, mode))
+            kind = column.kind
+        else:
+            physical.append(step)
+            kind = dict(steps_inside(kind))[step]
+    return tuple(physical)
+
+
+_FIELD = "metadata_patch"
+
+
+def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+    """Return why a patch does not fit the table that its writer read, or None."""
+    patch = candidate.patch
+    assert patch is not None, "the proposal has a patch"
+    read = state.table_definition_at(candidate.read_version)
+    if patch.base is not None and patch.base != metadata_hash(read.metadata):
+        problem = f"is not the hash of the metadata at version {candidate.read_version}"
+        return flaw("other_metadata", f"{_FIELD}.base", problem, "read the table and propose again")
+    patched = with_patch(candidate, read, state, policy)
+    if isinstance(patched, Rejection):
+        return patched
+    after = read.after(patched.content.metadata, patched.content.protocol)
+    return not_validated(candidate, read, after)
+
+
+def with_patch(
+    candidate: Candidate, table_definition: TableDefinition, state: TableState, policy: Policy
+) -> Candidate | Rejection:
+    """Return the proposal with its patch applied to a table, or a refusal.
+
+    Metadata and protocol are checked together, as a change of that table.
+    """
+    patch = candidate.patch
+    assert patch is not None, "the proposal has a patch"
+    try:
+        before = table_definition.definition
+        after = applied(patch, before, candidate.id, physical_clustering_columns(state.domains))
+        refuse(check_change(before, after), state.root)
+    except (TidegateError, ValueError, RecursionError) as error:
+        return _refusal(error)
+    listed = None if after.protocol == table_definition.protocol else after.protocol
+    patched = candidate.with_table(after.metadata, listed)
+    return wrong_table(patched.content, table_definition, state.root, policy) or patched
+
+
+def _refusal(error: Exception) -> Rejection:
+    rejection = flaw(BAD_METADATA, _FIELD, fault_in(error), "correct what it names")
+    error_class = error.error_class if isinstance(error, TidegateError) else None
+    return rejection.model_copy(update={"error_class": error_class})
+
 
 HARMLESS: Final = frozenset(
     {
