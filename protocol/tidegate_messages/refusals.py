@@ -267,7 +267,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "not_supported": RefusalRule(
         "it asks for what this release does not do: the answer names the feature or the kind",
-        "leave it out, or see `tidegate features` for who can",
+        "leave it out, or see docs/features.md for who can",
     ),
     "too_large": RefusalRule(
         "it is past a limit of the operator",

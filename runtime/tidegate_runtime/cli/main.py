@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from tidegate_delta.features.features_page import features_page
 from tidegate_runtime.cli import (
     config_commands,
     schema_commands,
@@ -26,12 +25,6 @@ from tidegate_runtime.cli.service_command import Json, fail_unforeseen
 from tidegate_runtime.containment import contained
 from tidegate_runtime.release import KAFKA_VERSION, RELEASE
 
-
-def features() -> None:
-    """Print how each table feature and property is supported, as Markdown."""
-    typer.echo(features_page(), nl=False)
-
-
 _OUT: Final = console()
 
 app = typer.Typer(
@@ -40,7 +33,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Tidegate: many writers, one gate to a Delta table.",
 )
-app.command("features")(features)
 app.command("schemas")(schema_commands.schemas)
 app.add_typer(topics_commands.topics, name="topics")
 app.add_typer(config_commands.config, name="config")

@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.errors import Misconfigured
-from tidegate_delta.features.features_page import features_page
 from tidegate_local import up_down_commands as cli_local
 from tidegate_runtime.cli import command_plugins as cli_found
 from tidegate_runtime.cli import config_commands as cli_settings
@@ -144,11 +143,6 @@ def test_wrong_settings_end_a_service_before_it_runs(capsys: pytest.CaptureFixtu
     assert call("echo", "--set", "committer.words=x") == 2
     assert "did you mean 'word'" in capsys.readouterr().err
     assert HEARD == []
-
-
-def test_the_features_are_told_as_the_page_tells_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("features") == 0
-    assert capsys.readouterr().out == features_page()
 
 
 def test_the_version_tells_on_demand_what_is_missing_and_why(
