@@ -203,9 +203,9 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     "app_txn_conflict": RefusalRule(
         "the table has the application at `app_version`, where the proposal expected "
         "`expected_app_version`: another writer went on, or this one has an older position",
-        "ask for the position (`app_versions`, `tidegate table apps`), and go on from there under "
-        "a new id; after a denial, whose position the table has not reached, send first what is "
-        "missing",
+        "ask for the position (`app_versions`, `tidegate table snapshot`), and go on from there "
+        "under a new id; after a denial, whose position the table has not reached, send first what "
+        "is missing",
     ),
     "table_exists": RefusalRule(
         "there is a table at that root, or its folder is registered under another root",
