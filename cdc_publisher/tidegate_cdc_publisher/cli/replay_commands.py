@@ -117,14 +117,20 @@ def _published(settings: CdcSettings, record: TableRecord, version: int | None) 
 def _copy(
     bus: KafkaBus, settings: CdcSettings, record: TableRecord, version: int, quiet_s: float
 ) -> TableCopy:
-    """Return the table as the stream gives it at a version."""
+    """Return the table as the stream gives it at a version.
+
+    Raises: InvalidRequest (`NoChange`), for a stream that is not in Debezium's envelope, as JSON.
+    """
     copy = TableCopy()
     topic = settings.cdc.topic_of(settings.kafka.topics, record.name)
     store = open_store(record.table_root, settings.storage)
-    with ChangeStream(bus, topic, store=store) as stream:
-        for change in stream.changes(quiet_s):
-            if change.version <= version:
-                copy.apply(change)
+    try:
+        with ChangeStream(bus, topic, store=store) as stream:
+            for change in stream.changes(quiet_s):
+                if change.version <= version:
+                    copy.apply(change)
+    except ValueError as error:
+        raise InvalidRequest(str(error), error_class="NoChange") from error
     return copy
 
 

@@ -69,7 +69,7 @@ def cleanup(
     head = open_keys(store)
     table = CleanedTable(store, head.version, head.protocol, head.metadata)
     due = survey(table, memory, gates, now_ms)
-    plan = Result(_as_data(root, due, apply=apply), _lines(due, apply=apply))
+    plan = Result(lambda: _as_data(root, due, apply=apply), _lines(due, apply=apply))
     print_result(plan, as_json=as_json)
     if not apply or not due.goes:
         return

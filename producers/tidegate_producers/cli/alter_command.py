@@ -127,7 +127,8 @@ def create_table(  # noqa: PLR0913 - each is an option of the command
         with client_of(settings) as client:
             outcome = clone(client, options, request)
         return outcome_result(outcome, f"{place.root} is a clone in version {outcome.version}")
-    return _created(settings, options, schema or "", partition_by or (), property_ or ())
+    assert schema is not None, "one of the two is given"
+    return _created(settings, options, schema, partition_by or (), property_ or ())
 
 
 def _created(
@@ -189,7 +190,7 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
         *_changes_from(unset, lambda text: {"op": "unset_property", "key": text}),
     ]
     _check_alone(changes, replace_columns, drop_feature, truncates_history=truncate_history)
-    request = WriteRequest(timeout)
+    request, columns = WriteRequest(timeout), columns_from(replace_columns or ())
     with client_of(settings) as client:
         place = TableLocation(client.require(table, timeout).table_root, settings.storage)
         if drop_feature is not None:
@@ -199,7 +200,7 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
             return outcome_result(dropped, text)
         outcome: Outcome | None
         if replace_columns:
-            outcome = replace(client, place, columns_from(replace_columns), request)
+            outcome = replace(client, place, columns, request)
         else:
             outcome = alter_prepared(client, place, changes, request)
     if outcome is None:
@@ -215,7 +216,7 @@ def _check_alone(
     truncates_history: bool,
 ) -> None:
     """Check that one kind of change is asked for. Raises: BadParameter."""
-    if sum(map(bool, (changes, columns, feature))) > 1:
+    if sum((bool(changes), bool(columns), feature is not None)) > 1:
         raise typer.BadParameter(
             "each is given alone: run the others before it or after it",
             param_hint="--replace-columns, --drop-feature",

@@ -51,13 +51,14 @@ def optimize_table(  # noqa: PLR0913 - each is an option of the command
     request = OptimizeRequest(where, max_file_size, purges=purge)
     place = location_of(uri, settings)
     if not apply:
-        return _planned(place.root, survey(place, request))
+        bins = survey(place, request)
+        return Result(lambda: _plan_data(place.root, bins), _plan_lines(bins))
     with client_of(settings) as client:
         optimized = optimize(client, place, request, WriteRequest(timeout), compact_here)
     return _optimized(place.root, optimized)
 
 
-def _planned(root: str, bins: Sequence[Bin]) -> Result:
+def _plan_data(root: str, bins: Sequence[Bin]) -> dict[str, Any]:
     rows = [
         {
             "partition": dict(sorted(file_bin.adds[0].partition_values.items())),
@@ -66,7 +67,7 @@ def _planned(root: str, bins: Sequence[Bin]) -> Result:
         }
         for file_bin in bins
     ]
-    return Result({"table_root": root, "applied": False, "bins": rows}, _plan_lines(bins))
+    return {"table_root": root, "applied": False, "bins": rows}
 
 
 def _plan_lines(bins: Sequence[Bin]) -> Iterator[str]:

@@ -138,11 +138,11 @@ def _moment(text: str | None, option: str) -> tuple[int | None, int | None]:
 
 
 def _rows_result(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Result:
-    records = [dict(zip(names, row, strict=True)) for row in rows]
-    return Result(
-        orjson.loads(orjson.dumps(records, default=_spelled)),
-        lambda: show(names, [[_cell(value) for value in row] for row in rows]),
-    )
+    def records() -> Any:
+        named = [dict(zip(names, row, strict=True)) for row in rows]
+        return orjson.loads(orjson.dumps(named, default=_spelled))
+
+    return Result(records, lambda: show(names, [[_cell(value) for value in row] for row in rows]))
 
 
 def _cell(value: Any) -> str:

@@ -92,8 +92,9 @@ def vacuum_table(  # noqa: PLR0913 - each is an option of the command
 
 
 def _result(root: str, vacuumed: Vacuumed, *, applied: bool) -> Result:
-    data = _as_data(root, vacuumed, applied=applied)
-    return Result(data, _lines(vacuumed, applied=applied))
+    return Result(
+        lambda: _as_data(root, vacuumed, applied=applied), _lines(vacuumed, applied=applied)
+    )
 
 
 def _lines(vacuumed: Vacuumed, *, applied: bool) -> Iterator[str]:

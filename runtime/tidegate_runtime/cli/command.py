@@ -45,10 +45,11 @@ _NOT_A_NAME: Final = re.compile(r"[^\w.-]")
 class Result:
     """What a command prints: `data` with --json; otherwise the lines of `text`, or what it prints.
 
-    The lines are printed with control characters escaped.
+    The lines are printed with control characters escaped. A function for `data` is called with
+    --json alone: a large table's may be large.
     """
 
-    data: Any
+    data: Any | Callable[[], Any]
     text: Iterable[str] | Callable[[], None]
     exit_status: int = EXIT_OK
 
@@ -101,7 +102,7 @@ def _option(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
 def print_result(result: Result, *, as_json: bool) -> None:
     """Print the JSON or the text of a result."""
     if as_json:
-        OUT.print_json(data=result.data)
+        OUT.print_json(data=result.data() if callable(result.data) else result.data)
     elif callable(result.text):
         result.text()
     else:

@@ -35,6 +35,22 @@ def test_a_result_is_lines_or_json_and_an_exit_status() -> None:
         assert invoke(prefix, "--times", "0", *more).exit_code == 3
 
 
+def test_data_that_is_a_function_is_made_for_json_alone() -> None:
+    made: list[int] = []
+
+    def data() -> dict[str, int]:
+        made.append(1)
+        return {"files": 1}
+
+    @command(None)
+    def large() -> Result:
+        return Result(data, ["1 file"])
+
+    assert invoke(large).stdout == "1 file\n"
+    assert made == []
+    assert json.loads(invoke(large, "--json").stdout) == {"files": 1}
+
+
 def test_settings_come_before_the_work_and_all_their_mistakes_are_listed() -> None:
     ended = invoke(prefix, "--set", "kafka.topic_prefx=x", "--set", "log.level")
     assert ended.exit_code == 2
