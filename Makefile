@@ -223,7 +223,7 @@ charts: ## deploy/helm/rendered/ anew, from the chart and deploy/helm/values/; n
 	@sh deploy/helm/render
 
 docs: env ## docs/features.md and docs/reference.md anew, from the code
-	@$(BIN)/tidegate features > docs/features.md
+	@$(BIN)/python -m tests.features_page > docs/features.md
 	@$(BIN)/python -m tests.reference > docs/reference.md
 
 site: env ## the documents as a site, in dist/site/: links are checked, nothing is loaded from elsewhere

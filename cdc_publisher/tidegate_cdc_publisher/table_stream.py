@@ -853,7 +853,7 @@ class TableStream:
         """Return the error for a version that is due and can't be read any more."""
         name = self._source.name
         self._log_gone = self._stranded(
-            f"{reason}; publish all rows instead with `tidegate changes resnapshot {name}`, go on "
+            f"{reason}; publish all rows instead with `tidegate changes snapshot {name}`, go on "
             f"behind it with `tidegate changes skip {name} --to VERSION`, or set cdc.on_gap"
         )
         return self._log_gone

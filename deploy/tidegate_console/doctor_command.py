@@ -19,14 +19,13 @@ from tidegate_console.doctor.check import Check, Verdict
 from tidegate_console.overview import Overview, OverviewReader
 from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_messages.rights import Role
-from tidegate_runtime.cli.console import console, printable
-from tidegate_runtime.cli.service_command import Config, Json, Set, loaded
+from tidegate_runtime.cli.command import OUT, Json, command
+from tidegate_runtime.cli.console import printable
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_RETRY
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.storage.open_store import canonical_root
 from tidegate_runtime.table_registry import find_table
 
-_OUT: Final = console()
 _WIDTH: Final = 10
 _MARKS: Final[dict[Verdict, str]] = {
     "ok": "ok",
@@ -61,7 +60,9 @@ _ROLES: Final[dict[RoleOption, Role]] = {
 
 
 @app.command()
+@command()
 def doctor(
+    settings: ServiceSettings,
     tables: Annotated[
         list[str] | None,
         typer.Argument(
@@ -81,8 +82,6 @@ def doctor(
             "compare the clocks by a question about one.",
         ),
     ] = False,
-    config: Config = None,
-    set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """Check Kafka, rights, stores, clocks and versions: what is wrong, and how to mend it.
@@ -92,7 +91,6 @@ def doctor(
 
     Exit status: 0 nothing is wrong; 2 something has to be changed; 4 something does not answer.
     """
-    settings = loaded(ServiceSettings, config, set_)
     done_checks: list[Check] = []
     of_role = None if role is None else _ROLES[role]
     for check in checks(settings, of_role, tables or (), probes=probe):
@@ -100,7 +98,7 @@ def doctor(
         if not as_json:
             _show(check)
     if as_json:
-        _OUT.print_json(data=[asdict(check) for check in done_checks])
+        OUT.print_json(data=[asdict(check) for check in done_checks])
     verdicts = {check.verdict for check in done_checks}
     if "wrong" in verdicts:
         raise typer.Exit(EXIT_FIX)
@@ -179,6 +177,6 @@ def _running(overview: Overview) -> Iterator[Check]:
 
 def _show(check: Check) -> None:
     line = f"{_MARKS[check.verdict]:<8}{check.name:<{_WIDTH}} {check.found}"
-    _OUT.print(printable(line), soft_wrap=True)
+    OUT.print(printable(line), soft_wrap=True)
     if check.do:
-        _OUT.print(f"{'':<{9 + _WIDTH}}do: {printable(check.do)}", soft_wrap=True)
+        OUT.print(f"{'':<{9 + _WIDTH}}do: {printable(check.do)}", soft_wrap=True)

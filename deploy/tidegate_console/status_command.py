@@ -9,13 +9,11 @@ import typer
 
 from tidegate_console.attention import Attention, attention
 from tidegate_console.overview import Overview, OverviewReader, ServiceState
-from tidegate_runtime.cli.console import console, printable
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.clock import instant
-from tidegate_runtime.service.runner import EXIT_STOP
+from tidegate_runtime.service.runner import EXIT_OK, EXIT_STOP
 from tidegate_runtime.service.settings import ServiceSettings
 
-_OUT: Final = console()
 _NAMES: Final = 14
 """Width of the column of names."""
 
@@ -23,7 +21,8 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def status(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+@command()
+def status(settings: ServiceSettings) -> Result:
     """Show whether everything runs: services, tables, change streams, dead letters.
 
     It reads Kafka only, and changes nothing. Below the overview stands what needs attention, with
@@ -31,17 +30,11 @@ def status(config: Config = None, set_: Set = None, as_json: Json = False) -> No
 
     Exit status: 0 all is well; 3 somebody has to look; 4 the brokers do not answer.
     """
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        overview = OverviewReader(settings.kafka).read()
+    overview = OverviewReader(settings.kafka).read()
     items = attention(overview)
-    if as_json:
-        _OUT.print_json(data=as_data(overview, items))
-    else:
-        for line in lines(overview, items):
-            _OUT.print(printable(line), soft_wrap=True)
-    if any(item.level == "problem" for item in items):
-        raise typer.Exit(EXIT_STOP)
+    has_problem = any(item.level == "problem" for item in items)
+    exit_status = EXIT_STOP if has_problem else EXIT_OK
+    return Result(as_data(overview, items), lines(overview, items), exit_status)
 
 
 def lines(overview: Overview, items: list[Attention]) -> Iterator[str]:

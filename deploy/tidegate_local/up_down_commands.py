@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from tidegate_local.kafka_commands import PORT_MAX
 from tidegate_local.local_stack import (
     SERVICES,
     LocalStack,
@@ -19,21 +18,14 @@ from tidegate_local.local_stack import (
     state_folder,
     stop_detached,
 )
+from tidegate_runtime.cli.command import OUT, Config, Result, Set, command, loaded, overrides
 from tidegate_runtime.cli.config_commands import kind_of
 from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import (
-    Config,
-    Json,
-    Set,
-    errors_as_exit_status,
-    loaded,
-    overrides,
-)
 from tidegate_runtime.service.settings import ServiceSettings
 
 ANY_LOCAL_ROOT: Final = "file:///"
 _PORT: Final = 9092
-_OUT: Final = console()
+_PORT_MAX: Final = 65_535
 _PROGRESS: Final = console(stderr=True)
 
 Folder = Annotated[
@@ -47,10 +39,11 @@ down_app = typer.Typer(add_completion=False)
 
 
 @up_app.command()
+@command(None)
 def up(
     folder: Folder = None,
     port: Annotated[
-        int, typer.Option(help="Kafka's port; 0 takes a free one.", min=0, max=PORT_MAX)
+        int, typer.Option(help="Kafka's port; 0 takes a free one.", min=0, max=_PORT_MAX)
     ] = _PORT,
     root: Annotated[
         list[str] | None,
@@ -58,69 +51,61 @@ def up(
     ] = None,
     config: Config = None,
     set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Start Kafka, its topics and every service in the background; `tidegate down` stops them.
 
     Of a folder from which some still run, the others are started again, as they were started.
     If KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` is set, no Kafka is started.
     """
     stack_folder = folder or state_folder()
-    with errors_as_exit_status():
-        state = read_state(stack_folder)
-        if state is not None and state.running():
-            _go_on(state, stack_folder, as_json=as_json)
-            return
-        service_settings = loaded(ServiceSettings, config, [p for p in set_ or () if _is_shared(p)])
-        elsewhere = (
-            service_settings.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
-        )
-        roots = [_spelled(uri) for uri in root or [ANY_LOCAL_ROOT]]
-        for service in SERVICES:  # check the settings before starting Kafka
-            pairs = [f"committer.roots={json.dumps(roots)}", *(set_ or ())]
-            loaded(kind_of(service.replace("_", "-")), config, pairs)
-        settings = StackSettings(
-            folder=stack_folder.absolute(),
-            roots=roots,
-            port=port,
-            kafka=service_settings.kafka if elsewhere else None,
-            embedded=service_settings.kafka,
-            config=config.absolute() if config else None,
-            detached=True,
-            overrides=overrides(set_ or ()),
-        )
-        LocalStack(settings, _tell).start()
-        started = read_state(stack_folder)
-        assert started is not None, "a detached stack leaves its state"
-        _show(started, stack_folder, as_json=as_json)
+    state = read_state(stack_folder)
+    if state is not None and state.running():
+        if len(state.running()) < len(state.processes):
+            state = start_ended(stack_folder.absolute(), state, _tell)
+        return _shown(state, stack_folder)
+    service_settings = loaded(ServiceSettings, config, [p for p in set_ or () if _is_shared(p)])
+    elsewhere = (
+        service_settings.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
+    )
+    roots = [_spelled(uri) for uri in root or [ANY_LOCAL_ROOT]]
+    for service in SERVICES:  # check the settings before starting Kafka
+        pairs = [f"committer.roots={json.dumps(roots)}", *(set_ or ())]
+        loaded(kind_of(service.replace("_", "-")), config, pairs)
+    settings = StackSettings(
+        folder=stack_folder.absolute(),
+        roots=roots,
+        port=port,
+        kafka=service_settings.kafka if elsewhere else None,
+        embedded=service_settings.kafka,
+        config=config.absolute() if config else None,
+        detached=True,
+        overrides=overrides(set_ or ()),
+    )
+    LocalStack(settings, _tell).start()
+    started = read_state(stack_folder)
+    assert started is not None, "a detached stack leaves its state"
+    return _shown(started, stack_folder)
 
 
 @down_app.command()
-def down(folder: Folder = None, as_json: Json = False) -> None:
+@command(None)
+def down(folder: Folder = None) -> Result:
     """Stop what `tidegate up` started; data, logs and tables stay."""
     stack_folder = folder or state_folder()
-    with errors_as_exit_status():
-        ended = stop_detached(stack_folder, _tell)
-    if as_json:
-        _OUT.print_json(data={"ended": ended})
-    else:
-        _OUT.print(f"ended: {', '.join(ended)}" if ended else f"nothing runs from {stack_folder}")
+    ended = stop_detached(stack_folder, _tell)
+    text = f"ended: {', '.join(ended)}" if ended else f"nothing runs from {stack_folder}"
+    return Result({"ended": ended}, [text])
 
 
-def _go_on(state: StackState, folder: Path, *, as_json: bool) -> None:
-    if len(state.running()) < len(state.processes):
-        state = start_ended(folder.absolute(), state, _tell)
-    _show(state, folder, as_json=as_json)
+def _shown(state: StackState, folder: Path) -> Result:
+    data = asdict(state)
+    for process in data["processes"]:
+        # It may hold passwords that were given by --set.
+        del process["argv"]
+    return Result({"folder": str(folder), **data}, lambda: _print(state, folder))
 
 
-def _show(state: StackState, folder: Path, *, as_json: bool) -> None:
-    if as_json:
-        shown = asdict(state)
-        for process in shown["processes"]:
-            # It may hold passwords that were given by --set.
-            del process["argv"]
-        _OUT.print_json(json.dumps({"folder": str(folder), **shown}))
-        return
+def _print(state: StackState, folder: Path) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("service", "pid", "probes", "log"):
         table.add_column(title, overflow="fold")
@@ -128,11 +113,11 @@ def _show(state: StackState, folder: Path, *, as_json: bool) -> None:
         table.add_row(
             process.name, str(process.pid), process.address or state.bootstrap_servers, process.log
         )
-    _OUT.print(table)
+    OUT.print(table)
     down_with = "" if folder == state_folder() else f" --folder {folder}"
-    _OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down{down_with}` ends it")
+    OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down{down_with}` ends it")
     if state.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers:
-        _OUT.print(
+        OUT.print(
             f"other verbs find it by: export KAFKA_BOOTSTRAP_SERVERS={state.bootstrap_servers}"
         )
 

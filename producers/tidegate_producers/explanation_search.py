@@ -1,5 +1,6 @@
 """Finds a proposal wherever it is known, topics, dead letters or a table's log, and explains it."""
 
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -12,7 +13,12 @@ from tidegate_producers.history.outcome_explanation import (
     explain,
     explain_letter,
 )
-from tidegate_producers.history.outcome_log import ProposalOutcomes, find_letter, find_proposal
+from tidegate_producers.history.outcome_log import (
+    FoundLetter,
+    ProposalOutcomes,
+    find_letter,
+    find_proposal,
+)
 from tidegate_producers.options import TableLocation
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -23,22 +29,40 @@ VERSIONS: Final = 1_000
 """How many of a log's newest versions are searched for a proposal."""
 
 
-def explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> Explanation:
+@dataclass(frozen=True)
+class FoundProposal:
+    """What the topics hold of a proposal; `silence` is the error if no broker answered."""
+
+    proposal_id: UUID
+    delivery: ProposalOutcomes | None = None
+    letter: FoundLetter | None = None
+    silence: Unavailable | None = None
+
+
+def find_in_topics(settings: ServiceSettings, proposal: UUID, table: str | None) -> FoundProposal:
+    """Return what the topics hold of a proposal. `table` is a name, root or id, if given.
+
+    Raises: Unavailable, unless `table` is a root: its log is read without a broker.
+    """
+    bus, topics = _bus(settings), settings.kafka.topics
+    try:
+        delivery = find_proposal(bus, topics, proposal)
+    except Unavailable as error:
+        if table is None or "/" not in table:
+            raise
+        return FoundProposal(proposal, silence=error)
+    has_answer = delivery is not None and delivery.answer is not None
+    letter = None if has_answer else find_letter(bus, topics, proposal)
+    return FoundProposal(proposal, delivery, letter)
+
+
+def explained(settings: ServiceSettings, found: FoundProposal, table: str | None) -> Explanation:
     """Return the explanation of a proposal's outcome; `table` is a name, root or id, if given.
 
     Raises: InvalidRequest (`ProposalNotFound`, `TableNotRegistered`); Unavailable; BrokenLog.
     """
-    silence: Unavailable | None = None
-    try:
-        delivery = find_proposal(_bus(settings), settings.kafka.topics, proposal)
-    except Unavailable as error:
-        if table is None or "/" not in table:
-            raise
-        delivery, silence = None, error  # reading the log needs no broker
+    proposal, delivery, letter = found.proposal_id, found.delivery, found.letter
     root = _root_of(settings, delivery, table)
-    letter = None
-    if silence is None and (delivery is None or delivery.answer is None):
-        letter = find_letter(_bus(settings), settings.kafka.topics, proposal)
     if delivery is None and root is None and letter is None:
         raise not_found(settings, proposal)
     store = store_for(TableLocation(root, settings.storage)) if root is not None else None
@@ -49,8 +73,10 @@ def explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> E
         return explain_letter(letter, root)
     if delivery is None and log_match is None:
         unnamed = f"the newest {VERSIONS} versions of {root} do not name it"
-        if silence is not None:
-            raise Unavailable(f"{silence}; {unnamed}: it may be older, or wait") from silence
+        if found.silence is not None:
+            raise Unavailable(
+                f"{found.silence}; {unnamed}: it may be older, or wait"
+            ) from found.silence
         raise InvalidRequest(
             f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and {unnamed}: it "
             "was never sent, is older, or lost against a winner, which no entry says",
@@ -80,7 +106,7 @@ def not_found(settings: ServiceSettings, proposal: UUID) -> InvalidRequest:
     return InvalidRequest(
         f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and no dead letter: it "
         "was never sent there, or it is older than the topic keeps; the table's log may name it: "
-        f"`tidegate proposals explain {proposal} --table NAME`",
+        f"`tidegate proposals show {proposal} --table NAME`",
         error_class="ProposalNotFound",
     )
 

@@ -203,9 +203,9 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     "app_txn_conflict": RefusalRule(
         "the table has the application at `app_version`, where the proposal expected "
         "`expected_app_version`: another writer went on, or this one has an older position",
-        "ask for the position (`app_versions`, `tidegate table apps`), and go on from there under "
-        "a new id; after a denial, whose position the table has not reached, send first what is "
-        "missing",
+        "ask for the position (`app_versions`, `tidegate table snapshot`), and go on from there "
+        "under a new id; after a denial, whose position the table has not reached, send first what "
+        "is missing",
     ),
     "table_exists": RefusalRule(
         "there is a table at that root, or its folder is registered under another root",
@@ -267,7 +267,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "not_supported": RefusalRule(
         "it asks for what this release does not do: the answer names the feature or the kind",
-        "leave it out, or see `tidegate features` for who can",
+        "leave it out, or see docs/features.md for who can",
     ),
     "too_large": RefusalRule(
         "it is past a limit of the operator",

@@ -50,14 +50,14 @@ def wrong(line: str) -> str | None:
     """Return what is wrong with a line, or None."""
     command: Any = whole()
     words = line.replace("[", " ").replace("]", " ").split()[1:]
-    while words and isinstance(command, TyperGroup):
+    while words and isinstance(command, TyperGroup) and not words[0].startswith("-"):
         if words[0] == ELLIPSIS:
             return None
         result = command.commands.get(words.pop(0))
         if result is None:
             return f"{line}: no such command"
         command = result
-    if isinstance(command, TyperGroup):
+    if isinstance(command, TyperGroup) and not words:
         return f"{line}: which command of the group?"
     known = {
         "--help",
@@ -109,7 +109,13 @@ def test_documents_name_the_commands_that_people_need() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["tidegate tables list", "tidegate table", "tidegate table rows ROOT --until 3"]
+    "line",
+    [
+        "tidegate tables list",
+        "tidegate table",
+        "tidegate --json",
+        "tidegate table rows ROOT --until 3",
+    ],
 )
 def test_a_command_that_is_not_there_is_found(line: str) -> None:
     assert list(lines(f"run `{line}` now")) == [line]

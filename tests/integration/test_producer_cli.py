@@ -143,19 +143,20 @@ def test_what_lost_is_explained_and_listed_at_its_table(line: Line, table: Path)
         waiting = first.model_copy(update={"proposal_id": client.new_id(), "read_version": 99})
         assert client.propose(waiting).status == "denied"
 
-    result = terminal.run(proposal_commands.app, "explain", str(second.proposal_id), "--json")
+    result = terminal.run(proposal_commands.app, "show", str(second.proposal_id), "--json")
     assert result.exit_code == 2, result.output
-    told = json.loads(result.stdout)
+    told = json.loads(result.stdout)["explanation"]
     assert (told["rule"], told["winner"]["version"]) == ("concurrent_delete_read", 2)
     assert told["winner"]["proposal_ids"] == [str(first.proposal_id)]
     assert told["overlap"]["files"] == [path]
-    printed = terminal.run(proposal_commands.app, "explain", str(second.proposal_id)).stdout
+    printed = terminal.run(proposal_commands.app, "show", str(second.proposal_id)).stdout
     assert f"file          {path}" in printed
 
-    assert terminal.run(proposal_commands.app, "explain", str(first.proposal_id)).exit_code == 0
-    found = terminal.json(table_commands.app, "conflicts", "shop")
+    assert terminal.run(proposal_commands.app, "show", str(first.proposal_id)).exit_code == 0
+    refused = ("list", "--refused", "--table", "shop")
+    found = terminal.json(proposal_commands.app, *refused)
     assert found["rules"] == {"concurrent_delete_read": 1, "read_version_ahead": 1}
-    shown = terminal.run(table_commands.app, "conflicts", "shop").stdout
+    shown = terminal.run(proposal_commands.app, *refused).stdout
     assert any(path in row and str(second.proposal_id) in row for row in shown.splitlines())
     facts = terminal.json(table_commands.app, "describe", str(table))
     assert (facts["registered"]["name"], facts["registered"]["publishedThrough"]) == ("shop", 2)
@@ -324,10 +325,10 @@ def test_features_are_turned_on_and_dropped_with_every_trace_of_them(line: Line)
     wanted = [row for row in rows_of("k,w") if row["k"] != 11]
     features = ("deletionVectors", "typeWidening", "rowTracking", "columnMapping")
     for feature in (*features, "inCommitTimestamp", "v2Checkpoint"):
-        terminal.json(table_commands.app, "drop-feature", "features", feature)
+        alter("--drop-feature", feature)
         assert rows_of("k,w") == wanted, feature
     for wrong, told in (("typeWidening", "NOT_PRESENT"), ("nosuch", "UNSUPPORTED")):
-        refused = terminal.run(table_commands.app, "drop-feature", "features", wrong)
+        refused = terminal.run(table_commands.app, "alter", "features", "--drop-feature", wrong)
         assert refused.exit_code == 2
         assert told in refused.stderr
     table = deltalake.DeltaTable(path)

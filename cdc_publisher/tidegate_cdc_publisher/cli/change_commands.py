@@ -15,12 +15,11 @@ from tidegate_cdc_publisher.cli.change_lines import change_line
 from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import read_positions
-from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.cli.command import OUT, Json, Result, command
 from tidegate_runtime.client.change_stream import schema_change_of
 from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.followers.retention_leases import read_leases
-from tidegate_runtime.followers.stream_status import StreamStatus, as_data, statuses
+from tidegate_runtime.followers.stream_status import as_data, statuses
 from tidegate_runtime.followers.stream_status import in_words as stream_in_words
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Record, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -34,18 +33,13 @@ _FOLLOW_S: Final = 1.0
 _PER_RECORD: Final = 2
 """Offsets to go back for a record: each may be a transaction of its own, with its marker."""
 
-_OUT: Final = console()
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The change streams of tables.")
 app.command("show")(signal_commands.show_position)
-app.command("resnapshot")(signal_commands.resnapshot)
-app.command("pause-snapshot")(signal_commands.pause_snapshot)
-app.command("resume-snapshot")(signal_commands.resume_snapshot)
-app.command("stop-snapshot")(signal_commands.stop_snapshot)
+app.command("snapshot")(signal_commands.snapshot)
 app.command("skip")(signal_commands.skip)
+app.command("reset")(signal_commands.reset)
 app.command("replay")(replay_commands.replay)
 app.command("verify")(replay_commands.verify)
-app.add_typer(signal_commands.offsets, name="offsets")
 
 
 @app.callback()
@@ -54,31 +48,31 @@ def _changes() -> None:
 
 
 @app.command("list")
-def list_streams(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+@command(CdcSettings)
+def list_streams(settings: CdcSettings) -> Result:
     """Show each table's change stream: its version, its lag, and why it has stopped."""
-    settings = loaded(CdcSettings, config, set_)
     topics = settings.kafka.topics
-    with errors_as_exit_status():
-        bus = KafkaBus(settings.kafka, CLIENT_ID)
-        tables = read_registry(bus, topics).values()
-        positions = read_positions(settings.kafka, _POSITIONS_S, "settled")
-        aside = read_follower_state(bus, topics).values()
-        streams = list(statuses(tables, positions, aside, read_leases(bus, topics)))
-    if as_json:
-        _OUT.print_json(data=[as_data(stream, topics.changes(stream.table)) for stream in streams])
-        return
-    _show(streams)
+    bus = KafkaBus(settings.kafka, CLIENT_ID)
+    tables = read_registry(bus, topics).values()
+    positions = read_positions(settings.kafka, _POSITIONS_S, "settled")
+    aside = read_follower_state(bus, topics).values()
+    streams = list(statuses(tables, positions, aside, read_leases(bus, topics)))
+    width = max((len(stream.table) for stream in streams), default=0)
+    return Result(
+        [as_data(stream, topics.changes(stream.table)) for stream in streams],
+        [f"{stream.table:<{width}}  {stream_in_words(stream)}" for stream in streams],
+    )
 
 
 @app.command()
+@command(CdcSettings)
 def tail(
+    settings: CdcSettings,
     table: TableArgument,
     last: Annotated[int, typer.Option(help="Show at most this many changes.", min=0)] = 10,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with changes as they come, until Ctrl-C.")
     ] = False,
-    config: Config = None,
-    set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """Show the last changes of a table's stream, as a reader of committed records gets them.
@@ -87,14 +81,12 @@ def tail(
     of another. With --json each line is a record's value, which Avro and Protobuf are shown as.
     They are read with the schemas in the registry that the settings name.
     """
-    settings = loaded(CdcSettings, config, set_)
-    with errors_as_exit_status():
-        bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
-        record = find_stream(bus, topics, table)
-        registry = settings.cdc.registry.opened()
-        for change in _tail(bus, settings.cdc.topic_of(topics, record.name), last, follow=follow):
-            line = change_line(change, registry, as_json=as_json)
-            _OUT.print(line, soft_wrap=True, markup=False)
+    bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
+    record = find_stream(bus, topics, table)
+    registry = settings.cdc.registry.opened()
+    for change in _tail(bus, settings.cdc.topic_of(topics, record.name), last, follow=follow):
+        line = change_line(change, registry, as_json=as_json)
+        OUT.print(line, soft_wrap=True, markup=False)
 
 
 @dataclass
@@ -136,11 +128,3 @@ def _tail(bus: Bus, topic: str, last: int, *, follow: bool) -> Iterator[Record]:
 
 def _is_tombstone(record: Record) -> bool:
     return record.value is None and schema_change_of(record) is None
-
-
-def _show(streams: list[StreamStatus]) -> None:
-    width = max((len(stream.table) for stream in streams), default=0)
-    for stream in streams:
-        _OUT.print(
-            f"{stream.table:<{width}}  {stream_in_words(stream)}", soft_wrap=True, markup=False
-        )

@@ -18,13 +18,13 @@ from tidegate_cdc_publisher.transactional_producer import read_positions
 from tidegate_delta.errors import InvalidRequest, Misconfigured
 from tidegate_messages.published_records import LeaseRecord, TableRecord
 from tidegate_messages.stream_position import position_of
-from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.cli.command import OUT, Result, command
 from tidegate_runtime.client.change_stream import ChangeStream, TableCopy
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.service.runner import EXIT_OK, EXIT_STOP
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.data_file_reader import scan
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -32,8 +32,6 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 POSITIONS_S: Final = 15.0
 LEASE_MS: Final = 6 * 60 * 60 * 1000
 """After this time a comparison that was killed holds nothing back any more."""
-
-EXIT_DIFFERS: Final = 3
 
 QuietOption = Annotated[
     float,
@@ -46,67 +44,54 @@ VersionOption = Annotated[
     int | None, typer.Option("--version", help="Version; the last published one if not given.")
 ]
 
-_OUT: Final = console()
 _log = logging.getLogger(__name__)
 
 
+@command(CdcSettings)
 def replay(
+    settings: CdcSettings,
     table: TableArgument,
     version: VersionOption = None,
     quiet: QuietOption = _QUIET_S,
-    config: Config = None,
-    set_: Set = None,
 ) -> None:
     """Print the rows that the change stream gives at a version, a JSON object a line."""
-    settings = loaded(CdcSettings, config, set_)
-    with errors_as_exit_status():
-        bus = KafkaBus(settings.kafka, CLIENT_ID)
-        record = find_stream(bus, settings.kafka.topics, table)
-        up_to = _published(settings, record, version)
-        for row in _copy(bus, settings, record, up_to, quiet).rows:
-            _OUT.print(orjson.dumps(row).decode(), soft_wrap=True, markup=False)
+    bus = KafkaBus(settings.kafka, CLIENT_ID)
+    record = find_stream(bus, settings.kafka.topics, table)
+    up_to = _published(settings, record, version)
+    for row in _copy(bus, settings, record, up_to, quiet).rows:
+        OUT.print(orjson.dumps(row).decode(), soft_wrap=True, markup=False)
 
 
+@command(CdcSettings)
 def verify(
+    settings: CdcSettings,
     table: TableArgument,
     version: VersionOption = None,
     quiet: QuietOption = _QUIET_S,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Compare the rows that the change stream gives at a version with the table's.
 
     The settings must be the publisher's where they say how values are written (`cdc.types`). Exit
     status 3: they differ. The topic must hold the stream from its beginning.
     """
-    settings = loaded(CdcSettings, config, set_)
-    with errors_as_exit_status():
-        bus = KafkaBus(settings.kafka, CLIENT_ID)
-        record = find_stream(bus, settings.kafka.topics, table)
-        up_to = _published(settings, record, version)
-        copy = _copy(bus, settings, record, up_to, quiet)
-        streamed = Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in copy.rows)
-        with _leased(bus, settings, record, up_to):
-            stored = Counter(_table_rows(settings, record, up_to))
+    bus = KafkaBus(settings.kafka, CLIENT_ID)
+    record = find_stream(bus, settings.kafka.topics, table)
+    up_to = _published(settings, record, version)
+    copy = _copy(bus, settings, record, up_to, quiet)
+    streamed = Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in copy.rows)
+    with _leased(bus, settings, record, up_to):
+        stored = Counter(_table_rows(settings, record, up_to))
     missing, surplus = stored - streamed, streamed - stored
     gaps = [f"versions {gap.first} to {gap.last}: {gap.reason}" for gap in copy.gaps]
-    if as_json:
-        counts = {"rows": stored.total(), "missing": missing.total(), "surplus": surplus.total()}
-        _OUT.print_json(data={"table": record.name, "version": up_to, **counts, "gaps": gaps})
-    else:
-        for gap in gaps:
-            _OUT.print(f"gap: {gap}", soft_wrap=True, markup=False)
-        for name, rows in (("missing", missing), ("surplus", surplus)):
-            for row in list(rows.elements())[:_SHOWN]:
-                _OUT.print(f"{name}: {row.decode()}", soft_wrap=True, markup=False)
-        differ = f"{missing.total()} missing in the stream, {surplus.total()} surplus"
-        difference = differ if missing or surplus else "the stream gives the same"
-        _OUT.print(
-            f"{record.name} at version {up_to}: {stored.total()} rows, {difference}", soft_wrap=True
-        )
-    if missing or surplus:
-        raise typer.Exit(EXIT_DIFFERS)
+    lines = [f"gap: {gap}" for gap in gaps]
+    for name, rows in (("missing", missing), ("surplus", surplus)):
+        lines += [f"{name}: {row.decode()}" for row in list(rows.elements())[:_SHOWN]]
+    differ = f"{missing.total()} missing in the stream, {surplus.total()} surplus"
+    difference = differ if missing or surplus else "the stream gives the same"
+    lines.append(f"{record.name} at version {up_to}: {stored.total()} rows, {difference}")
+    counts = {"rows": stored.total(), "missing": missing.total(), "surplus": surplus.total()}
+    data = {"table": record.name, "version": up_to, **counts, "gaps": gaps}
+    return Result(data, lines, EXIT_STOP if missing or surplus else EXIT_OK)
 
 
 def _published(settings: CdcSettings, record: TableRecord, version: int | None) -> int:
@@ -132,14 +117,20 @@ def _published(settings: CdcSettings, record: TableRecord, version: int | None) 
 def _copy(
     bus: KafkaBus, settings: CdcSettings, record: TableRecord, version: int, quiet_s: float
 ) -> TableCopy:
-    """Return the table as the stream gives it at a version."""
+    """Return the table as the stream gives it at a version.
+
+    Raises: InvalidRequest (`NoChange`), for a stream that is not in Debezium's envelope, as JSON.
+    """
     copy = TableCopy()
     topic = settings.cdc.topic_of(settings.kafka.topics, record.name)
     store = open_store(record.table_root, settings.storage)
-    with ChangeStream(bus, topic, store=store) as stream:
-        for change in stream.changes(quiet_s):
-            if change.version <= version:
-                copy.apply(change)
+    try:
+        with ChangeStream(bus, topic, store=store) as stream:
+            for change in stream.changes(quiet_s):
+                if change.version <= version:
+                    copy.apply(change)
+    except ValueError as error:
+        raise InvalidRequest(str(error), error_class="NoChange") from error
     return copy
 
 

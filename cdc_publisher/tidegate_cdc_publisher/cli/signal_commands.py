@@ -5,7 +5,7 @@ the position that follows from it.
 """
 
 import time
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
@@ -16,11 +16,10 @@ from tidegate_cdc_publisher.signals import SignalReader
 from tidegate_cdc_publisher.transactional_producer import read_positions
 from tidegate_delta.errors import InvalidRequest, MalformedRecord, Unavailable
 from tidegate_messages import codec
-from tidegate_messages.change_signal import ChangeSignal
+from tidegate_messages.change_signal import ChangeSignal, SignalType
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.stream_position import Position, position_of
-from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.cli.command import OUT, Result, command
 from tidegate_runtime.clock import instant
 from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.followers.retention_leases import read_leases
@@ -31,8 +30,6 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 POSITIONS_S: Final = 15.0
 _ASK_S: Final = 0.5
 
-_OUT: Final = console()
-
 Reason = Annotated[
     str | None, typer.Option("--reason", help="Why; subscribers of a gap read it, too.")
 ]
@@ -41,8 +38,6 @@ Wait = Annotated[
     typer.Option("--wait", help="Seconds to wait until the publisher has obeyed.", min=0.0),
 ]
 _WAIT_S: Final = 90.0
-
-offsets = typer.Typer(no_args_is_help=True, help="How far a stream is: show it, or set it.")
 
 
 class _Stream:
@@ -89,7 +84,7 @@ class _Stream:
             if position is not None and position.signal is not None and position.signal >= offset:
                 if position.signal == offset and position.refused is not None:
                     raise InvalidRequest(position.refused, error_class="BadSignal")
-                _OUT.print(f"{self.record.name}: done; {_in_words(position)}", soft_wrap=True)
+                OUT.print(f"{self.record.name}: done; {_in_words(position)}", soft_wrap=True)
                 return
             time.sleep(_ASK_S)
         name = self.record.name
@@ -99,45 +94,42 @@ class _Stream:
                 f"its next look (cdc.look_s) at {name}, or when one runs; `tidegate changes show "
                 f"{name}` tells"
             )
-        _OUT.print(f"{name}: sent", soft_wrap=True)
+        OUT.print(f"{name}: sent", soft_wrap=True)
 
 
-def show_position(
-    table: TableArgument, config: Config = None, set_: Set = None, as_json: Json = False
-) -> None:
+@command(CdcSettings)
+def show_position(settings: CdcSettings, table: TableArgument) -> Result:
     """Show a stream's state, its position, and the signals that wait to be obeyed."""
-    with errors_as_exit_status():
-        stream = _Stream(loaded(CdcSettings, config, set_), table)
-        topics, record = stream.settings.kafka.topics, stream.record
-        positions = read_positions(stream.settings.kafka, POSITIONS_S, "settled")
-        aside = read_follower_state(stream.bus, topics).values()
-        leases = read_leases(stream.bus, topics).get(record.table, ())
-        status = next(statuses([record], positions, aside), None)
-        signals = SignalReader(stream.bus, topics.cdc_signals)
-        signals.read()
-        position = position_of(positions, record.table)
-        waiting = () if position is None else signals.after(record.table, position.signal)
-    if as_json:
-        position_json = None if position is None else position.model_dump(mode="json")
-        sent = [received.signal.model_dump(mode="json", exclude_none=True) for received in waiting]
-        held = [lease.model_dump(mode="json", exclude_none=True) for lease in leases]
-        shown = {"position": position_json, "signals": sent, "leases": held}
-        _OUT.print_json(data={"table": record.name, **shown})
-        return
-    state = "not followed" if status is None else in_words(status)
-    _OUT.print(f"{record.name}: {state}", soft_wrap=True, markup=False)
+    stream = _Stream(settings, table)
+    topics, record = settings.kafka.topics, stream.record
+    positions = read_positions(settings.kafka, POSITIONS_S, "settled")
+    aside = read_follower_state(stream.bus, topics).values()
+    leases = read_leases(stream.bus, topics).get(record.table, ())
+    status = next(statuses([record], positions, aside), None)
+    signals = SignalReader(stream.bus, topics.cdc_signals)
+    signals.read()
+    position = position_of(positions, record.table)
+    waiting = () if position is None else signals.after(record.table, position.signal)
+    lines = [f"{record.name}: {'not followed' if status is None else in_words(status)}"]
     if position is not None:
-        _OUT.print(f"position: {_in_words(position)}", soft_wrap=True, markup=False)
+        lines.append(f"position: {_in_words(position)}")
     for lease in leases:
         until = f"until {instant(lease.until_ms)} UTC"
-        text = f"lease: {lease.holder} needs version {lease.needed_from} and later, {until}"
-        _OUT.print(text, soft_wrap=True, markup=False)
+        lines.append(f"lease: {lease.holder} needs version {lease.needed_from} and later, {until}")
     for received in waiting:
-        text = codec.encode(received.signal).decode()
-        _OUT.print(f"waits to be obeyed: {text}", soft_wrap=True, markup=False)
+        lines.append(f"waits to be obeyed: {codec.encode(received.signal).decode()}")
+    data = {
+        "table": record.name,
+        "position": None if position is None else position.model_dump(mode="json"),
+        "signals": [one.signal.model_dump(mode="json", exclude_none=True) for one in waiting],
+        "leases": [lease.model_dump(mode="json", exclude_none=True) for lease in leases],
+    }
+    return Result(data, lines)
 
 
-def resnapshot(  # noqa: PLR0913 - each is an option of the command
+@command(CdcSettings)
+def snapshot(  # noqa: PLR0913 - each is an option of the command
+    settings: CdcSettings,
     table: TableArgument,
     incremental: Annotated[
         bool,
@@ -147,146 +139,132 @@ def resnapshot(  # noqa: PLR0913 - each is an option of the command
         str | None,
         typer.Option(help="Only rows for which a SQL condition is true; with --incremental."),
     ] = None,
+    pause: Annotated[
+        bool, typer.Option("--pause", help="Pause the incremental snapshot; versions go on.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the incremental snapshot.")
+    ] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the incremental snapshot before it is whole.")
+    ] = False,
     reason: Reason = None,
     wait: Wait = _WAIT_S,
-    config: Config = None,
-    set_: Set = None,
 ) -> None:
-    """Publish all rows of a table again, as `r`.
+    """Publish all rows of a table again, as `r`; or pause, resume or stop that.
 
     Without --incremental a marker has copies forget what they have, and the rows of the newest
     version follow, then the versions after it. With it the rows come between the versions, the
     stream goes on meanwhile, and it can be paused.
     """
+    steps: dict[SignalType, bool] = {
+        "pause-snapshot": pause,
+        "resume-snapshot": resume,
+        "stop-snapshot": stop,
+    }
+    chosen = [step for step, is_chosen in steps.items() if is_chosen]
+    if chosen and (len(chosen) > 1 or incremental or where is not None or reason is not None):
+        raise typer.BadParameter(
+            "--pause, --resume and --stop are for the snapshot that is under way: give one of "
+            "them, without options of a new one"
+        )
     if where is not None and not incremental:
         raise typer.BadParameter(
             "add --incremental: the other snapshot has copies forget the rows that do not match",
             param_hint="--where",
         )
-    with errors_as_exit_status():
-        stream = _Stream(loaded(CdcSettings, config, set_), table)
-        if incremental:
-            stream.begun_position()
-        kind: Literal["incremental", "blocking"] = "incremental" if incremental else "blocking"
-        signal = ChangeSignal(
-            table=stream.record.table,
-            type="execute-snapshot",
-            snapshot=kind,
-            reason=reason,
-            filter=where,
-        )
-        stream.send(signal, wait)
+    stream = _Stream(settings, table)
+    if chosen:
+        _check_incremental(stream)
+        stream.send(ChangeSignal(table=stream.record.table, type=chosen[0]), wait)
+        return
+    if incremental:
+        stream.begun_position()
+    signal = ChangeSignal(
+        table=stream.record.table,
+        type="execute-snapshot",
+        snapshot="incremental" if incremental else "blocking",
+        reason=reason,
+        filter=where,
+    )
+    stream.send(signal, wait)
 
 
-def pause_snapshot(
-    table: TableArgument, wait: Wait = _WAIT_S, config: Config = None, set_: Set = None
-) -> None:
-    """Pause the incremental snapshot of a table; its versions go on."""
-    with errors_as_exit_status():
-        stream = _beside(loaded(CdcSettings, config, set_), table)
-        stream.send(ChangeSignal(table=stream.record.table, type="pause-snapshot"), wait)
-
-
-def resume_snapshot(
-    table: TableArgument, wait: Wait = _WAIT_S, config: Config = None, set_: Set = None
-) -> None:
-    """Go on with the incremental snapshot of a table."""
-    with errors_as_exit_status():
-        stream = _beside(loaded(CdcSettings, config, set_), table)
-        stream.send(ChangeSignal(table=stream.record.table, type="resume-snapshot"), wait)
-
-
-def stop_snapshot(
-    table: TableArgument, wait: Wait = _WAIT_S, config: Config = None, set_: Set = None
-) -> None:
-    """End the incremental snapshot of a table before it is whole."""
-    with errors_as_exit_status():
-        stream = _beside(loaded(CdcSettings, config, set_), table)
-        stream.send(ChangeSignal(table=stream.record.table, type="stop-snapshot"), wait)
-
-
+@command(CdcSettings)
 def skip(
+    settings: CdcSettings,
     table: TableArgument,
     to: Annotated[int, typer.Option("--to", help="The last version to pass over.", min=0)],
     reason: Reason = None,
     wait: Wait = _WAIT_S,
-    config: Config = None,
-    set_: Set = None,
 ) -> None:
     """Go on behind a version whose changes can't or shall not be published.
 
     A marker in the stream says which versions are missing.
     """
-    with errors_as_exit_status():
-        stream = _Stream(loaded(CdcSettings, config, set_), table)
-        position = stream.begun_position()
-        if to < position.version or (to == position.version and position.complete):
-            raise InvalidRequest(
-                f"version {to} of {stream.record.name} is published already, up to "
-                f"{position.version}: to publish versions again use `tidegate changes offsets set`",
-                error_class="WrongPosition",
-            )
-        stream.send(_set_to(stream, to, reason), wait)
+    stream = _Stream(settings, table)
+    position = stream.begun_position()
+    if to < position.version or (to == position.version and position.complete):
+        raise InvalidRequest(
+            f"version {to} of {stream.record.name} is published already, up to "
+            f"{position.version}: to publish versions again use `tidegate changes reset`",
+            error_class="WrongPosition",
+        )
+    stream.send(_set_to(stream, to, reason), wait)
 
 
-@offsets.command("show")
-def show_offsets(
-    table: TableArgument, config: Config = None, set_: Set = None, as_json: Json = False
-) -> None:
-    """Show how far a stream is, and the signals that wait to be obeyed."""
-    show_position(table, config, set_, as_json)
-
-
-@offsets.command("set")
-def set_offsets(
+@command(CdcSettings)
+def reset(
+    settings: CdcSettings,
     table: TableArgument,
-    version: Annotated[
-        int, typer.Option("--version", help="The last version that is not to follow.", min=0)
-    ],
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            help="The last version that is not to follow. An earlier one than the stream's "
+            "publishes again what follows it, with the same ids; a later one is a gap, which a "
+            "marker announces.",
+            min=0,
+        ),
+    ] = None,
+    anew: Annotated[
+        bool,
+        typer.Option(
+            "--anew", help="Begin anew, as cdc.snapshot_mode says: subscribers see rows again."
+        ),
+    ] = False,
     reason: Reason = None,
     wait: Wait = _WAIT_S,
-    config: Config = None,
-    set_: Set = None,
 ) -> None:
-    """Go on behind a version: an earlier one publishes again what follows it, with the same ids.
-
-    A later one is a gap, which a marker announces.
-    """
-    with errors_as_exit_status():
-        stream = _Stream(loaded(CdcSettings, config, set_), table)
+    """Set where a stream goes on: behind a version, or from its beginning."""
+    if (to is not None) is anew:
+        raise typer.BadParameter("give one of the two", param_hint="--to, --anew")
+    if anew and reason is not None:
+        raise typer.BadParameter("it goes with --to", param_hint="--reason")
+    stream = _Stream(settings, table)
+    try:
         stream.begun_position()
-        stream.send(_set_to(stream, version, reason), wait)
-
-
-@offsets.command("reset")
-def reset_offsets(
-    table: TableArgument, wait: Wait = _WAIT_S, config: Config = None, set_: Set = None
-) -> None:
-    """Have a stream begin anew, as `cdc.snapshot_mode` says. Subscribers see rows again."""
-    with errors_as_exit_status():
-        stream = _Stream(loaded(CdcSettings, config, set_), table)
-        try:
-            stream.begun_position()
-        except MalformedRecord:
-            _remove_position(stream, stream.record.table)
-            _OUT.print(
-                f"{stream.record.name}: its position could not be read, and is removed",
-                soft_wrap=True,
-            )
-            return
+    except MalformedRecord:
+        if to is not None:
+            raise
+        _remove_position(stream, stream.record.table)
+        name = stream.record.name
+        OUT.print(f"{name}: its position could not be read, and is removed", soft_wrap=True)
+        return
+    if to is not None:
+        stream.send(_set_to(stream, to, reason), wait)
+    else:
         stream.send(ChangeSignal(table=stream.record.table, type="reset-position"), wait)
 
 
-def _beside(settings: CdcSettings, table: str) -> _Stream:
-    """Return a stream with an incremental snapshot. Raises: InvalidRequest."""
-    stream = _Stream(settings, table)
+def _check_incremental(stream: _Stream) -> None:
+    """Check that an incremental snapshot is under way. Raises: InvalidRequest."""
     if stream.begun_position().incremental is None:
         raise InvalidRequest(
             f"no incremental snapshot of {stream.record.name} is under way; begin one with "
-            f"`tidegate changes resnapshot {stream.record.name} --incremental`",
+            f"`tidegate changes snapshot {stream.record.name} --incremental`",
             error_class="NoSnapshot",
         )
-    return stream
 
 
 def _set_to(stream: _Stream, version: int, reason: str | None) -> ChangeSignal:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_messages.published_records import TableRecord
@@ -12,6 +15,8 @@ from tidegate_runtime.storage.root_paths import canonical_root
 from tidegate_runtime.table_registry import find_table, read_registry
 
 CLIENT_ID = "tidegate-table-maintenance"
+
+TableUri = Annotated[str, typer.Argument(help="The table's root, or its registered name.")]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 import pyarrow.compute as pc
 import typer
 
-from tidegate_checkpointer.cli.followed_table import by_path
+from tidegate_checkpointer.cli.followed_table import TableUri, by_path
 from tidegate_checkpointer.data_file_check import listed_files, orphans
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.table_health import EDGES, MIB, Health, TableFacts, assess, histogram
@@ -14,41 +14,33 @@ from tidegate_delta.log.file_names import LogFileKind
 from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
 from tidegate_delta.snapshots.chunked_arrays import total
 from tidegate_delta.snapshots.raw_stats import row_counts
-from tidegate_runtime.cli.console import console, printable
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_presence import newest_whole_checkpoint
 from tidegate_runtime.table_io.log_reader import list_log
 from tidegate_runtime.table_io.open_table import open_snapshot
 
-_OUT: Final = console()
 _NAMES: Final = (
     *(f"< {edge // MIB} MiB" for edge in EDGES),
     f">= {EDGES[-1] // MIB} MiB",
 )
 
 
+@command(CheckpointerSettings)
 def health(
-    uri: Annotated[str, typer.Argument(help="The table's root, or its registered name.")],
+    settings: CheckpointerSettings,
+    uri: TableUri,
     with_orphans: Annotated[
         bool, typer.Option("--orphans", help="List the root, and count files of no version.")
     ] = False,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show how healthy a table is: cost to open and scan, sizes, deleted rows, the next task."""
-    settings = loaded(CheckpointerSettings, config, set_)
-    with errors_as_exit_status():
-        store = by_path(uri, settings).store
-        facts = facts_of(store, SystemClock().now_ms() if with_orphans else None)
+    store = by_path(uri, settings).store
+    facts = facts_of(store, SystemClock().now_ms() if with_orphans else None)
     assessed = assess(facts)
-    if as_json:
-        _OUT.print_json(data={"table_root": store.root, **_as_data(facts, assessed)})
-        return
-    for line in _lines(facts, assessed):
-        _OUT.print(printable(line), soft_wrap=True)
+    data = {"table_root": store.root, **_as_data(facts, assessed)}
+    return Result(data, _lines(facts, assessed))
 
 
 def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:

@@ -4,13 +4,13 @@ The other subcommands are in `*_command.py` and `*_commands.py` of this package.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
-from tidegate_checkpointer.cli import fsck_command, health_command, summary_commands
-from tidegate_checkpointer.cli.followed_table import FollowedTable, followed_table
+from tidegate_checkpointer.cli import checkpoint_command, fsck_command, health_command
+from tidegate_checkpointer.cli.followed_table import FollowedTable, TableUri, followed_table
 from tidegate_checkpointer.log_cleaner import (
     CleanedTable,
     CleanupMemory,
@@ -22,23 +22,19 @@ from tidegate_checkpointer.log_cleanup import CleanupPlan, Verdict
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import BrokenLog
 from tidegate_messages.version_gate import Gate
-from tidegate_runtime.cli.console import console, printable
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.cli.command import OUT, Json, Result, command, print_result
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.version_gates import GateReader
 from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
 
-_OUT: Final = console()
 _SHOWN_MAX: Final = 20
 """Files shown of each reason; --json lists all."""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 app.command("fsck")(fsck_command.fsck)
 app.command("health")(health_command.health)
-app.command("checkpoint")(summary_commands.checkpoint)
-app.command("compact")(summary_commands.compact)
-app.command("checksum")(summary_commands.checksum)
+app.command("checkpoint")(checkpoint_command.checkpoint)
 
 
 @app.callback()
@@ -47,8 +43,10 @@ def _table() -> None:
 
 
 @app.command()
+@command(CheckpointerSettings)
 def cleanup(
-    uri: Annotated[str, typer.Argument(help="The table's root, or its registered name.")],
+    settings: CheckpointerSettings,
+    uri: TableUri,
     apply: Annotated[
         bool, typer.Option("--apply", help="Delete; without it only show what would go.")
     ] = False,
@@ -58,8 +56,6 @@ def cleanup(
             "--offline", help="Ask no broker who needs old versions: for unregistered tables."
         ),
     ] = False,
-    config: Config = None,
-    set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """Show which files of a table's log have expired or were replaced, and why each goes or stays.
@@ -67,30 +63,29 @@ def cleanup(
     With --apply the checkpoints that the rest depends on are compared with an independent fold of
     the log; if they are right, the files go, in an order that leaves every kept version readable.
     """
-    settings = loaded(CheckpointerSettings, config, set_)
-    with errors_as_exit_status():
-        followed = followed_table(uri, settings, offline=offline)
-        gates, root = _gates(followed, settings), followed.root
-        store, memory, now_ms = followed.store, CleanupMemory(), _now_ms()
-        head = open_keys(store)
-        table = CleanedTable(store, head.version, head.protocol, head.metadata)
-        due = survey(table, memory, gates, now_ms)
-        _show(root, due, apply=apply, as_json=as_json)
-        if not apply or not due.goes:
-            return
-        if doubt := checksum_contradiction(store, open_snapshot(store)):
-            raise BrokenLog(
-                f"nothing of table {root} was deleted: {doubt}", error_class="CorruptChecksum"
-            )
-        if not verify(store, due, memory, now_ms):
-            raise BrokenLog(
-                f"nothing of table {root} was deleted: {memory.contradiction}; delete that "
-                "checkpoint if the commits before it are there, or restore it from a backup",
-                error_class="CorruptCheckpoint",
-            )
-        cleaned = delete(store, due, lambda: True)
+    followed = followed_table(uri, settings, offline=offline)
+    gates, root = _gates(followed, settings), followed.root
+    store, memory, now_ms = followed.store, CleanupMemory(), _now_ms()
+    head = open_keys(store)
+    table = CleanedTable(store, head.version, head.protocol, head.metadata)
+    due = survey(table, memory, gates, now_ms)
+    plan = Result(lambda: _as_data(root, due, apply=apply), _lines(due, apply=apply))
+    print_result(plan, as_json=as_json)
+    if not apply or not due.goes:
+        return
+    if doubt := checksum_contradiction(store, open_snapshot(store)):
+        raise BrokenLog(
+            f"nothing of table {root} was deleted: {doubt}", error_class="CorruptChecksum"
+        )
+    if not verify(store, due, memory, now_ms):
+        raise BrokenLog(
+            f"nothing of table {root} was deleted: {memory.contradiction}; delete that "
+            "checkpoint if the commits before it are there, or restore it from a backup",
+            error_class="CorruptCheckpoint",
+        )
+    cleaned = delete(store, due, lambda: True)
     if not as_json:
-        _OUT.print(f"deleted {cleaned.files} files, {cleaned.size_bytes} bytes", soft_wrap=True)
+        OUT.print(f"deleted {cleaned.files} files, {cleaned.size_bytes} bytes", soft_wrap=True)
 
 
 def _gates(table: FollowedTable, settings: CheckpointerSettings) -> Sequence[Gate]:
@@ -104,10 +99,7 @@ def _now_ms() -> int:
     return SystemClock().now_ms()
 
 
-def _show(root: str, due: CleanupPlan, *, apply: bool, as_json: bool) -> None:
-    if as_json:
-        _OUT.print_json(data=_as_data(root, due, apply=apply))
-        return
+def _lines(due: CleanupPlan, *, apply: bool) -> Iterator[str]:
     verb = "goes" if apply else "would go"
     for title, verdicts in ((verb, due.goes), ("stays", due.stays)):
         files: Counter[str] = Counter()
@@ -116,23 +108,20 @@ def _show(root: str, due: CleanupPlan, *, apply: bool, as_json: bool) -> None:
             files[verdict.why] += 1
             sizes[verdict.why] += verdict.file.size_bytes
         for reason, count in files.items():
-            message = f"{title}: {count} files, {sizes[reason]} bytes: {reason}"
-            _OUT.print(printable(message), soft_wrap=True)
-            paths = [verdict.file.path for verdict in verdicts if verdict.why == reason][
-                :_SHOWN_MAX
-            ]
-            for path in paths if title != "stays" else ():
-                _OUT.print(printable(f"  {path}"), soft_wrap=True)
-            if title != "stays" and count > len(paths):
-                _OUT.print(f"  and {count - len(paths)} more", soft_wrap=True)
+            yield f"{title}: {count} files, {sizes[reason]} bytes: {reason}"
+            if title == "stays":
+                continue
+            paths = [verdict.file.path for verdict in verdicts if verdict.why == reason]
+            yield from (f"  {path}" for path in paths[:_SHOWN_MAX])
+            if count > _SHOWN_MAX:
+                yield f"  and {count - _SHOWN_MAX} more"
     for blocked in due.blocked:
-        _OUT.print(printable(f"kept back: {blocked.why}"), soft_wrap=True)
+        yield f"kept back: {blocked.why}"
     if not apply and due.goes:
         versions = ", ".join(map(str, due.to_verify))
-        _OUT.print(
+        yield (
             f"--apply deletes {len(due.goes)} files, {due.bytes_going} bytes, once the checkpoints "
-            f"of {versions} are verified",
-            soft_wrap=True,
+            f"of {versions} are verified"
         )
 
 

@@ -15,7 +15,7 @@ from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
-from tidegate_runtime.release import RELEASE
+from tidegate_runtime.release import KAFKA_VERSION, RELEASE
 
 _READ_S = 2.0
 
@@ -24,7 +24,7 @@ def installed() -> Check:
     """Return the versions of what runs here."""
     versions = f"tidegate {RELEASE}, python {platform.python_version()}, "
     versions += ", ".join(f"{name} {version(name)}" for name in ("confluent-kafka", "pyarrow"))
-    return Check("versions", "ok", versions)
+    return Check("versions", "ok", f"{versions}, embedded Kafka {KAFKA_VERSION}")
 
 
 def formats(kafka: KafkaSettings) -> Iterator[Check]:

@@ -10,7 +10,7 @@ from tidegate_checkpointer.table_health import Health, TableFacts, assess
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.explanation_search import explained
+from tidegate_producers.explanation_search import explained, find_in_topics
 from tidegate_producers.history.outcome_explanation import Explanation
 from tidegate_producers.history.outcome_log import ProposalOutcomes, last_proposals
 from tidegate_producers.history.table_history import HistoryEntry, history
@@ -82,7 +82,8 @@ class Installation:
 
     def explanation(self, proposal: UUID, table: str | None) -> Explanation:
         """Return why a proposal has its outcome."""
-        return explained(self._settings, proposal, table)
+        found = find_in_topics(self._settings, proposal, table)
+        return explained(self._settings, found, table)
 
     def history(self, table: TableRecord, limit: int) -> Sequence[HistoryEntry]:
         """Return the newest versions, newest first."""

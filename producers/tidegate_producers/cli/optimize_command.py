@@ -1,14 +1,11 @@
 """`tidegate table optimize`: which small files would become larger ones; with --apply they do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
-from tidegate_producers.cached_clients import CLIENT_ID
-from tidegate_producers.cli.output import OUT, visible
-from tidegate_producers.cli.registration_commands import Timeout
-from tidegate_producers.cli.row_commands import UriOrName, location_of
+from tidegate_producers.cli.table_place import Timeout, UriOrName, client_of, location_of
 from tidegate_producers.writing.optimize import (
     FILE_BYTES,
     Bin,
@@ -19,16 +16,17 @@ from tidegate_producers.writing.optimize import (
     survey,
 )
 from tidegate_producers.writing.table_write import WriteRequest
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
-from tidegate_runtime.client.client import TIMEOUT_S, Client
-from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.cli.command import Result, command
+from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.service.settings import ServiceSettings
 
 _SHOWN_MAX: Final = 20
 """Partitions shown; --json lists all."""
 
 
+@command()
 def optimize_table(  # noqa: PLR0913 - each is an option of the command
+    settings: ServiceSettings,
     uri: UriOrName,
     where: Annotated[
         str | None,
@@ -44,53 +42,46 @@ def optimize_table(  # noqa: PLR0913 - each is an option of the command
         bool, typer.Option("--apply", help="Compact; without it only show what would be.")
     ] = False,
     timeout: Timeout = TIMEOUT_S,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Pack small files of each partition into larger ones, and drop deleted rows from files.
 
     Rows keep their order, and deletes of rows beside it do not conflict with it. This process reads
     and writes the files; for large tables use Table.optimize, which uses Spark's executors.
     """
-    settings = loaded(ServiceSettings, config, set_)
     request = OptimizeRequest(where, max_file_size, purges=purge)
-    with errors_as_exit_status():
-        place = location_of(uri, settings)
-        if not apply:
-            _show_plan(place.root, survey(place, request), as_json=as_json)
-            return
-        bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
-        with Client(bus, topics) as client:
-            optimized = optimize(client, place, request, WriteRequest(timeout), compact_here)
-        _show_optimized(place.root, optimized, as_json=as_json)
+    place = location_of(uri, settings)
+    if not apply:
+        bins = survey(place, request)
+        return Result(lambda: _plan_data(place.root, bins), _plan_lines(bins))
+    with client_of(settings) as client:
+        optimized = optimize(client, place, request, WriteRequest(timeout), compact_here)
+    return _optimized(place.root, optimized)
 
 
-def _show_plan(root: str, bins: Sequence[Bin], *, as_json: bool) -> None:
-    if as_json:
-        rows = [
-            {
-                "partition": dict(sorted(file_bin.adds[0].partition_values.items())),
-                "files": len(file_bin.adds),
-                "bytes": file_bin.size,
-            }
-            for file_bin in bins
-        ]
-        OUT.print_json(data={"table_root": root, "applied": False, "bins": rows})
-        return
+def _plan_data(root: str, bins: Sequence[Bin]) -> dict[str, Any]:
+    rows = [
+        {
+            "partition": dict(sorted(file_bin.adds[0].partition_values.items())),
+            "files": len(file_bin.adds),
+            "bytes": file_bin.size,
+        }
+        for file_bin in bins
+    ]
+    return {"table_root": root, "applied": False, "bins": rows}
+
+
+def _plan_lines(bins: Sequence[Bin]) -> Iterator[str]:
     for file_bin in bins[:_SHOWN_MAX]:
         values = sorted(file_bin.adds[0].partition_values.items())
         partition = ", ".join(f"{name}={value}" for name, value in values) or "the table"
-        effect = f"{len(file_bin.adds)} files, {file_bin.size} bytes would become one"
-        OUT.print(visible(f"{partition}: {effect}"), soft_wrap=True)
+        yield f"{partition}: {len(file_bin.adds)} files, {file_bin.size} bytes would become one"
     if len(bins) > _SHOWN_MAX:
-        OUT.print(f"and {len(bins) - _SHOWN_MAX} more", soft_wrap=True)
+        yield f"and {len(bins) - _SHOWN_MAX} more"
     files = sum(len(file_bin.adds) for file_bin in bins)
-    last = f"--apply makes {len(bins)} files of {files}" if bins else "no files are worth it"
-    OUT.print(last, soft_wrap=True)
+    yield f"--apply makes {len(bins)} files of {files}" if bins else "no files are worth it"
 
 
-def _show_optimized(root: str, optimized: Optimized, *, as_json: bool) -> None:
+def _optimized(root: str, optimized: Optimized) -> Result:
     summary: dict[str, Any] = {
         "table_root": root,
         "applied": True,
@@ -100,11 +91,8 @@ def _show_optimized(root: str, optimized: Optimized, *, as_json: bool) -> None:
         "bytes_removed": sum(add.size for add in optimized.removed),
         "bytes_added": sum(add.size for add in optimized.added),
     }
-    if as_json:
-        OUT.print_json(data=summary)
-    elif not optimized.versions:
-        OUT.print("no files are worth it")
-    else:
-        versions = ", ".join(map(str, optimized.versions))
-        effect = f"{summary['files_removed']} files became {summary['files_added']}"
-        OUT.print(f"{effect}, in version {versions}", soft_wrap=True)
+    if not optimized.versions:
+        return Result(summary, ["no files are worth it"])
+    versions = ", ".join(map(str, optimized.versions))
+    effect = f"{summary['files_removed']} files became {summary['files_added']}"
+    return Result(summary, [f"{effect}, in version {versions}"])

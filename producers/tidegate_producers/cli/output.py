@@ -6,13 +6,19 @@ from typing import Final
 import orjson
 from rich.table import Table
 
+from tidegate_messages.outcome import Outcome
 from tidegate_producers.cli.formatting import instant
 from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner
-from tidegate_runtime.cli.console import console, printable
+from tidegate_runtime.cli.command import OUT, Result
+from tidegate_runtime.cli.console import printable
 
-OUT: Final = console()
 _WHOLE: Final = frozenset({"proposal", "winner"})
 """Columns of ids; they are never broken across lines, so that they can be copied."""
+
+
+def outcome_result(outcome: Outcome, text: str) -> Result:
+    """Return the result of a command that proposed something: the outcome, or a line about it."""
+    return Result(outcome.model_dump(mode="json", exclude_none=True), [text])
 
 
 def show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

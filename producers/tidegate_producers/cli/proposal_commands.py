@@ -1,32 +1,37 @@
-"""`tidegate proposals`: list, show, explain, cancel."""
+"""`tidegate proposals`: list, show, cancel."""
 
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
 
-from tidegate_delta.errors import InvalidRequest, OutcomeUnknown
+from tidegate_delta.errors import InvalidRequest, OutcomeUnknown, TidegateError
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
-from tidegate_producers.cached_clients import CLIENT_ID
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.cli.formatting import instant, moment
-from tidegate_producers.cli.output import OUT, show, show_explanation, show_facts
-from tidegate_producers.cli.registration_commands import Timeout
-from tidegate_producers.explanation_search import explained, not_found
-from tidegate_producers.history.outcome_explanation import (
-    Explanation,
+from tidegate_producers.cli.output import show, show_explanation, show_facts
+from tidegate_producers.cli.refusals import refusals_result
+from tidegate_producers.cli.table_place import Timeout, bus_of, client_of
+from tidegate_producers.explanation_search import (
+    FoundProposal,
+    explained,
+    find_in_topics,
+    not_found,
 )
+from tidegate_producers.history.outcome_explanation import Explanation
 from tidegate_producers.history.outcome_log import (
-    FoundLetter,
     ProposalOutcomes,
-    find_letter,
     find_proposal,
     last_proposals,
+    last_refusals,
 )
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_producers.history.refusal_history import conflicts, with_winner
+from tidegate_producers.options import TableLocation
+from tidegate_runtime.cli.command import OUT, Json, Result, command, print_result
 from tidegate_runtime.client.client import TIMEOUT_S, Client
-from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY
 from tidegate_runtime.service.settings import ServiceSettings
 
@@ -42,6 +47,9 @@ _TITLES: Final = {
 }
 """Maps a column title to the part of a summary that the column shows."""
 
+_EXPLAINED: Final = frozenset({"root", "status", "version", "rule", "reason", "winner"})
+"""Parts of a summary that an explanation shows, too."""
+
 Id = Annotated[UUID, typer.Argument(help="The proposal's id.")]
 OfTable = Annotated[
     str | None, typer.Option("--table", help="A registered table: its name, root or id.")
@@ -56,85 +64,55 @@ def _proposals() -> None:
 
 
 @app.command("list")
+@command()
 def list_proposals(
+    settings: ServiceSettings,
     table: OfTable = None,
     limit: Annotated[int, typer.Option(help="How many of the newest to show.", min=1)] = 20,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Show the newest proposals, each with its outcome."""
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        with _client(settings) as client:
-            record = client.require(table) if table is not None else None
-        bus, topics = _bus(settings), settings.kafka.topics
-        proposals = last_proposals(bus, topics, limit, record)
-    if as_json:
-        OUT.print_json(data=[_summary(proposal) for proposal in proposals])
-        return
+    refused: Annotated[
+        bool,
+        typer.Option(
+            "--refused",
+            help="Only those that were refused at --table: counted by rule, and each with the "
+            "rule, and the winning version of a conflict.",
+        ),
+    ] = False,
+    versions: Annotated[
+        int,
+        typer.Option(
+            help="How many of the log's newest versions to search, with --refused.", min=1
+        ),
+    ] = 200,
+) -> Result:
+    """Show the newest proposals, each with its outcome; or a table's refused ones."""
+    if refused and table is None:
+        raise typer.BadParameter(
+            "add --table: refusals are read from a table's log, too", param_hint="--refused"
+        )
+    record = None
+    if table is not None:
+        with client_of(settings) as client:
+            record = client.require(table)
+    bus, topics = bus_of(settings), settings.kafka.topics
+    if refused and record is not None:
+        store = store_for(TableLocation(record.table_root, settings.storage))
+        refusals = conflicts(store, last_refusals(bus, topics, record), versions)
+        listed = [with_winner(store, refusal) for refusal in refusals[:limit]]
+        return refusals_result(record, refusals, listed)
+    proposals = last_proposals(bus, topics, limit, record)
     summaries = [{**_summary(proposal), "at": instant(proposal.at_ms)} for proposal in proposals]
     rows = [[summary[name] for name in _TITLES.values()] for summary in summaries]
-    show(tuple(_TITLES), rows)
+    return Result(
+        [_summary(proposal) for proposal in proposals], lambda: show(tuple(_TITLES), rows)
+    )
 
 
 @app.command("show")
+@command()
 def show_proposal(
-    proposal: Id, config: Config = None, set_: Set = None, as_json: Json = False
-) -> None:
-    """Show one proposal, and every outcome that was published under its id.
-
-    Of a record that could not be read, and has no outcome, show its dead letter.
-    """
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        delivery_found = find_proposal(_bus(settings), settings.kafka.topics, proposal)
-        letter = (
-            None if delivery_found else find_letter(_bus(settings), settings.kafka.topics, proposal)
-        )
-        if letter is not None:
-            _show_letter(letter, as_json=as_json)
-            return
-        delivery = delivery_found or _require(settings, proposal)
-    all_outcomes = (*delivery.outcomes, *delivery.others)
-    outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in all_outcomes]
-    if as_json:
-        body = (
-            delivery.proposal.model_dump(mode="json", exclude_none=True)
-            if delivery.proposal
-            else None
-        )
-        OUT.print_json(data={**_summary(delivery), "body": body, "outcomes": outcomes})
-        return
-    show_facts(_summary(delivery))
-    for outcome in (*delivery.outcomes, *delivery.others):
-        OUT.print_json(outcome.model_dump_json(exclude_none=True))
-
-
-def _show_letter(letter: FoundLetter, *, as_json: bool) -> None:
-    facts = {
-        "proposal": str(letter.proposal_id),
-        "at": moment(letter.at_ms),
-        "status": "dead letter",
-        "source": letter.source,
-        "rule": letter.rule,
-        "reason": letter.reason,
-    }
-    if as_json:
-        OUT.print_json(data=facts)
-    else:
-        show_facts(facts)
-
-
-@app.command("explain")
-def explain_proposal(
-    proposal: Id,
-    table: OfTable = None,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Explain a proposal's outcome: the rule, the winner, what conflicted, and what to do.
+    settings: ServiceSettings, proposal: Id, table: OfTable = None, as_json: Json = False
+) -> Result:
+    """Show a proposal, every outcome under its id, and why: rule, winner, conflict, what to do.
 
     It reads the topics, dead letters too, then the table's log. Give --table for a proposal that
     the topics no longer hold. If no broker answers, give the table's root as --table: only the log
@@ -143,44 +121,87 @@ def explain_proposal(
     Exit status: 0 it is in the table; 2 you have to do something, which is printed; 3 somebody has
     to look at the table; 4 wait, or try again.
     """
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        explanation = explained(settings, proposal, table)
-    if as_json:
-        OUT.print_json(data=_as_data(explanation))
-    else:
+    found = find_in_topics(settings, proposal, table)
+    try:
+        explanation = explained(settings, found, table)
+    except TidegateError:
+        # The table's log can't be read: what the topics hold is worth showing without it.
+        if found.delivery is not None:
+            data, print_found = _data(found, None), lambda: _print_found(found, ())
+            print_result(Result(data, print_found), as_json=as_json)
+        raise
+
+    def print_all() -> None:
+        _print_found(found, _EXPLAINED)
         show_explanation(explanation)
-    raise typer.Exit(explanation.exit_status)
+
+    return Result(_data(found, explanation), print_all, explanation.exit_status)
+
+
+def _data(found: FoundProposal, explanation: Explanation | None) -> dict[str, Any]:
+    delivery = found.delivery
+    body = None if delivery is None else delivery.proposal
+    outcomes = () if delivery is None else (*delivery.outcomes, *delivery.others)
+    return {
+        **_facts(found),
+        "body": None if body is None else body.model_dump(mode="json", exclude_none=True),
+        "outcomes": [outcome.model_dump(mode="json", exclude_none=True) for outcome in outcomes],
+        "explanation": None
+        if explanation is None
+        else {**asdict(explanation), "proposal_id": str(explanation.proposal_id)},
+    }
+
+
+def _print_found(found: FoundProposal, without: Collection[str]) -> None:
+    facts = {name: value for name, value in _facts(found).items() if name not in without}
+    show_facts(facts)
+    if found.delivery is not None:
+        for outcome in (*found.delivery.outcomes, *found.delivery.others):
+            OUT.print_json(outcome.model_dump_json(exclude_none=True))
+
+
+def _facts(found: FoundProposal) -> dict[str, Any]:
+    """Return what the topics say of a proposal; of one without a record or outcome, its letter."""
+    letter = found.letter
+    if found.delivery is not None:
+        return _summary(found.delivery)
+    if letter is None:
+        return {"proposal": str(found.proposal_id)}
+    return {
+        "proposal": str(letter.proposal_id),
+        "at": moment(letter.at_ms),
+        "status": "dead letter",
+        "source": letter.source,
+        "rule": letter.rule,
+        "reason": letter.reason,
+    }
 
 
 @app.command("cancel")
+@command()
 def cancel_proposal(
-    proposal: Id,
-    timeout: Timeout = TIMEOUT_S,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+    settings: ServiceSettings, proposal: Id, timeout: Timeout = TIMEOUT_S
+) -> Result:
     """Cancel a proposal permanently: it will be refused, however often it is sent.
 
     Exit status: 0 it will never be in the table; 2 it is in the table already, or could not be
     cancelled; 4 no answer came: try again.
     """
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        delivery = _require(settings, proposal)
-        if delivery.status == "rejected" and delivery.answer and not delivery.others:
-            # This outcome is final already: nothing has to be written to the log.
-            _say_given_up(proposal, delivery.answer, as_json=as_json)
-        if delivery.proposal is None:
-            raise InvalidRequest(
-                f"of proposal {proposal} only the outcome is left, or its record cannot be read: "
-                "only its writer can give it up; see `tidegate proposals explain`",
-                error_class="ProposalUnreadable",
-            )
-        with _client(settings) as client:
-            outcome = _cancelled(client, delivery.proposal, timeout)
-    _say_given_up(proposal, outcome, as_json=as_json)
+    delivery = find_proposal(bus_of(settings), settings.kafka.topics, proposal)
+    if delivery is None:
+        raise not_found(settings, proposal)
+    if delivery.status == "rejected" and delivery.answer and not delivery.others:
+        # This outcome is final already: nothing has to be written to the log.
+        return _given_up(proposal, delivery.answer)
+    if delivery.proposal is None:
+        raise InvalidRequest(
+            f"of proposal {proposal} only the outcome is left, or its record cannot be read: "
+            "only its writer can give it up; see `tidegate proposals show`",
+            error_class="ProposalUnreadable",
+        )
+    with client_of(settings) as client:
+        outcome = _cancelled(client, delivery.proposal, timeout)
+    return _given_up(proposal, outcome)
 
 
 def _cancelled(client: Client, proposal: Proposal, timeout_s: float) -> Outcome:
@@ -191,22 +212,20 @@ def _cancelled(client: Client, proposal: Proposal, timeout_s: float) -> Outcome:
         raise OutcomeUnknown(
             f"no answer within {timeout_s:g} s whether proposal {proposal.proposal_id} is given "
             "up: the request waits behind it, and is answered in its turn; ask again, or see "
-            f"`tidegate proposals explain {proposal.proposal_id}`, before its rows are written "
+            f"`tidegate proposals show {proposal.proposal_id}`, before its rows are written "
             "again",
             error_class=error.error_class,
         ) from error
 
 
-def _say_given_up(proposal: UUID, outcome: Outcome, *, as_json: bool) -> NoReturn:
-    result, exit_status = _given_up(proposal, outcome)
-    if as_json:
-        OUT.print_json(data={"proposal": str(proposal), "said": result, **_answer(outcome)})
-    else:
-        OUT.print(result, soft_wrap=True)
-    raise typer.Exit(exit_status)
+def _given_up(proposal: UUID, outcome: Outcome) -> Result:
+    text, exit_status = _said(proposal, outcome)
+    told = outcome.model_dump(mode="json", exclude_none=True)
+    data = {"proposal": str(proposal), "said": text, "outcome": told}
+    return Result(data, [text], exit_status)
 
 
-def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
+def _said(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
     rejection = outcome.rejection
     if outcome.status == "rejected":
         rule = rejection.rule if rejection else "cancelled"
@@ -217,29 +236,6 @@ def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
     reason = rejection.reason if rejection else "the log no longer reaches back to what it read"
     is_passing = rejection is not None and rejection.advice == "retry"
     return f"{proposal}: nothing is promised: {reason}", EXIT_RETRY if is_passing else EXIT_FIX
-
-
-def _require(settings: ServiceSettings, proposal: UUID) -> ProposalOutcomes:
-    delivery = find_proposal(_bus(settings), settings.kafka.topics, proposal)
-    if delivery is None:
-        raise not_found(settings, proposal)
-    return delivery
-
-
-def _bus(settings: ServiceSettings) -> KafkaBus:
-    return KafkaBus(settings.kafka, CLIENT_ID)
-
-
-def _client(settings: ServiceSettings) -> Client:
-    return Client(_bus(settings), settings.kafka.topics)
-
-
-def _as_data(explanation: Explanation) -> dict[str, Any]:
-    return {**asdict(explanation), "proposal_id": str(explanation.proposal_id)}
-
-
-def _answer(outcome: Outcome) -> dict[str, Any]:
-    return {"outcome": outcome.model_dump(mode="json", exclude_none=True)}
 
 
 def _summary(delivery: ProposalOutcomes) -> dict[str, Any]:

@@ -5,20 +5,18 @@ from typing import Annotated
 import typer
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_producers.cached_clients import CLIENT_ID
-from tidegate_producers.cli.output import OUT
-from tidegate_producers.cli.registration_commands import Timeout
-from tidegate_producers.cli.row_commands import UriOrName, location_of
+from tidegate_producers.cli.table_place import Timeout, UriOrName, client_of, location_of
 from tidegate_producers.options import time_ms
 from tidegate_producers.writing.restore import Moment, restore, survey
 from tidegate_producers.writing.table_write import WriteRequest
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
-from tidegate_runtime.client.client import TIMEOUT_S, Client
-from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.cli.command import Result, command
+from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.service.settings import ServiceSettings
 
 
-def restore_table(  # noqa: PLR0913 - each is an option of the command
+@command()
+def restore_table(
+    settings: ServiceSettings,
     uri: UriOrName,
     to: Annotated[
         str,
@@ -28,39 +26,28 @@ def restore_table(  # noqa: PLR0913 - each is an option of the command
         bool, typer.Option("--apply", help="Restore; without it only show what would change.")
     ] = False,
     timeout: Timeout = TIMEOUT_S,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Make a table what it was at an older version: its files, columns and properties.
 
     It is a new version, so it can be undone in the same way. The protocol stays as it is.
     """
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        moment = moment_from(to, "--to")
-        place = location_of(uri, settings)
-        version = None
-        if apply:
-            bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
-            with Client(bus, topics) as client:
-                plan, outcome = restore(client, place, moment, WriteRequest(timeout))
-            version = outcome.version if outcome else None
-        else:
-            plan = survey(place, moment)
-        facts = {"restored_to": plan.version, "applied": apply, "version": version}
-        if as_json:
-            OUT.print_json(
-                data={**facts, "changes_metadata": plan.changes_metadata, **plan.metrics}
-            )
-            return
-        if plan.is_nothing:
-            OUT.print(f"the table is as it was at version {plan.version}")
-            return
-        effect = f"{len(plan.restored)} files come back, {len(plan.removed)} leave"
-        also = "; columns or properties change" if plan.changes_metadata else ""
-        last = f"version {version} records it" if apply else "--apply restores it"
-        OUT.print(f"version {plan.version}: {effect}{also}; {last}", soft_wrap=True)
+    moment = moment_from(to, "--to")
+    place = location_of(uri, settings)
+    version = None
+    if apply:
+        with client_of(settings) as client:
+            plan, outcome = restore(client, place, moment, WriteRequest(timeout))
+        version = outcome.version if outcome else None
+    else:
+        plan = survey(place, moment)
+    facts = {"restored_to": plan.version, "applied": apply, "version": version}
+    data = {**facts, "changes_metadata": plan.changes_metadata, **plan.metrics}
+    if plan.is_nothing:
+        return Result(data, [f"the table is as it was at version {plan.version}"])
+    effect = f"{len(plan.restored)} files come back, {len(plan.removed)} leave"
+    also = "; columns or properties change" if plan.changes_metadata else ""
+    last = f"version {version} records it" if apply else "--apply restores it"
+    return Result(data, [f"version {plan.version}: {effect}{also}; {last}"])
 
 
 def moment_from(text: str, option: str) -> Moment:

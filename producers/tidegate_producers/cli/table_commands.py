@@ -1,4 +1,4 @@
-"""`tidegate table`: list, history, describe, snapshot, apps, conflicts.
+"""`tidegate table`: list, history, describe, snapshot.
 
 The other subcommands are in `*_command.py` and `*_commands.py` of this package.
 """
@@ -16,10 +16,9 @@ from tidegate_delta.schema.types import parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import FollowerRecord, TableRecord
 from tidegate_messages.stream_position import positions_of
-from tidegate_producers.cached_clients import CLIENT_ID, store_for
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.cli import (
     alter_command,
-    clone_command,
     optimize_command,
     registration_commands,
     restore_command,
@@ -27,23 +26,14 @@ from tidegate_producers.cli import (
     vacuum_command,
 )
 from tidegate_producers.cli.formatting import instant, moment, total_size
-from tidegate_producers.cli.output import OUT, plain, show
-from tidegate_producers.cli.registration_commands import TableArgument
-from tidegate_producers.history.outcome_log import last_refusals
-from tidegate_producers.history.refusal_history import (
-    RefusedProposal,
-    by_rule,
-    conflicts,
-    with_winner,
-)
+from tidegate_producers.cli.output import plain, show
+from tidegate_producers.cli.table_place import UriOrName, bus_of, client_of, location_of
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import TableLocation
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
-from tidegate_runtime.client.client import Client
+from tidegate_runtime.cli.command import OUT, Result, command
 from tidegate_runtime.followers.quarantine import read_follower_state
 from tidegate_runtime.followers.stream_status import StreamStatus, as_data, statuses
 from tidegate_runtime.kafka.client_protocols import TopicPartition
-from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_registry import PATIENCE_S, newest_values
@@ -77,12 +67,8 @@ app.command("reopen")(registration_commands.reopen)
 app.command("retry")(registration_commands.retry)
 app.command("drop")(registration_commands.drop)
 app.command("alter")(alter_command.alter_table)
-app.command("replace-columns")(alter_command.replace_columns)
-app.command("drop-feature")(alter_command.drop_table_feature)
 app.command("optimize")(optimize_command.optimize_table)
 app.command("restore")(restore_command.restore_table)
-app.command("clone")(clone_command.clone_table)
-app.command("generate")(clone_command.generate_manifests)
 app.command("vacuum")(vacuum_command.vacuum_table)
 
 
@@ -92,26 +78,23 @@ def _table() -> None:
 
 
 @app.command("list")
-def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+@command()
+def list_tables(settings: ServiceSettings) -> Result:
     """Show every registered table: why it is halted, which followers have set it aside, and how far
     its change stream is.
     """
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status(), _client(settings) as client:
+    with client_of(settings) as client:
         records = sorted(client.tables().values(), key=lambda record: record.name)
-        aside = _set_aside(settings)
-        streams = _streams(settings, records, aside)
-    if as_json:
-        data = [
-            {
-                **record.model_dump(mode="json"),
-                "changes": _stream_data(settings, streams.get(record.name)),
-                "followers": [follower.model_dump(mode="json") for follower in aside[record.table]],
-            }
-            for record in records
-        ]
-        OUT.print_json(data=data)
-        return
+    aside = _set_aside(settings)
+    streams = _streams(settings, records, aside)
+    data = [
+        {
+            **record.model_dump(mode="json"),
+            "changes": _stream_data(settings, streams.get(record.name)),
+            "followers": [follower.model_dump(mode="json") for follower in aside[record.table]],
+        }
+        for record in records
+    ]
     rows = [
         (
             *(getattr(record, name) for name in _LISTED.values()),
@@ -120,158 +103,88 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
         )
         for record in records
     ]
-    show((*_LISTED, "set aside by", "changes"), rows)
+    return Result(data, lambda: show((*_LISTED, "set aside by", "changes"), rows))
 
 
 @app.command("history")
+@command()
 def show_history(
-    uri: row_commands.UriOrName,
+    settings: ServiceSettings,
+    uri: UriOrName,
     limit: Annotated[
         int, typer.Option(help="How many versions to show, newest first.", min=1)
     ] = 20,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show the table's versions: operation, engine, metrics, and how many proposals each holds."""
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        entries = list(history(store_for(_place(uri, settings)), limit))
-    if as_json:
-        OUT.print_json(data=[vars(entry) for entry in entries])
-        return
+    entries = list(history(store_for(location_of(uri, settings)), limit))
     titles = ("version", "time (UTC)", "operation", "proposals", "refused", "metrics", "engine")
-    show(titles, [_history_row(entry) for entry in entries])
+    return Result(
+        [vars(entry) for entry in entries],
+        lambda: show(titles, [_history_row(entry) for entry in entries]),
+    )
 
 
 @app.command()
-def describe(
-    uri: row_commands.UriOrName,
-    version: VersionOption = None,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+@command()
+def describe(settings: ServiceSettings, uri: UriOrName, version: VersionOption = None) -> Result:
     """Show a table's columns, partitioning, protocol, properties, size and registration.
 
     Everything except the registration comes from the log. If no broker answers, only the
     registration is left out.
     """
-    snapshot = _opened(uri, version, config, set_)
-    facts = _facts(snapshot) | _registration(uri, config, set_)
+    place = location_of(uri, settings)
+    snapshot = open_snapshot(store_for(place), version)
+    facts = _facts(snapshot) | _registration(place, settings)
     schema = parse_schema(snapshot.metadata.schema_string)
     columns = [
         {"name": field.name, "type": str(field.kind), "nullable": field.nullable}
         for field in schema.fields
     ]
-    if as_json:
-        OUT.print_json(data={**facts, "columns": columns})
-        return
-    show(("", ""), [(name, plain(value)) for name, value in facts.items()])
-    OUT.print()
-    rows = [tuple(plain(value) for value in column.values()) for column in columns]
-    show(("column", "type", "nullable"), rows)
 
+    def print_facts() -> None:
+        show(("", ""), [(name, plain(value)) for name, value in facts.items()])
+        OUT.print()
+        rows = [tuple(plain(value) for value in column.values()) for column in columns]
+        show(("column", "type", "nullable"), rows)
 
-@app.command("apps")
-def show_apps(
-    uri: row_commands.UriOrName,
-    version: VersionOption = None,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Show the last version of every application that writes to the table (`txn` actions)."""
-    snapshot = _opened(uri, version, config, set_)
-    apps = sorted(snapshot.app_transactions.values(), key=lambda txn: txn.app_id)
-    if as_json:
-        rows = [
-            {"app_id": txn.app_id, "version": txn.version, "last_updated": moment(txn.last_updated)}
-            for txn in apps
-        ]
-        OUT.print_json(data={"table_version": snapshot.version, "apps": rows})
-        return
-    OUT.print(f"version {snapshot.version} of the table")
-    show(
-        ("application", "version", "last updated (UTC)"),
-        [(txn.app_id, txn.version, instant(txn.last_updated)) for txn in apps],
-    )
-
-
-@app.command("conflicts")
-def show_conflicts(
-    table: TableArgument,
-    limit: Annotated[
-        int, typer.Option(help="How many refusals to show, newest first.", min=1)
-    ] = 20,
-    versions: Annotated[
-        int, typer.Option(help="How many of the log's newest versions to search.", min=1)
-    ] = 200,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Show a table's newest refused proposals: the rule, and the winning version of a conflict.
-
-    `tidegate proposals explain ID` explains one of them in full.
-    """
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        with _client(settings) as client:
-            record = client.require(table)
-        bus = KafkaBus(settings.kafka, CLIENT_ID)
-        outcomes = last_refusals(bus, settings.kafka.topics, record)
-        store = store_for(TableLocation(record.table_root, settings.storage))
-        refusals = conflicts(store, outcomes, versions)
-        listed = [with_winner(store, refusal) for refusal in refusals[:limit]]
-    if as_json:
-        data = {"table": record.name, "root": record.table_root, "rules": by_rule(refusals)}
-        OUT.print_json(data={**data, "conflicts": [_conflict_data(refusal) for refusal in listed]})
-        return
-    if not refusals:
-        OUT.print(f"nothing was refused lately at {record.name}", soft_wrap=True)
-        return
-    show(("rule", "times"), list(by_rule(refusals).items()))
-    OUT.print()
-    titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "about")
-    show(titles, [_conflict_row(refusal) for refusal in listed])
-    if len(refusals) > limit:
-        OUT.print(f"... and {len(refusals) - limit} older ones; --limit shows them")
+    return Result({**facts, "columns": columns}, print_facts)
 
 
 @app.command("snapshot")
+@command()
 def show_snapshot(
-    uri: row_commands.UriOrName,
+    settings: ServiceSettings,
+    uri: UriOrName,
     version: VersionOption = None,
-    limit: Annotated[int, typer.Option(help="How many files to show.", min=1)] = _FILES_SHOWN,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Show the live files of a version, and its app transactions (`txn` actions)."""
-    snapshot = _opened(uri, version, config, set_)
+    limit: Annotated[int, typer.Option(help="How many files to show.", min=0)] = _FILES_SHOWN,
+) -> Result:
+    """Show the live files of a version, and the last version of every application that writes to
+    the table (`txn` actions).
+    """
+    snapshot = open_snapshot(store_for(location_of(uri, settings)), version)
     files = snapshot.files.select(["path", "partitionValues", "size"]).slice(0, limit).to_pylist()
     rows = [{**file, "partitionValues": dict(file["partitionValues"] or ())} for file in files]
-    apps = {
-        app_transaction.app_id: app_transaction.version
-        for app_transaction in snapshot.app_transactions.values()
-    }
-    if as_json:
-        facts = _facts(snapshot)
-        OUT.print_json(data={**facts, "appTransactions": apps, "shown": rows})
-        return
-    listed = [(row["path"], plain(row["partitionValues"]), row["size"]) for row in rows]
-    show(("path", "partition values", "bytes"), listed)
-    if snapshot.files.num_rows > limit:
-        OUT.print(f"... and {snapshot.files.num_rows - limit} more; --limit shows them")
-    for app_id, app_version in apps.items():
-        OUT.print(f"application {app_id} is at {app_version}", soft_wrap=True)
+    apps = sorted(snapshot.app_transactions.values(), key=lambda txn: txn.app_id)
+    app_data = [
+        {"appId": txn.app_id, "version": txn.version, "lastUpdated": moment(txn.last_updated)}
+        for txn in apps
+    ]
 
+    def print_files() -> None:
+        listed = [(row["path"], plain(row["partitionValues"]), row["size"]) for row in rows]
+        OUT.print(f"version {snapshot.version} of the table")
+        show(("path", "partition values", "bytes"), listed)
+        if snapshot.files.num_rows > limit:
+            OUT.print(f"... and {snapshot.files.num_rows - limit} more; --limit shows them")
+        if apps:
+            OUT.print()
+            show(
+                ("application", "version", "last updated (UTC)"),
+                [(txn.app_id, txn.version, instant(txn.last_updated)) for txn in apps],
+            )
 
-def _opened(uri: str, version: int | None, config: Any, set_: Any) -> Snapshot:
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_as_exit_status():
-        return open_snapshot(store_for(_place(uri, settings)), version)
+    data = {**_facts(snapshot), "appTransactions": app_data, "shown": rows}
+    return Result(data, print_files)
 
 
 def _facts(snapshot: Snapshot) -> dict[str, Any]:
@@ -298,7 +211,7 @@ def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]
     If the topic is missing or may not be read, return none and print a line about it.
     """
     records_by_table: defaultdict[UUID, list[FollowerRecord]] = defaultdict(list)
-    bus = KafkaBus(settings.kafka, CLIENT_ID)
+    bus = bus_of(settings)
     try:
         records = read_follower_state(bus, settings.kafka.topics)
     except Misconfigured as error:
@@ -318,7 +231,7 @@ def _streams(
     topics = settings.kafka.topics
     topic_partition = TopicPartition(topics.cdc_positions, 0)
     try:
-        newest = newest_values(KafkaBus(settings.kafka, CLIENT_ID), topic_partition, PATIENCE_S)
+        newest = newest_values(bus_of(settings), topic_partition, PATIENCE_S)
     except Misconfigured as error:
         typer.echo(f"how far the change streams are is not known: {error}", err=True)
         return {}
@@ -353,11 +266,10 @@ def _followers(aside: Sequence[FollowerRecord]) -> str:
     )
 
 
-def _registration(uri: str, config: Any, set_: Any) -> dict[str, Any]:
-    settings = loaded(ServiceSettings, config, set_)
+def _registration(place: TableLocation, settings: ServiceSettings) -> dict[str, Any]:
     try:
-        with _client(settings) as client:
-            record = client.table(_place(uri, settings).root, REGISTRY_S)
+        with client_of(settings) as client:
+            record = client.table(place.root, REGISTRY_S)
     except (Unavailable, Misconfigured) as error:
         return {"registered": None, "registry": f"not asked: {error}"}
     return {"registered": _registered(record) if record else None}
@@ -374,42 +286,6 @@ def _registered(record: TableRecord) -> dict[str, Any]:
     }
 
 
-def _conflict_data(refusal: RefusedProposal) -> dict[str, Any]:
-    winner = refusal.winner
-    return {
-        "proposal": refusal.proposal_id,
-        "at": moment(refusal.at_ms),
-        "status": refusal.status,
-        "refusedIn": refusal.refused_in,
-        "rejection": refusal.rejection.model_dump(mode="json", exclude_none=True),
-        "winner": None
-        if winner is None
-        else {
-            "version": winner.version,
-            "operation": winner.operation,
-            "engineInfo": winner.engine_info,
-            "proposals": winner.proposals,
-        },
-    }
-
-
-def _conflict_row(refusal: RefusedProposal) -> tuple[object, ...]:
-    winner, rejection = refusal.winner, refusal.rejection
-    winner_text = f"{winner.operation} by {winner.engine_info}" if winner else ""
-    about = rejection.path or rejection.app_id or rejection.domain or rejection.field or ""
-    version = winner.version if winner else None
-    timestamp = instant(refusal.at_ms)
-    return (
-        refusal.proposal_id,
-        timestamp,
-        refusal.status,
-        rejection.rule,
-        version,
-        winner_text,
-        about,
-    )
-
-
 def _history_row(entry: HistoryEntry) -> tuple[object, ...]:
     metrics = ", ".join(f"{name}={value}" for name, value in entry.metrics.items())
     timestamp, engine = instant(entry.timestamp_ms), entry.engine_info or ""
@@ -422,11 +298,3 @@ def _history_row(entry: HistoryEntry) -> tuple[object, ...]:
         metrics,
         engine,
     )
-
-
-def _place(uri: str, settings: ServiceSettings) -> TableLocation:
-    return row_commands.location_of(uri, settings)
-
-
-def _client(settings: ServiceSettings) -> Client:
-    return Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics)

@@ -1,13 +1,19 @@
 """`tidegate table vacuum`: which files no version needs, and why; with --apply they go."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import typer
 
-from tidegate_producers.cached_clients import CLIENT_ID, store_for
-from tidegate_producers.cli.output import OUT, visible
-from tidegate_producers.cli.registration_commands import Timeout
-from tidegate_producers.cli.row_commands import UriOrName, location_of, root_of
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.cli.table_place import (
+    Timeout,
+    UriOrName,
+    bus_of,
+    client_of,
+    location_of,
+    root_of,
+)
 from tidegate_producers.options import TableLocation
 from tidegate_producers.vacuum.vacuum import (
     Claims,
@@ -18,17 +24,18 @@ from tidegate_producers.vacuum.vacuum import (
     vacuum,
 )
 from tidegate_producers.vacuum.vacuum_plan import VacuumPlan
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
-from tidegate_runtime.client.client import TIMEOUT_S, Client
+from tidegate_runtime.cli.command import Result, command
+from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.clock import SystemClock, instant
-from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.settings import ServiceSettings
 
 _SHOWN_MAX: Final = 20
 """Files shown of each reason; --json lists all."""
 
 
+@command()
 def vacuum_table(  # noqa: PLR0913 - each is an option of the command
+    settings: ServiceSettings,
     uri: UriOrName,
     retention_hours: Annotated[
         float | None,
@@ -53,10 +60,7 @@ def vacuum_table(  # noqa: PLR0913 - each is an option of the command
         typer.Option("--offline", help="Ask no broker who needs what: only to show what would go."),
     ] = False,
     timeout: Timeout = TIMEOUT_S,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show which files of a table no version needs any more, and why each goes or stays.
 
     Files stay that the retention covers, that proposals may still bring, and that the change
@@ -67,51 +71,49 @@ def vacuum_table(  # noqa: PLR0913 - each is an option of the command
         raise typer.BadParameter(
             "a vacuum is recorded by two commits, which need the broker: leave out --offline"
         )
-    settings = loaded(ServiceSettings, config, set_)
     request = VacuumRequest(retention_hours, lite, not no_retention_check)
-    with errors_as_exit_status():
-        if offline:
-            place = TableLocation(root_of(uri), settings.storage)
-            plan = survey(store_for(place), request, Claims(), SystemClock().now_ms())
-            _show(place.root, Vacuumed(plan), applied=False, as_json=as_json)
-            return
-        place = location_of(uri, settings)
-        bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
-        with Client(bus, topics) as client:
-            now_ms = client.clock.now_ms()
-            if apply:
-                vacuumed = vacuum(
-                    client, place, request, lambda one: claims_on(bus, topics, one, now_ms), timeout
-                )
-            else:
-                record = client.table(place.root, timeout)
-                claims = claims_on(bus, topics, record, now_ms) if record else Claims()
-                vacuumed = Vacuumed(survey(store_for(place), request, claims, now_ms))
-        _show(place.root, vacuumed, applied=apply, as_json=as_json)
+    if offline:
+        place = TableLocation(root_of(uri), settings.storage)
+        plan = survey(store_for(place), request, Claims(), SystemClock().now_ms())
+        return _result(place.root, Vacuumed(plan), applied=False)
+    place = location_of(uri, settings)
+    bus, topics = bus_of(settings), settings.kafka.topics
+    with client_of(settings) as client:
+        now_ms = client.clock.now_ms()
+        if apply:
+            vacuumed = vacuum(
+                client, place, request, lambda one: claims_on(bus, topics, one, now_ms), timeout
+            )
+        else:
+            record = client.table(place.root, timeout)
+            claims = claims_on(bus, topics, record, now_ms) if record else Claims()
+            vacuumed = Vacuumed(survey(store_for(place), request, claims, now_ms))
+    return _result(place.root, vacuumed, applied=apply)
 
 
-def _show(root: str, vacuumed: Vacuumed, *, applied: bool, as_json: bool) -> None:
+def _result(root: str, vacuumed: Vacuumed, *, applied: bool) -> Result:
+    return Result(
+        lambda: _as_data(root, vacuumed, applied=applied), _lines(vacuumed, applied=applied)
+    )
+
+
+def _lines(vacuumed: Vacuumed, *, applied: bool) -> Iterator[str]:
     plan = vacuumed.plan
-    if as_json:
-        OUT.print_json(data=_as_data(root, vacuumed, applied=applied))
-        return
     for goes, reason, count, size_bytes in plan.reasons():
         verb = ("went" if applied else "would go") if goes else "stays"
-        OUT.print(visible(f"{verb}: {count} files, {size_bytes} bytes: {reason}"), soft_wrap=True)
-        for path in _paths(plan, reason) if goes else ():
-            OUT.print(visible(f"  {path}"), soft_wrap=True)
+        yield f"{verb}: {count} files, {size_bytes} bytes: {reason}"
+        yield from (f"  {path}" for path in (_paths(plan, reason) if goes else ()))
         if goes and count > _SHOWN_MAX:
-            OUT.print(f"  and {count - _SHOWN_MAX} more", soft_wrap=True)
-    for note in plan.notes:
-        OUT.print(visible(note), soft_wrap=True)
+            yield f"  and {count - _SHOWN_MAX} more"
+    yield from plan.notes
     count = plan.going.num_rows
     if applied and vacuumed.start is not None:
         versions = f"versions {vacuumed.start} and {vacuumed.end} record it"
-        OUT.print(f"deleted {vacuumed.files} files; {versions}", soft_wrap=True)
+        yield f"deleted {vacuumed.files} files; {versions}"
     elif not count:
-        OUT.print(f"nothing is older than {instant(plan.cutoff_ms)} UTC and unneeded")
+        yield f"nothing is older than {instant(plan.cutoff_ms)} UTC and unneeded"
     else:
-        OUT.print(f"--apply deletes {count} files, {plan.size_bytes} bytes", soft_wrap=True)
+        yield f"--apply deletes {count} files, {plan.size_bytes} bytes"
 
 
 def _paths(plan: VacuumPlan, chosen_reason: str) -> list[str]:

@@ -241,7 +241,7 @@ def _gave_up(case: ProposalHistory, cancel: Proposal) -> Explanation:
         meaning=f"it gave up proposal {cancel.cancels}, which never will be in the table",
         remedy=NOTHING_TO_DO,
         exit_status=EXIT_OK,
-        commands=(f"tidegate proposals explain {cancel.cancels}",),
+        commands=(f"tidegate proposals show {cancel.cancels}",),
     )
 
 
@@ -283,12 +283,12 @@ def _commands(root: str, rejection: Rejection) -> tuple[str, ...]:
     if rejection.rule in (HALTED, "name_taken", "other_root"):
         return ("tidegate table list",)
     if rejection.rule in ("app_txn_seen", "app_txn_conflict"):
-        return (f"tidegate table apps {root}",)
+        return (f"tidegate table snapshot {root}",)
     if rejection.rule.startswith(("metadata_", "protocol_", "bad_", "partition_", "other_table")):
         return (f"tidegate table describe {root}",)
     if rejection.winner_version is None:
         return ()
-    conflicts_command = ("tidegate table conflicts " + root,)
+    conflicts_command = (f"tidegate proposals list --refused --table {root}",)
     if rejection.winner_proposal_id is None:
         return (f"tidegate table history {root}", *conflicts_command)
     return (f"tidegate proposals show {rejection.winner_proposal_id}", *conflicts_command)

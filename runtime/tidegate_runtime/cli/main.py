@@ -1,79 +1,62 @@
 """The `tidegate` command: its own subcommands, and those of the installed services.
 
-A service's command is found by its entry point in the group `tidegate.commands`; one whose
-libraries are not installed is not shown (`tidegate version --verbose` names it).
+A service's command is found by its entry point in the group `tidegate.commands`; of one whose
+libraries are not installed the help, and a call by its name, say what it needs.
 """
 
 import inspect
 import platform
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from tidegate_delta.features.features_page import features_page
+from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.cli import (
     config_commands,
     schema_commands,
     store_commands,
     topics_commands,
 )
+from tidegate_runtime.cli.command import OUT, fail, fail_unforeseen
 from tidegate_runtime.cli.command_plugins import command_entry_points, loaded_app
-from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Json, fail_unforeseen
 from tidegate_runtime.containment import contained
 from tidegate_runtime.release import KAFKA_VERSION, RELEASE
-
-
-def features() -> None:
-    """Print how each table feature and property is supported, as Markdown."""
-    typer.echo(features_page(), nl=False)
-
-
-_OUT: Final = console()
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Tidegate: many writers, one gate to a Delta table.",
 )
-app.command("features")(features)
+app.command("config")(config_commands.show_config)
 app.command("schemas")(schema_commands.schemas)
 app.add_typer(topics_commands.topics, name="topics")
-app.add_typer(config_commands.config, name="config")
 app.add_typer(store_commands.store, name="store")
 
 
-@app.command("version")
-def show_version(
-    verbose: Annotated[
+def _show_versions(requested: bool) -> None:
+    if requested:
+        OUT.print(f"tidegate {RELEASE}")
+        OUT.print(f"python {platform.python_version()}")
+        OUT.print(f"embedded_kafka {KAFKA_VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tidegate(
+    version: Annotated[
         bool,
         typer.Option(
-            "--verbose",
-            "-v",
-            help="Also list which commands are installed, and why others are not.",
+            "--version",
+            callback=_show_versions,
+            is_eager=True,
+            help="Show the version of Tidegate, of Python, and of the Kafka that it embeds.",
         ),
     ] = False,
-    as_json: Json = False,
 ) -> None:
-    """Show the version of Tidegate, of Python, and of the Kafka that it embeds."""
-    versions: dict[str, Any] = {
-        "tidegate": RELEASE,
-        "python": platform.python_version(),
-        "embedded_kafka": KAFKA_VERSION,
-    }
-    if verbose:
-        for name, point in command_entry_points().items():
-            command = loaded_app(point)
-            versions[name] = command if isinstance(command, str) else "installed"
-    if as_json:
-        _OUT.print_json(data=versions)
-        return
-    for name, value in versions.items():
-        _OUT.print(f"{name} {value}", soft_wrap=True)
+    """Tidegate: many writers, one gate to a Delta table."""
 
 
 def main() -> None:
@@ -91,15 +74,34 @@ def command_for(arguments: Sequence[str]) -> TyperGroup:
     """
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup), "it has several verbs"
+    if list(arguments) == ["--version"]:
+        return group
     requested = next((part for part in arguments if not part.startswith("-")), None)
+    missing = {}
     for name, point in command_entry_points().items():
         group_name = name.partition(".")[0]
         if requested in (None, group_name):
             command = loaded_app(point)
             if not isinstance(command, str):
                 _add(group, group_name, typer.main.get_command(command))
+                continue
+            missing[name] = command
+            if name == requested:
+                group.add_command(_missing(name, command))
+    if missing:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        group.epilog = f"Further commands: {reasons}."
     _flow(group)
     return group
+
+
+def _missing(name: str, reason: str) -> TyperCommand:
+    """Return the command that says why it is not installed, whatever options it is given."""
+    return TyperCommand(
+        name,
+        callback=lambda: fail(Misconfigured(f"`tidegate {name}` is {reason}")),
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
 
 
 def _add(group: TyperGroup, name: str, command: Any) -> None:

@@ -9,11 +9,12 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.codec import FORMATS
 from tidegate_messages.json_schemas import registry_body, shipped_schema
 from tidegate_messages.message import Message
-from tidegate_runtime.cli.service_command import errors_as_exit_status
+from tidegate_runtime.cli.command import command
 
 _KINDS: Final[Mapping[str, type[Message]]] = {format_: kind for kind, format_ in FORMATS.items()}
 
 
+@command(None)
 def schemas(
     name: Annotated[
         str | None,
@@ -31,8 +32,7 @@ def schemas(
     if name is None:
         typer.echo("\n".join(sorted(_KINDS)))
         return
-    with errors_as_exit_status():
-        kind = _kind_of(name)
+    kind = _kind_of(name)
     content = registry_body(kind) if registry else shipped_schema(kind)
     typer.echo(content.decode(), nl=registry)
 

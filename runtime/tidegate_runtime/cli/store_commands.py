@@ -5,15 +5,13 @@ from typing import Annotated, Final
 import typer
 from rich.progress import Progress
 
+from tidegate_runtime.cli.command import OUT, Result, command
 from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
-from tidegate_runtime.service.runner import EXIT_STOP
+from tidegate_runtime.service.runner import EXIT_OK, EXIT_STOP
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.storage.open_store import open_store
-from tidegate_runtime.storage.put_if_absent_probe import CONTESTS
+from tidegate_runtime.storage.put_if_absent_probe import CONTESTS, ProbeReport
 from tidegate_runtime.storage.put_if_absent_probe import probe as probe_store
-
-_OUT: Final = console()
 
 _HOLDS: Final = "put-if-absent holds: tables may lie here"
 _DOES_NOT_HOLD: Final = (
@@ -31,42 +29,37 @@ def _store() -> None:
 
 
 @store.command()
+@command()
 def probe(
+    settings: ServiceSettings,
     uri: Annotated[str, typer.Argument(help="A folder in the store, for scratch files.")],
     contests: Annotated[
         int, typer.Option(help="How many names two writers race for.", min=1)
     ] = CONTESTS,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Test whether put-if-absent has exactly one winner in a store; exit status 3 if it has not.
 
     Two writers race for each name, connections are cut during a PUT, and the store's answers are
     compared with what it then holds. Scratch files lie under `_tidegate/` and are removed. Give
     the store's options as settings: `--set storage.endpoint_url=…`.
     """
-    settings = loaded(ServiceSettings, config, set_)
-    with (
-        errors_as_exit_status(),
-        Progress(console=console(stderr=True), transient=True) as progress,
-    ):
+    with Progress(console=console(stderr=True), transient=True) as progress:
         bar = progress.add_task("contests", total=contests)
         report = probe_store(
             open_store(uri, settings.storage),
             contests,
             lambda number: progress.update(bar, completed=number),
         )
-    if as_json:
-        _OUT.print_json(data={**vars(report), "passed": report.passed})
-    else:
-        results = f"{report.won} won, {report.lost} lost, {report.unknown} unknown"
-        attempts = f"{report.contests} contests, {report.cuts} cut connections"
-        _OUT.print(f"{report.root}: {attempts}: {results}", soft_wrap=True)
-        for failure in report.failures:
-            _OUT.print(failure, style="red", markup=False, soft_wrap=True)
-        if report.left:
-            _OUT.print(_LEFT.format(report.left), soft_wrap=True)
-        _OUT.print(_HOLDS if report.passed else _DOES_NOT_HOLD, soft_wrap=True)
-    if not report.passed:
-        raise typer.Exit(EXIT_STOP)
+    data = {**vars(report), "passed": report.passed}
+    return Result(data, lambda: _print(report), EXIT_OK if report.passed else EXIT_STOP)
+
+
+def _print(report: ProbeReport) -> None:
+    results = f"{report.won} won, {report.lost} lost, {report.unknown} unknown"
+    attempts = f"{report.contests} contests, {report.cuts} cut connections"
+    OUT.print(f"{report.root}: {attempts}: {results}", soft_wrap=True)
+    for failure in report.failures:
+        OUT.print(failure, style="red", markup=False, soft_wrap=True)
+    if report.left:
+        OUT.print(_LEFT.format(report.left), soft_wrap=True)
+    OUT.print(_HOLDS if report.passed else _DOES_NOT_HOLD, soft_wrap=True)

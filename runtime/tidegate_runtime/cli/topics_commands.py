@@ -1,33 +1,22 @@
 """`tidegate topics`: the topics that the services need, on any Kafka."""
 
-from typing import Final
-
 import typer
 from rich.table import Table
 
-from tidegate_runtime.cli.console import console
-from tidegate_runtime.cli.service_command import Config, Json, Set, errors_as_exit_status, loaded
+from tidegate_runtime.cli.command import OUT, Result, command
 from tidegate_runtime.kafka.topic_admin import create_topics, differing_topics, missing_topics
 from tidegate_runtime.service.settings import ServiceSettings
-
-_OUT: Final = console()
 
 topics = typer.Typer(no_args_is_help=True, help="The topics that the services need.")
 
 
 @topics.command()
-def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+@command()
+def plan(settings: ServiceSettings) -> Result:
     """Show the topics that `apply` would create, and those that differ; change nothing."""
-    settings = loaded(ServiceSettings, config, set_).kafka
-    declared = settings.topics.declared()
-    with errors_as_exit_status():
-        missing = missing_topics(settings, declared)
-        differing = differing_topics(settings, declared)
-    if as_json:
-        _OUT.print_json(
-            data={"create": missing, "differing": [vars(difference) for difference in differing]}
-        )
-        return
+    declared = settings.kafka.topics.declared()
+    missing = missing_topics(settings.kafka, declared)
+    differing = differing_topics(settings.kafka, declared)
     table = Table(box=None, pad_edge=False)
     for title in ("topic", "what", "declared", "found"):
         table.add_column(title, overflow="fold")
@@ -36,24 +25,23 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
             table.add_row(topic.name, "create", f"{topic.partitions} partitions", "-")
     for difference in differing:
         table.add_row(difference.topic, difference.setting, difference.declared, difference.found)
-    _OUT.print(table if missing or differing else f"all {len(declared)} topics are as declared")
+    shown = table if missing or differing else f"all {len(declared)} topics are as declared"
+    data = {"create": missing, "differing": [vars(difference) for difference in differing]}
+    return Result(data, lambda: OUT.print(shown))
 
 
 @topics.command()
-def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+@command()
+def apply(settings: ServiceSettings) -> Result:
     """Create the missing topics; existing ones are left as they are."""
-    settings = loaded(ServiceSettings, config, set_).kafka
-    with errors_as_exit_status():
-        created = create_topics(settings, settings.topics.declared())
-        differing = differing_topics(settings, settings.topics.declared())
-    if as_json:
-        _OUT.print_json(
-            data={"created": created, "differing": [vars(difference) for difference in differing]}
-        )
-        return
-    _OUT.print("\n".join(f"created {name}" for name in created) or "nothing to create")
-    for difference in differing:
-        _OUT.print(
-            f"left as it is: {difference.topic} has {difference.setting} {difference.found}, "
-            f"declared is {difference.declared}"
-        )
+    declared = settings.kafka.topics.declared()
+    created = create_topics(settings.kafka, declared)
+    differing = differing_topics(settings.kafka, declared)
+    lines = [f"created {name}" for name in created] or ["nothing to create"]
+    lines += [
+        f"left as it is: {difference.topic} has {difference.setting} {difference.found}, "
+        f"declared is {difference.declared}"
+        for difference in differing
+    ]
+    data = {"created": created, "differing": [vars(difference) for difference in differing]}
+    return Result(data, lines)

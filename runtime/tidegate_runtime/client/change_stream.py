@@ -364,7 +364,7 @@ class ChangeStream:
             raise InvalidRequest(
                 f"{record.at}, offset {record.offset}: its value is in {claim.path} of "
                 f"{self._store.root}, which is gone or another one: begin anew with all rows "
-                "(`tidegate changes resnapshot`)",
+                "(`tidegate changes snapshot`)",
                 error_class="ClaimNotFound",
             )
         return content

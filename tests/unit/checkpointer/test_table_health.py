@@ -101,8 +101,9 @@ def test_checkpoints_compactions_and_checksums_are_shown_then_written(tmp_path: 
     before = sorted(path.name for path in log.iterdir())
     shown = runner.invoke(table_commands.app, ["checkpoint", table.root, "--version", "15"])
     assert "would write the classic checkpoint of version 15" in shown.stdout
-    for verb in ("compact", "checksum"):
-        shown = runner.invoke(table_commands.app, [verb, table.root])
+    for what in ("compactions", "checksums"):
+        asked = ["checkpoint", table.root, "--what", what]
+        shown = runner.invoke(table_commands.app, asked)
         assert "--apply writes" in shown.stdout, shown.output
     assert sorted(path.name for path in log.iterdir()) == before
 
@@ -110,16 +111,27 @@ def test_checkpoints_compactions_and_checksums_are_shown_then_written(tmp_path: 
         table_commands.app, ["checkpoint", table.root, "--version", "5", "--apply"]
     )
     assert "_last_checkpoint points to 5" in done.stdout, done.output
-    for verb in ("compact", "checksum"):
-        assert "wrote 0" in runner.invoke(table_commands.app, [verb, table.root, "--apply"]).stdout
-        assert runner.invoke(table_commands.app, [verb, table.root]).stdout == "nothing is due\n"
+    for what in ("compactions", "checksums"):
+        asked = ["checkpoint", table.root, "--what", what]
+        assert "wrote 0" in runner.invoke(table_commands.app, [*asked, "--apply"]).stdout
+        assert runner.invoke(table_commands.app, asked).stdout == "nothing is due\n"
+        assert json.loads(runner.invoke(table_commands.app, [*asked, "--json"]).stdout) == {
+            "head": 17,
+            what: [],
+        }
+        versioned = runner.invoke(table_commands.app, [*asked, "--version", "5"])
+        assert versioned.exit_code == 2
+        assert "only a checkpoint is of a version" in versioned.stderr
     names = {path.name for path in log.iterdir()}
     assert f"{5:020d}.checkpoint.parquet" in names
     assert f"{17:020d}.crc" in names
     assert any(name.endswith(".compacted.json") for name in names)
     again = runner.invoke(table_commands.app, ["checkpoint", table.root, "--version", "5"])
     assert "version 5 has a checkpoint" in again.stdout
-    wrong = runner.invoke(table_commands.app, ["compact", str(tmp_path / "none"), "--json"])
+    wrong = runner.invoke(
+        table_commands.app,
+        ["checkpoint", str(tmp_path / "none"), "--what", "compactions", "--json"],
+    )
     assert wrong.exit_code == 2
 
 

@@ -15,15 +15,20 @@ from tests.fakes.memory_clients import MemoryProducer
 from tidegate_messages.proposal import Proposal
 from tidegate_producers import explanation_search
 from tidegate_producers.cli import (
-    alter_command,
     proposal_commands,
-    registration_commands,
     row_commands,
     table_commands,
+    table_place,
     vacuum_command,
 )
 from tidegate_producers.vacuum import vacuum
-from tidegate_producers.writing import alter_table, table_registration, table_write
+from tidegate_producers.writing import (
+    alter_table,
+    drop_feature,
+    shallow_clone,
+    table_registration,
+    table_write,
+)
 from tidegate_runtime.storage.log_store import LogStore
 
 
@@ -56,9 +61,10 @@ class Line:
         return json.loads(result.stdout)
 
     def explained(self, one: Proposal, exit_code: int, *more: object) -> Any:
-        return self.json(
-            proposal_commands.app, "explain", one.proposal_id, *more, exit_code=exit_code
+        shown = self.json(
+            proposal_commands.app, "show", one.proposal_id, *more, exit_code=exit_code
         )
+        return shown["explanation"]
 
 
 def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
@@ -70,11 +76,11 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
     def store_for(place: Any) -> LogStore:
         return gate.stores[place.root]
 
-    asking = (row_commands, proposal_commands, registration_commands, vacuum_command)
-    for module in (table_commands, alter_command, explanation_search, *asking):
+    for module in (table_place, explanation_search):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
-    reading = (alter_table, row_commands, table_write, table_registration, vacuum, vacuum_command)
-    for module in (table_commands, explanation_search, *reading):
+    commands = (table_commands, proposal_commands, row_commands, vacuum_command)
+    writing = (alter_table, drop_feature, shallow_clone, table_write, table_registration, vacuum)
+    for module in (*commands, explanation_search, *writing):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)
 

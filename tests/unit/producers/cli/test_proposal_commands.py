@@ -1,5 +1,6 @@
 """The proposal commands, given ids, bytes and records that do not match."""
 
+import json
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -59,7 +60,7 @@ def test_a_dead_letter_without_an_outcome_is_explained_and_shown(
     assert (result["status"], result["rule"], result["root"]) == ("dead letter", "malformed", None)
     assert f"{at}@{offset}" in result["meaning"]
     assert "set the headers `proposal_id` and `table`" in result["remedy"]
-    shown = line.json(proposal_commands.app, "show", one.proposal_id)
+    shown = line.json(proposal_commands.app, "show", one.proposal_id, exit_code=2)
     assert (shown["status"], shown["reason"]) == ("dead letter", result["reason"])
     assert line.run(proposal_commands.app, "show", an_id()).exit_code == 2
 
@@ -74,7 +75,7 @@ def test_other_bytes_under_an_id_are_another_row_with_an_answer_of_their_own(lin
     assert datetime.fromisoformat(result["at"]).tzinfo is not None, "a time has its zone"
     result = line.explained(one, 0)
     assert (result["version"], result["others"]) == (1, ["denied (id_reused)"])
-    printed = line.run(proposal_commands.app, "explain", one.proposal_id).stdout
+    printed = line.run(proposal_commands.app, "show", one.proposal_id).stdout
     assert "other bytes came under its id, which were denied (id_reused)" in printed
     outcomes = line.json(proposal_commands.app, "show", one.proposal_id)["outcomes"]
     assert [each["status"] for each in outcomes] == ["committed", "denied"]
@@ -86,12 +87,12 @@ def test_a_record_that_cannot_be_read_is_explained_by_what_was_told(line: Line) 
     body = f'{{"proposal_id":"{name}","table":"{TABLE}","kind":"explode"}}'
     unreadable(line, line.gate.topics.proposals, body.encode())
     line.gate.settle()
-    told = line.json(proposal_commands.app, "explain", name, exit_code=2)
+    shown = line.json(proposal_commands.app, "show", name, exit_code=2)
+    told = shown["explanation"]
     assert (told["status"], told["rule"], told["root"]) == ("denied", "unknown_kind", ROOT)
     assert told["field"] == "kind"
     [*_, listed] = line.json(proposal_commands.app, "list")
     assert (listed["proposal"], listed["rule"]) == (str(name), "unknown_kind")
-    shown = line.json(proposal_commands.app, "show", name)
     assert shown["body"] is None
     result = line.run(proposal_commands.app, "cancel", name)
     assert result.exit_code == 2
@@ -103,7 +104,7 @@ def test_what_was_told_of_a_table_that_nobody_registered_is_explained(line: Line
     body = f'{{"proposal_id":"{one}","table":"{UUID(int=8)}","kind":"explode"}}'
     unreadable(line, line.gate.topics.proposals, body.encode())
     line.gate.settle()
-    assert line.json(proposal_commands.app, "explain", one, exit_code=2)["root"] is None
+    assert line.json(proposal_commands.app, "show", one, exit_code=2)["explanation"]["root"] is None
 
 
 def test_an_outcome_outlives_its_record(line: Line) -> None:
@@ -120,7 +121,9 @@ def test_what_is_no_outcome_hides_none(line: Line) -> None:
     unreadable(line, line.gate.topics.outcomes, b"not json")
     assert line.explained(one, 0)["version"] == 1
     assert line.json(proposal_commands.app, "list")[-1]["status"] == "committed"
-    assert line.json(table_commands.app, "conflicts", "shop")["conflicts"] == []
+    assert (
+        line.json(proposal_commands.app, "list", "--refused", "--table", "shop")["conflicts"] == []
+    )
 
 
 def test_brokers_that_are_silent_leave_open_whether_a_proposal_was_sent(
@@ -130,7 +133,7 @@ def test_brokers_that_are_silent_leave_open_whether_a_proposal_was_sent(
         raise Unavailable("no broker answers")
 
     monkeypatch.setattr(line.gate.bus, "reader", silent)
-    result = line.run(proposal_commands.app, "explain", an_id(), "--table", ROOT)
+    result = line.run(proposal_commands.app, "show", an_id(), "--table", ROOT)
     assert result.exit_code == 4
     assert "no broker answers" in result.stderr
     assert "never sent" not in result.stderr
@@ -164,10 +167,35 @@ def test_a_broker_that_falls_silent_is_no_end_of_the_topic(
     assert "no broker answers" in result.stderr
 
 
+def test_what_the_topics_hold_is_shown_where_the_log_cannot_be_read(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loser = conflict(line)
+
+    def silent(*_: object) -> None:
+        raise Unavailable("the store does not answer")
+
+    monkeypatch.setattr(line.gate.stores[ROOT], "read", silent)
+    result = line.run(proposal_commands.app, "show", loser.proposal_id, "--json")
+    assert result.exit_code == 4
+    assert "the store does not answer" in result.stderr
+    shown = json.loads(result.stdout)
+    assert (shown["rule"], shown["explanation"]) == ("concurrent_delete_read", None)
+    assert shown["outcomes"][0]["status"] == "rejected"
+    printed = line.run(proposal_commands.app, "show", loser.proposal_id).stdout
+    assert "status        rejected" in printed
+
+
+def test_the_refusals_of_no_table_are_not_listed(line: Line) -> None:
+    result = line.run(proposal_commands.app, "list", "--refused")
+    assert result.exit_code == 2
+    assert "--table" in result.stderr
+
+
 def test_a_conflict_that_was_given_up_is_still_shown_as_the_conflict(line: Line) -> None:
     loser = conflict(line)
     line.gate.ask(proposal(kind="cancel", cancels=loser.proposal_id, read_version=1))
-    result = line.json(table_commands.app, "conflicts", "shop")["conflicts"]
+    result = line.json(proposal_commands.app, "list", "--refused", "--table", "shop")["conflicts"]
     by_id = {item["proposal"]: item for item in result}
     lost = by_id[str(loser.proposal_id)]
     assert lost["rejection"]["rule"] == "concurrent_delete_read"
@@ -178,7 +206,7 @@ def test_who_gives_a_proposal_up_was_not_refused_himself(line: Line) -> None:
     line.gate.ask(proposal(add("a")))
     never = an_id()
     line.gate.ask(proposal(kind="cancel", cancels=never, read_version=1))
-    result = line.json(table_commands.app, "conflicts", "shop")
+    result = line.json(proposal_commands.app, "list", "--refused", "--table", "shop")
     assert result["rules"] == {"cancelled": 1}
     assert [item["proposal"] for item in result["conflicts"]] == [str(never)]
 
@@ -238,7 +266,7 @@ def test_a_conflict_is_explained_by_the_predicate_and_the_application_that_it_is
     assert result["overlap"]["applications"] == ["s"]
     assert result["winner"]["proposal_ids"] == [str(first.proposal_id)]
     assert line.explained(read, 2)["overlap"]["predicates"] == ["x = 1"]
-    assert "  s\n" in line.run(table_commands.app, "conflicts", "shop").stdout
+    assert "  s\n" in line.run(proposal_commands.app, "list", "--refused", "--table", "shop").stdout
 
 
 def test_of_many_who_deleted_rows_those_of_the_file_are_named(line: Line) -> None:
@@ -272,7 +300,7 @@ def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) ->
     store = line.gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     store.files[in_log(commit_name(2))] = b"torn"
-    result = line.json(table_commands.app, "conflicts", "shop")["conflicts"]
+    result = line.json(proposal_commands.app, "list", "--refused", "--table", "shop")["conflicts"]
     assert [item["proposal"] for item in result] == [str(loser.proposal_id)]
     assert datetime.fromisoformat(result[0]["at"]).tzinfo is not None
 
@@ -280,9 +308,9 @@ def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) ->
 def test_what_a_writer_sent_steers_no_terminal_and_ends_no_line(line: Line) -> None:
     one = proposal(add("../\x1b[2J\nx"))
     line.gate.ask(one)
-    for command in (("explain", one.proposal_id), ("show", one.proposal_id), ("list",)):
+    for command in (("show", one.proposal_id), ("list",)):
         assert "\x1b" not in line.run(proposal_commands.app, *command).stdout
-    printed = line.run(table_commands.app, "conflicts", "shop").stdout
+    printed = line.run(proposal_commands.app, "list", "--refused", "--table", "shop").stdout
     assert "\x1b" not in printed
     assert r"../\x1b[2J\nx" in printed
 

@@ -31,9 +31,11 @@ from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.proposal import Operation
 from tidegate_messages.read_set import Predicate, ReadSet
-from tidegate_producers.cli import proposal_commands, row_commands, table_commands
+from tidegate_producers.cli import proposal_commands, table_commands, table_place
 from tidegate_runtime.cli import main
 from tidegate_runtime.followers.quarantine import Quarantine
+
+REFUSED = ("list", "--refused", "--table")
 
 
 @pytest.fixture
@@ -69,9 +71,9 @@ def test_a_conflict_is_explained_by_rule_winner_overlap_and_way_out(line: Line) 
     assert "run the operation again" in result["remedy"]
     assert result["commands"] == [
         f"tidegate proposals show {winner}",
-        f"tidegate table conflicts {ROOT}",
+        f"tidegate proposals list --refused --table {ROOT}",
     ]
-    printed = line.run(proposal_commands.app, "explain", loser.proposal_id).stdout
+    printed = line.run(proposal_commands.app, "show", loser.proposal_id).stdout
     for word in ("concurrent_delete_read", "version 2", "Nightly/7", "never will be", "run "):
         assert word in printed
 
@@ -105,7 +107,7 @@ def test_a_winner_from_outside_is_named_by_its_engine(line: Line) -> None:
     line.gate.ask(loser)
     winner = line.explained(loser, 2)["winner"]
     assert (winner["operation"], winner["proposal_ids"]) == ("OPTIMIZE", [])
-    printed = line.run(proposal_commands.app, "explain", loser.proposal_id).stdout
+    printed = line.run(proposal_commands.app, "show", loser.proposal_id).stdout
     assert "Apache-Spark/4.2, by an external writer" in printed
 
 
@@ -149,10 +151,10 @@ def test_the_log_alone_explains_what_the_topics_have_lost(line: Line) -> None:
         line.gate.records(topic).clear()
     assert line.explained(done, 0, "--table", "shop")["version"] == 1
     assert line.explained(bad, 2, "--table", "shop")["rule"] == "deadline_passed"
-    nobody = line.run(proposal_commands.app, "explain", an_id(), "--table", "shop")
+    nobody = line.run(proposal_commands.app, "show", an_id(), "--table", "shop")
     assert nobody.exit_code == 2
     assert "ProposalNotFound" in nobody.stderr
-    hint = line.run(proposal_commands.app, "explain", done.proposal_id)
+    hint = line.run(proposal_commands.app, "show", done.proposal_id)
     assert hint.exit_code == 2
     assert "--table" in hint.stderr
 
@@ -170,7 +172,7 @@ def test_without_a_broker_the_log_at_a_root_explains_and_a_name_does_not(
     told = line.explained(one, 0, "--table", ROOT)
     assert (told["status"], told["version"]) == ("committed", 1)
     for more in ((), ("--table", "shop")):
-        result = line.run(proposal_commands.app, "explain", one.proposal_id, *more)
+        result = line.run(proposal_commands.app, "show", one.proposal_id, *more)
         assert result.exit_code == 4
         assert "no broker answers" in result.stderr
 
@@ -218,11 +220,11 @@ def test_what_is_in_the_table_cannot_be_given_up(line: Line) -> None:
 
 
 def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) -> None:
-    assert "nothing was refused" in line.run(table_commands.app, "conflicts", "shop").stdout
+    assert "nothing was refused" in line.run(proposal_commands.app, *REFUSED, "shop").stdout
     loser = conflict(line)
     bad = late(add("x"), read_version=1)
     line.gate.ask(bad)
-    result = line.json(table_commands.app, "conflicts", "shop")
+    result = line.json(proposal_commands.app, *REFUSED, "shop")
     assert result["rules"] == {"deadline_passed": 1, "concurrent_delete_read": 1}
     by_id = {item["proposal"]: item for item in result["conflicts"]}
     lost = by_id[str(loser.proposal_id)]
@@ -230,7 +232,7 @@ def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) 
     assert lost["winner"]["operation"] == "DELETE"
     assert by_id[str(bad.proposal_id)]["refusedIn"] == 3
     assert by_id[str(bad.proposal_id)]["winner"] is None
-    printed = line.run(table_commands.app, "conflicts", ROOT).stdout
+    printed = line.run(proposal_commands.app, *REFUSED, ROOT).stdout
     assert "concurrent_delete_read" in printed
     assert "DELETE by Nightly/7" in printed
 
@@ -238,14 +240,14 @@ def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) 
 def test_all_conflicts_are_counted_however_few_are_shown(line: Line) -> None:
     conflict(line)
     line.gate.ask(*(proposal(add("../x"), read_version=1) for _ in range(3)))
-    result = line.json(table_commands.app, "conflicts", "shop", "--limit", "1")
+    result = line.json(proposal_commands.app, *REFUSED, "shop", "--limit", "1")
     assert result["rules"] == {"bad_path": 3, "concurrent_delete_read": 1}
     assert len(result["conflicts"]) == 1
-    assert "and 3 older" in line.run(table_commands.app, "conflicts", "shop", "--limit", "1").stdout
+    assert "and 3 older" in line.run(proposal_commands.app, *REFUSED, "shop", "--limit", "1").stdout
 
 
 def test_what_nobody_registered_has_no_conflicts_to_show(line: Line) -> None:
-    result = line.run(table_commands.app, "conflicts", "nobody")
+    result = line.run(proposal_commands.app, *REFUSED, "nobody")
     assert result.exit_code == 2
     assert "TableNotRegistered" in result.stderr
 
@@ -253,7 +255,7 @@ def test_what_nobody_registered_has_no_conflicts_to_show(line: Line) -> None:
 def test_a_table_is_described_with_its_registration(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_commands, "canonical_root", str)
+    monkeypatch.setattr(table_place, "canonical_root", str)
     monkeypatch.setattr("tidegate_runtime.table_registry.recorded_root", str)
     result = line.json(table_commands.app, "describe", ROOT)
     assert result["version"] == 0
@@ -263,7 +265,7 @@ def test_a_table_is_described_with_its_registration(
     def silent(*_: object) -> MemoryBus:
         raise Unavailable("no broker answers")
 
-    monkeypatch.setattr(table_commands, "KafkaBus", silent)
+    monkeypatch.setattr(table_place, "KafkaBus", silent)
     result = line.json(table_commands.app, "describe", ROOT)
     assert (result["version"], result["registered"]) == (0, None)
     assert "no broker answers" in result["registry"]
@@ -272,7 +274,7 @@ def test_a_table_is_described_with_its_registration(
 def test_a_registered_table_takes_no_other_name(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_commands, "canonical_root", str)
+    monkeypatch.setattr(table_place, "canonical_root", str)
     monkeypatch.setattr("tidegate_runtime.table_registry.recorded_root", str)
     told = line.json(table_commands.app, "register", ROOT, "--name", "shop")
     assert told["status"] == "committed"
@@ -452,16 +454,81 @@ def test_a_table_is_altered_from_the_command_line(line: Line) -> None:
 
 
 def test_all_columns_are_listed_again_from_the_command_line(line: Line) -> None:
-    result = line.json(
-        table_commands.app, "replace-columns", "shop", "s string", "x bigint", "price double"
-    )
+    def listed(*columns: str) -> tuple[str, ...]:
+        return ("alter", "shop", *(f"--replace-columns={column}" for column in columns))
+
+    result = line.json(table_commands.app, *listed("s string", "x bigint", "price double"))
     assert (result["status"], result["version"]) == ("committed", 1)
     [after] = [row["metaData"] for row in line.gate.entries()[1] if "metaData" in row]
     names = [item["name"] for item in json.loads(after["schemaString"])["fields"]]
     assert names == ["s", "x", "price"]
-    again = line.run(table_commands.app, "replace-columns", "shop", *("s string", "x bigint"))
+    again = line.run(table_commands.app, *listed("s string", "x bigint", "price double"))
+    assert "shop has these columns; nothing was proposed" in again.stdout
+    again = line.run(table_commands.app, *listed("s string", "x bigint"))
     assert again.exit_code == 2
     assert "price can't be dropped without column mapping" in again.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--replace-columns", "x bigint", "--property", "owner=ann"),
+        ("--drop-feature", "deletionVectors", "--drop-column", "x"),
+        ("--drop-feature", "deletionVectors", "--replace-columns", "x bigint"),
+        ("--truncate-history",),
+        ("--truncate-history", "--add-column", "y int"),
+    ],
+)
+def test_what_is_changed_alone_is_not_changed_with_anything_else(
+    line: Line, options: tuple[str, ...]
+) -> None:
+    before = len(line.gate.outcomes())
+    result = line.run(table_commands.app, "alter", "shop", *options)
+    assert result.exit_code == 2
+    assert "Invalid value" in result.stderr
+    assert len(line.gate.outcomes()) == before
+
+
+def test_a_feature_that_a_table_has_not_is_not_dropped(line: Line) -> None:
+    result = line.run(table_commands.app, "alter", "shop", "--drop-feature", "typeWidening")
+    assert result.exit_code == 2
+    assert "NOT_PRESENT" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--schema", "id bigint", "--clone-of", "shop"),
+        ("--clone-of", "shop", "--partition-by", "x"),
+        ("--clone-of", "shop", "--property", "owner=ann"),
+        ("--schema", "id bigint", "--at", "0"),
+        ("--schema", "id bigint", "--replace"),
+    ],
+)
+def test_a_table_is_created_of_a_schema_or_of_another_table(
+    line: Line, options: tuple[str, ...]
+) -> None:
+    before = len(line.gate.outcomes())
+    result = line.run(table_commands.app, "create", "memory://tables/x", *options)
+    assert result.exit_code == 2
+    assert "Invalid value" in result.stderr
+    assert len(line.gate.outcomes()) == before
+
+
+def test_a_table_is_cloned_from_the_command_line(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    root = "memory://tables/clone"
+    line.gate.stores[root] = MemoryStore(root)
+    cloned = ("create", root, "--clone-of", "shop", "--name", "copy")
+    result = line.json(table_commands.app, *cloned, "--at", "1")
+    assert (result["status"], result["version"]) == ("committed", 0)
+    [shown] = line.json(table_commands.app, "snapshot", "copy")["shown"]
+    assert shown["path"] == f"{ROOT}/a"
+    again = line.run(table_commands.app, *cloned)
+    assert again.exit_code == 2
+    replaced = line.run(table_commands.app, *cloned, "--at", "0", "--replace")
+    assert f"{root} is a clone in version 1" in replaced.stdout
 
 
 def test_a_table_is_created_from_the_command_line_and_found_by_its_name(line: Line) -> None:
@@ -490,10 +557,14 @@ def test_a_schema_that_is_none_is_said_before_anything_is_proposed(line: Line) -
 def test_the_last_versions_of_applications_are_shown(line: Line) -> None:
     txns = ({"app_id": "orders/0", "version": 7, "expected": -1},)
     line.gate.ask(proposal(add("a"), app_txns=txns))
-    result = line.json(table_commands.app, "apps", "shop")
-    [orders] = [app for app in result["apps"] if app["app_id"] == "orders/0"]
-    assert (result["table_version"], orders["version"]) == (1, 7)
-    assert "orders/0" in line.run(table_commands.app, "apps", ROOT).stdout
+    result = line.json(table_commands.app, "snapshot", "shop")
+    [orders] = [app for app in result["appTransactions"] if app["appId"] == "orders/0"]
+    assert (result["version"], orders["version"]) == (1, 7)
+    assert orders["lastUpdated"].endswith("Z")
+    printed = line.run(table_commands.app, "snapshot", ROOT, "--limit", 0).stdout
+    assert "version 1 of the table" in printed
+    [row] = [row for row in printed.splitlines() if row.startswith("orders/0")]
+    assert row.split()[1] == "7"
 
 
 def test_a_name_that_nobody_registered_is_no_root(line: Line) -> None:

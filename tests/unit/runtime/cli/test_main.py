@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.errors import Misconfigured
-from tidegate_delta.features.features_page import features_page
 from tidegate_local import up_down_commands as cli_local
 from tidegate_runtime.cli import command_plugins as cli_found
 from tidegate_runtime.cli import config_commands as cli_settings
@@ -20,9 +19,11 @@ from tidegate_runtime.cli import main as cli
 from tidegate_runtime.cli import service_command as cli_service
 from tidegate_runtime.cli import store_commands as cli_store
 from tidegate_runtime.cli import topics_commands
+from tidegate_runtime.cli.command import overrides
 from tidegate_runtime.cli.main import command_for
-from tidegate_runtime.cli.service_command import overrides, service_app
+from tidegate_runtime.cli.service_command import service_app
 from tidegate_runtime.kafka.topic_admin import Difference
+from tidegate_runtime.release import RELEASE
 from tidegate_runtime.service.runner import EXIT_STOP, Running
 from tidegate_runtime.service.settings import HttpSettings, Section, ServiceSettings
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
@@ -52,7 +53,6 @@ echo = service_app("echo", EchoSettings, serve)
 LOCAL = {
     "up": "tidegate_local.up_down_commands:up_app",
     "down": "tidegate_local.up_down_commands:down_app",
-    "kafka": "tidegate_local.kafka_commands:app",
 }
 """The local verbs, which are always there."""
 
@@ -107,7 +107,17 @@ def test_a_services_command_is_a_verb_and_what_is_not_installed_is_none(
     assert call("--help") == 0
     shown = capsys.readouterr().out
     assert "Record the configured word." in shown
-    assert "absent" not in shown
+    assert "absent" not in command_for([]).commands
+    assert "absent: not installed: it needs absent_library" in " ".join(shown.split())
+
+
+def test_a_command_that_is_not_installed_says_what_it_needs_whatever_it_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for more in ((), ("below", "--config", "x"), ("--json",)):
+        assert call("absent", *more) == 2
+        shown = capsys.readouterr().err
+        assert "Misconfigured: `tidegate absent` is not installed: it needs absent_library" in shown
 
 
 def with_table_commands(monkeypatch: pytest.MonkeyPatch, *apps: str) -> None:
@@ -146,37 +156,40 @@ def test_wrong_settings_end_a_service_before_it_runs(capsys: pytest.CaptureFixtu
     assert HEARD == []
 
 
-def test_the_features_are_told_as_the_page_tells_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("features") == 0
-    assert capsys.readouterr().out == features_page()
-
-
-def test_the_version_tells_on_demand_what_is_missing_and_why(
-    capsys: pytest.CaptureFixture[str],
+def test_the_version_is_shown_without_importing_any_service(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call("version", "--verbose", "--json") == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["echo"] == "installed"
-    assert shown["absent"] == "not installed: it needs absent_library"
-    assert shown["embedded_kafka"] == "4.1.1"
+    monkeypatch.setattr(EntryPoint, "load", lambda point: pytest.fail(f"{point.name} is loaded"))
+    assert call("--version") == 0
+    tidegate, python, kafka = capsys.readouterr().out.splitlines()
+    assert tidegate == f"tidegate {RELEASE}"
+    assert python.startswith("python 3.")
+    assert kafka == "embedded_kafka 4.1.1"
 
 
 def test_a_services_settings_are_shown_without_starting_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert call("config", "show", "echo", "--set", "committer.word=hello") == 0
+    asked = ("config", "echo", "--set", "committer.word=hello")
+    assert call(*asked) == 0
     assert json.loads(capsys.readouterr().out)["committer"]["word"] == "hello"
+    assert call(*asked, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["valid"], result["settings"]["committer"]["word"]) == (True, "hello")
+    assert HEARD == []
 
 
 def test_settings_are_validated_with_everything_that_is_wrong(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert call("config", "validate", "echo") == 0
-    assert call("config", "validate", "--set", "kafka.partition=1", "--set", "log.level=X") == 2
-    shown = capsys.readouterr().err
+    assert call("config", "echo") == 0
+    capsys.readouterr()
+    assert call("config", "--set", "kafka.partition=1", "--set", "log.level=X") == 2
+    out, shown = capsys.readouterr()
+    assert out == "", "wrong settings are not shown as effective ones"
     assert "kafka.partition" in shown
     assert "log.level" in shown
-    assert call("config", "validate", "--set", "log.level=X", "--json") == 2
+    assert call("config", "--set", "log.level=X", "--json") == 2
     result = json.loads(capsys.readouterr().out)
     assert result["valid"] is False
     assert [item.partition(" ")[0] for item in result["wrong"]] == ["log.level"]
@@ -191,16 +204,15 @@ def test_what_cannot_be_started_is_said_before_anything_is(
     assert not list(tmp_path.iterdir())
     file = tmp_path / "file"
     file.touch()
-    for verb in ("up", "kafka"):
-        assert call(verb, "--folder", str(file / "x"), "--port", "0") == 2
-        assert f"{file / 'x'} cannot be made" in capsys.readouterr().err
+    assert call("up", "--folder", str(file / "x"), "--port", "0") == 2
+    assert f"{file / 'x'} cannot be made" in capsys.readouterr().err
 
 
 def test_a_setting_of_another_form_is_listed_with_the_rest_and_its_value_is_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pairs = ["--set", "kafka.security.password:hush", "--set", "log.level=X"]
-    assert call("config", "validate", *pairs) == 2
+    assert call("config", *pairs) == 2
     shown = capsys.readouterr().err
     assert "--set kafka.security.password: write section.key=value" in shown
     assert "log.level" in shown
@@ -208,17 +220,16 @@ def test_a_setting_of_another_form_is_listed_with_the_rest_and_its_value_is_not(
 
 
 def test_an_unknown_service_has_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("config", "show", "nobody") == 2
+    assert call("config", "nobody") == 2
     result = capsys.readouterr().err
     assert "'nobody'" in result
     assert "echo" in result.partition("installed: ")[2]
 
 
-@pytest.mark.parametrize("verb", ["up", "kafka"])
 def test_a_port_that_is_none_is_refused_in_a_line(
-    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(verb, "--port", "70000", "--folder", str(tmp_path)) == 2
+    assert call("up", "--port", "70000", "--folder", str(tmp_path)) == 2
     assert "--port" in capsys.readouterr().err
 
 

@@ -1,5 +1,5 @@
+from tests.features_page import PAGE, PEERS, VERSIONS, OtherClients, features_page
 from tests.house import tree
-from tidegate_delta.features.features_page import PAGE, PEERS, VERSIONS, OtherClients, features_page
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties.table_properties import ALL
 

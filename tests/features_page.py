@@ -1,5 +1,11 @@
-"""Generate `docs/features.md`, the page about features and properties, from the tables in code."""
+"""Writes `docs/features.md`, the page about features and properties, from the tables in code.
 
+    python -m tests.features_page      # prints the page; `make docs` writes it
+
+`tests/house/test_features_page.py` holds the page to the code.
+"""
+
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -17,10 +23,7 @@ VERSIONS: Final = (
 
 
 class OtherClients(NamedTuple):
-    """What each client does with tables that have a feature.
-
-    Spec: "Supported Features"
-    """
+    """What each client does with tables that have a feature."""
 
     delta_spark: str
     kernel_rs: str
@@ -78,8 +81,8 @@ PAGE: Final = "docs/features.md"
 _TITLE: Final = """\
 # Features and properties
 
-Made of `delta/features/supported_features.py`, `delta/features/features_page.py` and
-`delta/properties/table_properties.py`; do not edit: change those and run `make docs`.
+Made of `delta/features/supported_features.py`, `delta/properties/table_properties.py` and
+`tests/features_page.py`; do not edit: change those and run `make docs`.
 """
 
 _SUPPORT: Final = """\
@@ -112,10 +115,7 @@ never kept.
 
 
 def features_page() -> str:
-    """Return the page about features and properties, as Markdown.
-
-    Spec: "Valid Feature Names in Table Features"
-    """
+    """Return the page about features and properties, as Markdown."""
     clients = [f"{name} {version}" for name, version in VERSIONS]
     support = _table(
         ["feature", "what it is", "read", "written", *clients],
@@ -186,3 +186,7 @@ def _value(default: object) -> str:
 def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(features_page())
